@@ -13,7 +13,7 @@ from everfold.connectors.formats import registry as formats
 from everfold.connectors.options import Option
 from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
-from everfold.sql.functions.entry import Lacks
+from everfold.sql.functions.entry import Unsupported
 from everfold.sql.settings import FAMILIES, OPTIONS, TOPIC_PROPERTIES
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ def functions_page() -> Iterator[str]:
     yield ""
     yield from _table(("function", "what it means"), map(_aggregate, aggregates.names("lenses")))
     yield from ("", "## Functions of OVER windows", "", "Beside the aggregate functions. They take no frame.", "")
-    yield from _table(("function", "what it means"), map(_aggregate, aggregates.names_of_windows()))
+    yield from _table(("function", "what it means"), map(_aggregate, aggregates.window_function_names()))
     yield from ("", "## Scalar functions and operators", "")
     yield from _table(
         ("function", "what it means"),
@@ -63,7 +63,9 @@ def _aggregate(name: str) -> tuple[str, str]:
 
 def _lacks(spark: object, duckdb: object) -> str:
     missing = [
-        (name, each.why) for name, each in (("Spark", spark), ("the memory engine", duckdb)) if isinstance(each, Lacks)
+        (name, each.why)
+        for name, each in (("Spark", spark), ("the memory engine", duckdb))
+        if isinstance(each, Unsupported)
     ]
     return "".join(f" Not on {name}: {why}." for name, why in missing)
 
@@ -94,8 +96,8 @@ def connectors_page() -> Iterator[str]:
     yield from ("# Connectors", "", _MADE, "")
     yield "Named and configured as Flink's: `WITH ('connector' = 'filesystem', …)`. Unknown options are refused, with the nearest name."
     yield "Relative paths start at the folder of the script."
-    for name in connectors.names():
-        connector = connectors.connector(name)
+    for name in connectors.connector_names():
+        connector = connectors.get_connector(name)
         yield from ("", f"## {name}", "")
         if connector.meaning:
             yield from (_sentence(connector.meaning) + _more(name), "")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everfold.testing.casefile import CaseFile, find, load
+from everfold.testing.casefile import CaseFile, find_case_files, load
 
 CASES = Path(__file__).parent / "cases"
-FILES = [load(path) for path in find([CASES])]
+FILES = [load(path) for path in find_case_files([CASES])]
 
 
 def in_folder(name: str) -> list[CaseFile]:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from everfold.compat import REFERENCE, Judgement, Terms, judge, shape_of
+from everfold.compat import REFERENCE, CompatOptions, Judgement, judge, shape_of
 from everfold.compat.judgement import Status
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.sql.planner import Session, Submit
 
 CASES = Path(__file__).parent / "cases" / "compat"
@@ -57,11 +57,11 @@ def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
     shapes = []
     terms = REFERENCE
     for text in (old, new):
-        session = Session({"everfold.dialect": dialect}, lenient=True, notes=notes.append, connected=connected)
+        session = Session({"everfold.dialect": dialect}, lenient=True, notes=notes.append, connected=apply_connector)
         submits = [each for each in session.run(text) if isinstance(each, Submit)]
         shapes.append([shape_of(root) for each in submits for root in each.roots])
-        notes += [each.diagnostics[0].message for each in session.catalog.excused or ()]
-        terms = Terms.of(session.settings)
+        notes += [each.diagnostics[0].message for each in session.catalog.tolerated_errors or ()]
+        terms = CompatOptions.of(session.settings)
     before, after = shapes
     return judge(before, after, terms), notes
 

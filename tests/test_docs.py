@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from everfold.cli.main import everfold
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.sql.planner import Session
 from everfold.testing.casefile import loads
 from everfold.testing.engines import MemoryEngine
@@ -88,7 +88,7 @@ def test_the_reference_is_what_the_registries_say() -> None:
     "page", sorted({block.page for block in BLOCKS if block.info == "sql"}), ids=lambda page: page.name
 )
 def test_sql_binds(page: Path) -> None:
-    session = Session(connected=connected, folder=ROOT / "examples" / "functions")
+    session = Session(connected=apply_connector, folder=ROOT / "examples" / "functions")
     for block in blocks(page):
         if block.info == "sql":
             list(session.run("\n" * block.line + block.text, source=str(page)))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Self
 
-from everfold.secrets import shown_part, without_quoted_secrets
+from everfold.secrets import redact_message, redact_part
 
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
@@ -74,10 +74,10 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         script, at = ("", 0) if self.span is None else (self.span.text, self.span.start)
-        object.__setattr__(self, "message", without_quoted_secrets(self.message, script, at))
-        object.__setattr__(self, "notes", tuple(without_quoted_secrets(note, script, at) for note in self.notes))
+        object.__setattr__(self, "message", redact_message(self.message, script, at))
+        object.__setattr__(self, "notes", tuple(redact_message(note, script, at) for note in self.notes))
         if self.help is not None:
-            object.__setattr__(self, "help", without_quoted_secrets(self.help, script, at))
+            object.__setattr__(self, "help", redact_message(self.help, script, at))
 
     def render(self) -> str:
         """Return the finding as text, with an excerpt of the line it refers to."""
@@ -101,7 +101,7 @@ class Diagnostic:
             last = min(end, first + LONGEST_LINE)
             before, after = "…" * (first > start), "…" * (last < end)
             start, end = first, last
-        line = before + shown_part(span.text, start, end) + after
+        line = before + redact_part(span.text, start, end) + after
         indent = span.start - start + len(before)
         width = max(1, min(span.end - span.start, len(line) - len(after) - indent))
         gutter = " " * len(str(number))
@@ -188,7 +188,7 @@ class StateError(EverfoldError):
     """
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def suggest_name(name: str, known: Iterable[str]) -> str | None:
     """Return a suggestion with the known name closest to `name`: ``did you mean `SUM`?``.
 
     None if no known name is close.
@@ -199,11 +199,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{folded[close[0]]}`?" if close else None
 
 
-def nearest_or_all(name: str, known: Iterable[str], most: int = 8) -> str | None:
+def suggest_or_list_names(name: str, known: Iterable[str], most: int = 8) -> str | None:
     """Return the suggestion of `nearest`, or list all names: ``there are `a`, `b```.
 
     The names are listed if none is close and there are at most `most`. Otherwise None.
     """
     names = list(known)
     listed = "there are " + ", ".join(f"`{each}`" for each in names) if 0 < len(names) <= most else None
-    return nearest(name, names) or listed
+    return suggest_name(name, names) or listed

@@ -40,6 +40,6 @@ MAX_TEXT = 1_000_000
 """Characters of the columns of a node, each expanded down to the columns of tables."""
 
 
-def too_complex(what: str, most: int, span: Span | None = None, help: str | None = None) -> SqlError:
+def too_complex_error(what: str, most: int, span: Span | None = None, help: str | None = None) -> SqlError:
     """Return the error for a script that exceeds a limit."""
     return SqlError.of("too-complex", f"the script is too complex: {what}; the limit is {most:,}", span, help)

@@ -72,7 +72,7 @@ def is_secret(key: str) -> bool:
     return _NAME.search(key) is not None
 
 
-def shown_value(key: str, value: str) -> str:
+def redact_value(key: str, value: str) -> str:
     """Return the value of an option with its secrets hidden.
 
     The whole value is hidden if the option is secret. Otherwise secrets within it are (in URLs,
@@ -85,7 +85,7 @@ def shown_value(key: str, value: str) -> str:
     return value
 
 
-def without_secrets(text: str) -> str:
+def redact_script(text: str) -> str:
     """Return a script with each character of a secret value replaced by a star.
 
     Everything else keeps its position.
@@ -93,13 +93,13 @@ def without_secrets(text: str) -> str:
     return _mask(text, _secrets_of_script(text))
 
 
-def without_secrets_in_log(text: str) -> str:
+def redact_log(text: str) -> str:
     """Return a log line or a foreign error message with stars for values after names of secrets."""
     return _mask(text, _secret_parts(text, bare=True))
 
 
-def shown_part(script: str, start: int, end: int) -> str:
-    """Return a part of a script, redacted as by `without_secrets`."""
+def redact_part(script: str, start: int, end: int) -> str:
+    """Return a part of a script, redacted as by `redact_script`."""
     parts = _secrets_of_script(script)
     shown = [
         (max(each[0], start) - start, min(each[1], end) - start) for each in parts if each[0] < end and each[1] > start
@@ -107,7 +107,7 @@ def shown_part(script: str, start: int, end: int) -> str:
     return _mask(script[start:end], shown)
 
 
-def without_quoted_secrets(message: str, script: str, at: int = 0) -> str:
+def redact_message(message: str, script: str, at: int = 0) -> str:
     """Return a message without the script's secrets.
 
     The message may quote the script around the position `at`.
@@ -119,7 +119,7 @@ def without_quoted_secrets(message: str, script: str, at: int = 0) -> str:
     return _mask(message, _secret_parts(message, bare=False))
 
 
-def command_line(arguments: Sequence[str]) -> str:
+def redact_command_line(arguments: Sequence[str]) -> str:
     """Return a command line without secrets.
 
     Hidden are secrets in SQL, the values of all variables, and the values of secret options.
@@ -132,9 +132,9 @@ def command_line(arguments: Sequence[str]) -> str:
         if before == "--var" or option == "--var=":
             redacted.append(f"{option or name + equals}{HIDDEN}")
         elif before == "--conf" or option == "--conf=":
-            redacted.append(f"{option}{name}{equals}{shown_value(name, value)}")
+            redacted.append(f"{option}{name}{equals}{redact_value(name, value)}")
         else:
-            redacted.append(without_secrets(argument))
+            redacted.append(redact_script(argument))
     return " ".join(redacted)
 
 

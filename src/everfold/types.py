@@ -507,7 +507,7 @@ class Field:
     def __post_init__(self) -> None:
         assert self.time in (None, "rowtime", "proctime"), self.time
 
-    def named(self, name: str) -> Field:
+    def with_name(self, name: str) -> Field:
         """Return the same column with another name."""
         return replace(self, name=name)
 
@@ -540,20 +540,20 @@ class Schema:
         """The Arrow schema, with physical column names."""
         import pyarrow as pa
 
-        return pa.schema([pa.field(physical(at), field.type.arrow) for at, field in enumerate(self.fields)])
+        return pa.schema([pa.field(physical_name(at), field.type.arrow) for at, field in enumerate(self.fields)])
 
     def position(self, name: str) -> int | None:
         """Return the position of the first column with that name, None if there is none."""
         return next((at for at, field in enumerate(self.fields) if field.name == name), None)
 
 
-def article(of: DataType) -> str:
+def with_article(of: DataType) -> str:
     """Return the type with its article: `a DECIMAL(10, 2)`, `an INT`."""
     sql = of.sql
     return f"{'an' if sql[0] in 'AEIO' else 'a'} {sql}"
 
 
-def physical(position: int) -> str:
+def physical_name(position: int) -> str:
     """Return the physical name of the column at a position, the same in every engine.
 
     It is independent of the user's names, so it needs no quotes and no case folding.

@@ -17,7 +17,7 @@ from faults.injection import Fault, Plan
 from everfold import jobs
 from everfold.cli.main import main
 from everfold.jobs.engine import Engine
-from everfold.spark.session import end_jvm, start_spark
+from everfold.spark.session import start_spark, stop_jvm
 
 PAGE = "everfold.spark.processor:MapStateStore.put"
 SCRIPT = """
@@ -94,4 +94,4 @@ if __name__ == "__main__":
     jobs._ENGINES[None, ()] = Engine(session=session)
     print(break_each(folder, action, Plan(folder, PAGE)), "pages")
     session.stop()
-    end_jvm()
+    stop_jvm()

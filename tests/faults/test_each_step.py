@@ -126,7 +126,7 @@ FROM TUMBLE(TABLE click, DESCRIPTOR(clicked), INTERVAL '30' SECOND) GROUP BY win
 END;
 """
 STAGE = "everfold.connectors.jdbc.staging:StageRows.__call__"
-TAKE = "everfold.connectors.jdbc.merge:Merge.take"
+TAKE = "everfold.connectors.jdbc.merge:Merge.apply"
 DATABASE_STEPS = {
     "before rows are staged": Fault(STAGE, "before", 5),
     "after rows are staged": Fault(TAKE, "before", 3),

@@ -11,8 +11,8 @@ from flink.process import FlinkAnswer
 from flink.tree import Node
 
 from everfold.testing.casefile import Case, ExpectedError, Mode, loads
-from everfold.testing.compare import net, reading_order
-from everfold.testing.pipetable import PipeRow, PipeTable, aligned, shown
+from everfold.testing.compare import net_rows, reading_order
+from everfold.testing.pipetable import PipeRow, PipeTable, align_rows, format_cell
 
 Row = tuple[str | None, ...]
 DOUBLE_TOLERANCE, FLOAT_TOLERANCE = 1e-9, 1e-5
@@ -96,7 +96,7 @@ class Question:
         if answer.errors:
             return replace(case, steps=(replace(step, expect=None, error=ExpectedError()),))
         # The rows themselves: a cell of a text may not hold every string.
-        expect = PipeTable(answer.names, tuple(PipeRow(row) for row in net(answer.changes).elements()))
+        expect = PipeTable(answer.names, tuple(PipeRow(row) for row in net_rows(answer.changes).elements()))
         return replace(case, steps=(replace(step, expect=expect, changelog=False),))
 
     def to_text(self, mode: Mode, answer: FlinkAnswer) -> str:
@@ -104,12 +104,12 @@ class Question:
         lines = ["tables: |", *(f"  {table.ddl};" for table in self.tables), "rows:"]
         for table in self.tables:
             names = [name for name, _ in table.columns]
-            rows = [[shown(cell) for cell in row] for row in table.rows]
+            rows = [[format_cell(cell) for cell in row] for row in table.rows]
             if table.changing:
                 cells = [["op", *names], *rows]
             else:
                 cells = [names, *(row[1:] for row in rows)]
-            lines += [f"  {table.name}: |", *(f"    {line}" for line in aligned(cells))]
+            lines += [f"  {table.name}: |", *(f"    {line}" for line in align_rows(cells))]
         if self.options:
             lines += ["options:", *(f"  {name}: {value}" for name, value in self.options.items())]
         lines += [f"modes: [{mode}]", f"tolerance: {_tolerance(answer)}", "cases:", f"  - name: {self.name}"]
@@ -157,6 +157,6 @@ def _tolerance(answer: FlinkAnswer) -> float:
 def _expected(answer: FlinkAnswer) -> list[str]:
     if answer.errors:
         return ["error: {}", *(f"# Flink: {line}" for line in answer.reason.splitlines())]
-    rows = sorted(net(answer.changes).elements(), key=reading_order)
-    cells = [list(answer.names), *([shown(cell) for cell in row] for row in rows)]
-    return [f"expect: |  # {', '.join(answer.types)}", *(f"  {line}" for line in aligned(cells))]
+    rows = sorted(net_rows(answer.changes).elements(), key=reading_order)
+    cells = [list(answer.names), *([format_cell(cell) for cell in row] for row in rows)]
+    return [f"expect: |  # {', '.join(answer.types)}", *(f"  {line}" for line in align_rows(cells))]

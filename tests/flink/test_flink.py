@@ -14,7 +14,7 @@ from flink.process import Flink, FlinkAnswer
 from flink.settings import COUNT, ENGINE, SEED
 
 from everfold.testing.casefile import Mode
-from everfold.testing.engines import Engine, EngineName, engine
+from everfold.testing.engines import Engine, EngineName, create_engine
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def answers(flink: Flink, request: pytest.FixtureRequest) -> dict[tuple[Mode, in
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Engine]:
     assert ENGINE in get_args(EngineName)
-    made = engine("spark" if ENGINE == "spark" else "memory")
+    made = create_engine("spark" if ENGINE == "spark" else "memory")
     yield made
     made.close()
 

@@ -15,7 +15,7 @@ from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
-from everfold.types import physical
+from everfold.types import physical_name
 
 Row = tuple[str | None, int | None]
 Change = tuple[RowKind, Row]
@@ -42,7 +42,7 @@ class Changing:
             "k": pa.array([row[0] for _, row in changes], pa.string()),
             "v": pa.array([row[1] for _, row in changes], pa.int32()),
         }
-        table = pa.table({physical(at): rows[name] for at, name in enumerate(self._columns)})
+        table = pa.table({physical_name(at): rows[name] for at, name in enumerate(self._columns)})
         if self._changing:
             table = table.append_column(KIND, pa.array([kind.value for kind, _ in changes], pa.int8()))
         found = self.pipeline.feed({"t": table}, now_ms=0)

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from everfold.compat import REFERENCE, Terms, Verdict, judge, shape_of
+from everfold.compat import REFERENCE, CompatOptions, Verdict, judge, shape_of
 from everfold.compat.judgement import Judgement, Status
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Root, WindowAggregate, WindowEmit, streamed, tables_of, walk_plan
+from everfold.plan.nodes import Root, WindowAggregate, WindowEmit, tables_of, walk_plan, walk_streamed
 from everfold.plan.windows import Session as SessionWindow
 from everfold.sql.planner import Session, Submit
 
@@ -59,7 +59,7 @@ def rows(seed: int, of_c: str = "INT") -> list[dict[str, Any]]:
 def batch(root: Root, part: list[dict[str, Any]]) -> dict[str, pa.Table]:
     """Rows as the scans of a plan want them."""
     found = {}
-    for table in tables_of(streamed(root.input)):
+    for table in tables_of(walk_streamed(root.input)):
         arrays = [pa.array([row[column.name] for row in part]).cast(column.type.arrow) for column in table.columns]
         names = [f"c{at}" for at in range(len(table.columns))]
         found[table.name] = pa.Table.from_arrays(arrays, names=names)
@@ -119,7 +119,7 @@ def columns_of(judgement: Judgement, status: Status) -> list[str]:
     return [each.name for each in judgement.columns if each.status is status]
 
 
-def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = REFERENCE) -> Judgement:
+def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOptions = REFERENCE) -> Judgement:
     """The old query takes half of the rows, the new one goes on with its state and takes the rest. Kept columns are those of a new query that has seen
     all rows, new columns those of one that has seen the second half only. A change that cannot be carried out is refused, and the old query goes on. terms: by which it is judged."""
     judgement = judge([shape_of(before)], [shape_of(after)], terms)
@@ -129,9 +129,9 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = 
     first, second = given[: len(given) // 2], given[len(given) // 2 :]
     running = Seen(before)
     running.feed(first)
-    if not judgement.verdict.reuses:
+    if not judgement.verdict.reuses_state:
         with pytest.raises(StateError, match="incompatible"):
-            running.pipeline.changed(after, 1, settings)
+            running.pipeline.change_query(after, 1, settings)
         never_stopped = Seen(before)
         never_stopped.feed(first)
         for each in (running, never_stopped):
@@ -142,7 +142,7 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = 
             never_stopped.now,
         )
         return judgement
-    changed = Seen(after, running.pipeline.changed(after, 1, settings))
+    changed = Seen(after, running.pipeline.change_query(after, 1, settings))
     changed.feed(second, last=True)
     whole, half = Seen(after), Seen(after)
     whole.feed(first)
@@ -154,7 +154,7 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: Terms = 
         assert terms.extended  # the last operator is new, and its rows are those since the restart
         return judgement
     assert in_order(changed.rows, kept) == in_order(whole.rows[given_before:], kept)
-    if not shape_of(after).aggregates:
+    if not shape_of(after).has_aggregates:
         if running.names == changed.names:
             changed.folded.update(running.folded)
             assert changed.now == whole.now
@@ -189,7 +189,7 @@ def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
     whole.feed(first)
     given_before = len(whole.rows)
     try:
-        changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+        changed = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, first)))
     except StateError as refused:
         if "sessions are emitted while they grow" not in str(refused):
             raise
@@ -198,7 +198,7 @@ def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
         each.feed(second, last=True)
     names = [each.name for each in judgement.columns if each.name in changed.names]
     assert in_order(changed.rows, names) == in_order(whole.rows[given_before:], names)
-    if not shape_of(after).aggregates:
+    if not shape_of(after).has_aggregates:
         return
     started = columns_of(judgement, Status.STARTS)
     for key, values in whole.by_key.items():

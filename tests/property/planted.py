@@ -24,7 +24,7 @@ def lose_a_row_per_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def retract_the_new_row(patch: pytest.MonkeyPatch) -> None:
-    changes = changelog.changes
+    changes = changelog.diff_rows
 
     def retract_wrongly(*arguments: Any, **named: Any) -> pl.DataFrame:
         rows = changes(*arguments, **named)
@@ -34,7 +34,7 @@ def retract_the_new_row(patch: pytest.MonkeyPatch) -> None:
             pl.when(back).then(pl.col(name).shift(-1)).otherwise(pl.col(name)).alias(name) for name in values
         )
 
-    patch.setattr(group, "changes", retract_wrongly)
+    patch.setattr(group, "diff_rows", retract_wrongly)
 
 
 def take_late_rows(patch: pytest.MonkeyPatch) -> None:

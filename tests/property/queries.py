@@ -13,7 +13,7 @@ from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 from everfold.sql.settings import Settings
-from everfold.types import physical
+from everfold.types import physical_name
 
 BID = """
 CREATE TABLE Bid (
@@ -39,7 +39,7 @@ class Query:
             if table.name in tables:
                 rows = list(tables[table.name])
                 columns = {
-                    physical(at): pa.array([row.get(column.name) for row in rows], column.type.arrow)
+                    physical_name(at): pa.array([row.get(column.name) for row in rows], column.type.arrow)
                     for at, column in enumerate(table.columns)
                 }
                 found[table.name] = pa.table(columns)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
@@ -89,7 +89,7 @@ class Question:
         )
 
     def plan(self, text: str) -> Root:
-        session = Session(connected=connected)
+        session = Session(connected=apply_connector)
         (submit,) = [each for each in session.run(TABLES + self.target + text) if isinstance(each, Submit)]
         return submit.roots[0]
 

@@ -60,7 +60,7 @@ def folded(query: Query, batches: Sequence[list[dict[str, Any]]], buckets: int) 
     pipeline, rows = query.pipeline(buckets=buckets), Folded(per_key=False)
     for at, batch in enumerate(batches):
         rows.take(changes(pipeline.feed(query.input(e=batch), now_ms=3 * at)))
-        pipeline = pipeline.restarted()
+        pipeline = pipeline.restart()
     rows.take(changes(pipeline.flush(now_ms=3 * len(batches))))
     return rows.rows, pipeline.late_rows
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from property.halves import ROWS, batch, planned, rows
 
-from everfold.compat import Terms, Verdict, judge, shape_of
+from everfold.compat import CompatOptions, Verdict, judge, shape_of
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Root, streamed, tables_of
+from everfold.plan.nodes import Root, tables_of, walk_streamed
 from everfold.sql.planner import Session, Submit
 
 EXTENDED = Session().settings.with_option("everfold.compat.rules", "extended")
@@ -81,7 +81,7 @@ def changed(before: Root, after: Root, first: list[dict[str, Any]]) -> Result:
     """The new query after the old one has taken rows."""
     running = Result(before)
     running.feed(first)
-    return Result(after, running.pipeline.changed(after, 1, EXTENDED))
+    return Result(after, running.pipeline.change_query(after, 1, EXTENDED))
 
 
 @pytest.mark.parametrize("what", ABOVE)
@@ -92,7 +92,7 @@ def test_above_one_that_is_kept(below: str, what: str) -> None:
     of_v = f"WITH v AS ({KEPT[below]}) "
     before, after = planned(KEPT[below]), planned(of_v + ABOVE[what].format(v="v"))
     assert judge([shape_of(before)], [shape_of(after)]).verdict is Verdict.INCOMPATIBLE
-    judgement = judge([shape_of(before)], [shape_of(after)], Terms(extended=True))
+    judgement = judge([shape_of(before)], [shape_of(after)], CompatOptions(extended=True))
     assert judgement.verdict is Verdict.PARTIALLY, judgement
     found = changed(before, after, first)
     found.feed(second, last=True)
@@ -102,7 +102,7 @@ def test_above_one_that_is_kept(below: str, what: str) -> None:
     so_far = len(never_changed.given)
     never_changed.feed(second, last=True)
     alone = Result(over_v(ABOVE[what]))
-    (scan,) = tables_of(streamed(alone.root.input))
+    (scan,) = tables_of(walk_streamed(alone.root.input))
     for table in never_changed.given[so_far:]:
         columns = [table[f"c{COLUMNS.index(each.name)}"] for each in scan.columns]
         named = pa.Table.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
@@ -184,7 +184,7 @@ OVER_STANDING = {
 @pytest.mark.parametrize("below", STANDING)
 def test_above_one_whose_rows_stand(below: str, what: str) -> None:
     before, after = planned(STANDING[below]), planned(f"WITH v AS ({STANDING[below]}) {OVER_STANDING[what]}")
-    judgement = judge([shape_of(before)], [shape_of(after)], Terms(extended=True))
+    judgement = judge([shape_of(before)], [shape_of(after)], CompatOptions(extended=True))
     assert judgement.verdict is Verdict.FULLY, judgement
     given = rows(len(below) + len(what))
     first, second = given[: ROWS // 2], given[ROWS // 2 :]

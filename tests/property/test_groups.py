@@ -84,7 +84,7 @@ def check(
         folded.take(grouping.feed(batch))
         assert folded.rows == answer(seen, calls)
         if restarts:
-            grouping.pipeline = grouping.pipeline.restarted()
+            grouping.pipeline = grouping.pipeline.restart()
 
 
 some_calls = st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=4, unique=True)

@@ -52,7 +52,7 @@ def test_stream_is_batch(kind: str, keys: str) -> None:
         pipeline, out = query.pipeline(buckets=buckets), []
         for start in range(0, len(rows), size):
             out += tuples(pipeline.feed(query.input(e=rows[start : start + size])))
-            pipeline = pipeline.restarted()
+            pipeline = pipeline.restart()
         out += tuples(pipeline.flush())
         assert pipeline.late_rows == 0
         assert sorted(map(_shown, out)) == sorted(map(_shown, query.batch(e=rows)))

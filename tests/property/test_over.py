@@ -130,7 +130,7 @@ def streamed(query: Query, rows: Sequence[Row], size: int, buckets: int) -> list
     pipeline, out = query.pipeline(buckets=buckets), []
     for start in range(0, len(rows), size):
         out += tuples(pipeline.feed(query.input(e=[row.values for row in rows[start : start + size]])))
-        pipeline = pipeline.restarted()
+        pipeline = pipeline.restart()
     out += tuples(pipeline.flush())
     assert pipeline.late_rows == 0
     return out

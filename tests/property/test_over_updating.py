@@ -74,7 +74,7 @@ def test_after_every_batch_and_restart_the_values_are_those_of_the_surviving_row
         seen += batch
         folded.take(query.feed(batch))
         assert folded.rows == answer(seen, order, call, frame, by_key)
-        query.pipeline = query.pipeline.restarted()
+        query.pipeline = query.pipeline.restart()
 
 
 @pytest.mark.parametrize("order", ["w", "w DESC", "v", "k, w"])
@@ -150,7 +150,7 @@ def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], c
     running, whole, changed = (Changing(each, ChangelogMode.INSERT_ONLY) for each in (inner, grouped, grouped))
     running.feed(changes[:cut])
     extended = Session().settings.with_option("everfold.compat.rules", "extended")
-    changed.pipeline = running.pipeline.changed(changed.pipeline._root, 1, extended)
+    changed.pipeline = running.pipeline.change_query(changed.pipeline._root, 1, extended)
     found, wanted = Folded(per_key=False), Folded(per_key=False)
     wanted.take(whole.feed(changes))
     found.take(changed.feed(changes[cut:]))

@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 from everfold.errors import SqlError
 from everfold.sql.script import parse_script
-from everfold.testing.casefile import find, load
+from everfold.testing.casefile import find_case_files, load
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
-    {step.sql.text for path in find([ROOT / "tests" / "cases"]) for case in load(path).cases for step in case.steps}
+    {
+        step.sql.text
+        for path in find_case_files([ROOT / "tests" / "cases"])
+        for case in load(path).cases
+        for step in case.steps
+    }
     | {path.read_text(encoding="utf-8") for path in ROOT.glob("examples/**/*.sql")}
 )
 ANY_CHARACTERS = st.text(st.characters(exclude_categories=()), max_size=4)

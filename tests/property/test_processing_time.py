@@ -38,7 +38,7 @@ def test_each_row_counts_once(window: str, clock: list[int], buckets: int, resta
         sent.update(row["k"] for row in batch)
         rows += tuples(pipeline.feed(query.input(t=batch), now_ms=now_ms))
         if restarts:
-            pipeline = pipeline.restarted()
+            pipeline = pipeline.restart()
     rows += tuples(pipeline.flush(now_ms=max(clock)))
     counted = Counter[str]()
     for _, _, key, count in rows:

@@ -69,7 +69,7 @@ def check(
         if not numbered:
             wanted = sum((Counter({row[:2]: count}) for row, count in wanted.items()), Counter())
         assert folded.rows == wanted
-        query.pipeline = query.pipeline.restarted()
+        query.pipeline = query.pipeline.restart()
 
 
 orders, bounds = st.sampled_from(sorted(ORDERS)), st.sampled_from(sorted(BOUNDS))

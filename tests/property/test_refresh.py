@@ -56,7 +56,7 @@ def test_the_whole_result_is_given_again(name: str) -> None:
         first, second = given[:40], [row | {"a": 1} for row in given[40:]]
         running = Written(before)
         running.feed(first)
-        changed = Written(after, running.pipeline.changed(after, 1, refresh=True), running.table)
+        changed = Written(after, running.pipeline.change_query(after, 1, refresh=True), running.table)
         changed.feed(second[:1])
         whole = Written(after)
         whole.feed(first)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from property.halves import Seen, batch, hold, hold_filled, in_order, planned, rows
 
-from everfold.compat import REFERENCE, Terms, Verdict
+from everfold.compat import REFERENCE, CompatOptions, Verdict
 from everfold.errors import SqlError
 from everfold.sql.planner import Session
 
@@ -53,7 +53,7 @@ def test_past_of_a_job_that_had_ended(frame: str) -> None:
         running.feed(first, last=True)
         whole.feed(first, last=True)
         given_before = len(whole.rows)
-        changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+        changed = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, first)))
         for each in (changed, whole):
             each.feed(second, last=True)
         assert in_order(changed.rows, changed.names) == in_order(whole.rows[given_before:], whole.names)
@@ -70,7 +70,7 @@ def test_past_of_aggregates_by_any_column(order: str) -> None:
         running, whole = Seen(before), Seen(after)
         running.feed(first)
         whole.feed([*first, *second])
-        changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, first)))
+        changed = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, first)))
         changed.folded.update({(*row, "None", "None"): count for row, count in running.now.items()})
         changed.feed(second)
         assert changed.now == whole.now
@@ -85,7 +85,8 @@ def test_rows_that_wait_may_lack_a_column() -> None:
     running, whole = Seen(before), Seen(before)
     running.feed(given[:90])
     changed = Seen(
-        after, running.pipeline.changed(after, 1, Session().settings.with_option("everfold.compat.rules", "extended"))
+        after,
+        running.pipeline.change_query(after, 1, Session().settings.with_option("everfold.compat.rules", "extended")),
     )
     changed.feed(given[90:], last=True)
     whole.feed(given, last=True)
@@ -169,8 +170,8 @@ def test_more_than_the_reference_keeps(name: str) -> None:
     before, after = map(planned, EXTENDED[name])
     strict = hold(before, after, rows(0)).verdict
     for seed in range(1, 3):
-        found = hold(before, after, rows(seed), Terms(extended=True)).verdict
-        assert found.reuses
+        found = hold(before, after, rows(seed), CompatOptions(extended=True)).verdict
+        assert found.reuses_state
         assert found is not strict
         assert Verdict.worst([found, strict]) is strict
 
@@ -195,10 +196,10 @@ def test_what_is_filled_in_is_given_also_where_it_is_nothing() -> None:
     past = [{**row, "a": at % 2, "b": None} for at, row in enumerate(rows(0))]
     running = Seen(before)
     running.feed(past)
-    changed = Seen(after, running.pipeline.changed(after, 1, history=batch(after, past)))
+    changed = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, past)))
     changed.feed(past[:7])
     assert {key[0]: (row["n"], row["m"]) for key, row in changed.by_key.items()} == {"0": (34, 0), "1": (33, 0)}
-    first = Seen(after, running.pipeline.changed(after, 1, history=batch(after, past)))
+    first = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, past)))
     first.feed([{**past[0], "a": 5}])
     assert {key[0]: row["m"] for key, row in first.by_key.items()} == {"0": 0, "1": 0, "5": 0}
 
@@ -215,7 +216,7 @@ def test_the_past_below_and_rows_given_again_above() -> None:
         first, second = rows(seed)[:30], rows(seed)[30:]
         running, whole = Seen(before), Seen(after)
         running.feed(first)
-        filled = running.pipeline.changed(after, 1, extended, batch(after, first), refresh=True)
+        filled = running.pipeline.change_query(after, 1, extended, batch(after, first), refresh=True)
         changed = Seen(after, filled)
         changed.feed(second, last=True)
         whole.feed(first + second, last=True)
@@ -341,10 +342,10 @@ def test_many_random_changes_at_work(fifth: int, pair: tuple[str, str], seed: in
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
 def test_many_random_changes_by_the_extended_rules(pair: tuple[str, str], seed: int) -> None:
-    _hold(pair, seed, Terms(extended=True))
+    _hold(pair, seed, CompatOptions(extended=True))
 
 
-def _hold(pair: tuple[str, str], seed: int, terms: Terms = REFERENCE) -> None:
+def _hold(pair: tuple[str, str], seed: int, terms: CompatOptions = REFERENCE) -> None:
     try:
         before, after = map(planned, pair)
     except SqlError:

@@ -12,8 +12,8 @@ import pytest
 from unit.aggregates import test_bags, test_distinct, test_sequences, test_variance
 from unit.aggregates.calls import call
 
-from everfold.aggregates.decimals import spark_sum
-from everfold.aggregates.registry import Over
+from everfold.aggregates.decimals import write_spark_sum
+from everfold.aggregates.registry import SqlArguments
 from everfold.plan.expressions import Literal
 from everfold.sql.functions.render import to_spark
 from everfold.types import BOOLEAN, DOUBLE, INT, STRING, ArrayType, DataType, DecimalType, MultisetType, RowType
@@ -51,9 +51,9 @@ def cases() -> Iterator[Case]:
 
 
 def test_twins(spark: SparkSession) -> None:
-    from everfold.spark.session import own_session
+    from everfold.spark.session import create_session
 
-    session = own_session(spark, 1)
+    session = create_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     wrong = []
     for part in _parts():
@@ -89,7 +89,7 @@ def _query(part: Sequence[Case]) -> str:
     twins = []
     for name, _, constants, _, _, distinct, _ in part:
         fold = call(name, *of, constants=constants)
-        twins.append(fold.entry.spark_sql(fold.of, Over(tuple(columns), distinct, "f" if filtered else None)))
+        twins.append(fold.entry.spark_sql(fold.of, SqlArguments(tuple(columns), distinct, "f" if filtered else None)))
     names = ", ".join([*columns, *["f"] * filtered])
     selected = ", ".join(f"{twin} AS r{at}" for at, twin in enumerate(twins))
     return f"SELECT {selected} FROM VALUES {texts} AS t({names}){'' if values else ' WHERE FALSE'}"
@@ -113,9 +113,9 @@ def _close(found: Any, expected: Any) -> bool:
 
 def test_sums_of_long_decimals_are_exact(spark: SparkSession) -> None:
     """Against Python's decimals: sums that have more than 38 digits on the way, or at the end."""
-    from everfold.spark.session import own_session
+    from everfold.spark.session import create_session
 
-    session = own_session(spark, 2)
+    session = create_session(spark, 2)
     random = Random(7)
     biggest = 10**38 - 1
     wrong = []
@@ -150,4 +150,4 @@ def test_sums_of_long_decimals_are_exact(spark: SparkSession) -> None:
 
 
 def to_spark_total(of: DecimalType, *, distinct: bool) -> str:
-    return spark_sum(Over(("v",), distinct=distinct), of)
+    return write_spark_sum(SqlArguments(("v",), distinct=distinct), of)

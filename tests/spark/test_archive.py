@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everfold.spark.archive import archive_options, written
+from everfold.spark.archive import archive_options, write_archive
 from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home
 
@@ -40,7 +40,7 @@ def run(java: Java, *options: str, check: bool = True) -> subprocess.CompletedPr
 
 def test_an_archive_is_used(java: Java, archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path))
-    with written(java) as part:
+    with write_archive(java) as part:
         part.write_bytes(archive)
     loaded = run(java, *archive_options(java, ""), "-Xlog:class+load").stdout
     assert any(FROM_ARCHIVE in line and " scala." in line for line in loaded.splitlines())
@@ -59,7 +59,7 @@ def test_a_damaged_archive_is_passed_over(
     java: Java, archive: bytes, damaged: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path))
-    with written(java) as part:
+    with write_archive(java) as part:
         part.write_bytes(damaged(archive))
     done = run(java, *archive_options(java, ""))
     plain = run(java)

@@ -26,8 +26,8 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     walk_plan,
 )
-from everfold.testing.casefile import Case, Mode, find, load
-from everfold.testing.runner import bound_query, run
+from everfold.testing.casefile import Case, Mode, find_case_files, load
+from everfold.testing.runner import bind_query, run
 from everfold.testing.spark_engine import SparkEngine
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -49,7 +49,7 @@ def features(case: Case, mode: Mode) -> Features:
     if any(step.error or mode in step.not_yet for step in case.steps):
         return Features()
     try:
-        plan = bound_query(case, mode).input
+        plan = bind_query(case, mode).input
     except EverfoldError:
         return Features()
     nodes = list(walk_plan(plan))
@@ -99,7 +99,7 @@ def _functions(expression: Expr) -> Iterator[str]:
 @cache
 def chosen() -> list[tuple[Case, Mode]]:
     """The cases to run, each with its mode; those of Lenses SQL by themselves."""
-    files = find([CASES])
+    files = find_case_files([CASES])
     of_lenses = [path for path in files if LENSES in path.parents]
     others = [path for path in files if path not in of_lenses]
     return [*_chosen(others, MOST_SHAPES, MOST), *_chosen(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]

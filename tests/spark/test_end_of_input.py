@@ -11,7 +11,7 @@ from everfold.operators.protocol import Operator
 from everfold.plan.nodes import Table
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
-from everfold.spark.session import own_session
+from everfold.spark.session import create_session
 from everfold.spark.stream import SourceStream, Stream, StreamLowering
 from everfold.sql.planner import Session, Submit
 
@@ -51,7 +51,7 @@ def test_the_upper_operator_hears_of_the_end_first(spark: SparkSession, tmp_path
     (tmp_path / "in").mkdir()
     rows = [f'{{"c0": "2020-01-01T00:00:{second:02}", "c1": {n}}}\n' for second, n in ((1, 1), (7, 2), (12, 3))]
     (tmp_path / "in" / "1.json").write_text("".join(rows))
-    session = own_session(spark, 2)
+    session = create_session(spark, 2)
 
     def opened(table: Table, name: str) -> SourceStream:
         frame = session.readStream.name(name).schema("c0 TIMESTAMP_NTZ, c1 INT").json(str(tmp_path / "in"))

@@ -217,7 +217,7 @@ def test_beside_and_above_from_kafka(spark: SparkSession, kafka_broker: KafkaBro
     memory = MemoryPipeline(before, job.settings, buckets=2)
     assert job.run(before) == folded([memory.feed(batch(before, first), now_ms=0)], 3)
     job.put(second)
-    memory = memory.changed(after, 1, job.settings)
+    memory = memory.change_query(after, 1, job.settings)
     assert job.run(after, OnChange.ACCEPT) == folded([memory.feed(batch(after, second), now_ms=0)], 3)
     third = part(7, 80, 40)
     job.put(third)

@@ -23,7 +23,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from spark.running import Done, Run, runner
 
 from everfold.cli.main import everfold
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
@@ -284,7 +284,7 @@ class Going:
             "defaults.topic.autocreate": "true",
         }
         until = time.monotonic() + 120
-        session = Session(options, connected=connected)
+        session = Session(options, connected=apply_connector)
         (submit,) = [each for each in session.run((GAMING + query).replace("{}", self.job.prefix)) if isinstance(each, Submit)]  # fmt: skip
         self.said = []
         Engine(session=self._spark).run(

@@ -206,7 +206,7 @@ def test_a_job_of_an_earlier_version_resumes(job: Job, spelled: str) -> None:
     as_of_format_3(folder, job.project)
     job.put(2)
     job.well(spelled)
-    found = JobFolder(folder).manifest()
+    found = JobFolder(folder).read_manifest()
     assert found is not None
     assert found.version.sources is not None
     assert [each["location"] for each in found.version.sources] == [str(job.project / "in")]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.test_over import STREAMING, Row, by_id, query_of, streamed, streams
 
-from everfold.spark.session import own_session
+from everfold.spark.session import create_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str
 )
 @pytest.mark.parametrize("frame", list(STREAMING))
 def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
-    session = own_session(spark, 1)
+    session = create_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     query = query_of(frame, partition, list(CALLS))
 

@@ -18,7 +18,7 @@ from spark.running import Done, Run, runner
 from everfold import TableEnvironment
 from everfold.cli.main import everfold
 from everfold.connectors.filesystem.sink import FileSink
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.rewind import Consent
@@ -190,7 +190,7 @@ def test_a_rebuild_that_was_cut_off_is_finished_by_the_next_start(run: Run, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(FileSink, "look_back", dies)
+        patched.setattr(FileSink, "undo_discarded_batches", dies)
         assert job.run(fewer, "--on-change", "rebuild").code == 130
     assert in_files() == sums(job.rows)  # the new version is there, and has done nothing yet
     job.well(fewer)
@@ -272,7 +272,7 @@ def test_a_job_without_an_end_has_caught_up_where_it_stood(spark: SparkSession, 
         job.put((k, 1, f"0{at}:00"))
     job.well("INSERT INTO o SELECT k, SUM(CAST(x AS BIGINT)) FROM t GROUP BY k;")
     watched = IN_PIECES.replace("'format'", "'source.monitor-interval' = '1 s', 'format'") + table
-    (*_, submit) = Session(connected=connected).run(
+    (*_, submit) = Session(connected=apply_connector).run(
         watched + "INSERT INTO o SELECT k, MAX(x) FROM t WHERE k <> 'b' GROUP BY k;"
     )
     assert isinstance(submit, Submit)

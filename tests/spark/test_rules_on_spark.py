@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from property.test_succession import pairs
 from test_compat import ALL
 
-from everfold.compat import Terms, judge, shape_of
+from everfold.compat import CompatOptions, judge, shape_of
 from everfold.errors import EverfoldError, SqlError, StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
@@ -168,7 +168,7 @@ class Memory:
 
     def change(self, root: Root, seen: list[dict[str, Any]] | None = None, settings: Settings = REFERENCE) -> None:
         """seen: the rows that have come so far, for a backfill."""
-        self.pipeline = self.pipeline.changed(root, 1, settings, None if seen is None else batch(root, seen))
+        self.pipeline = self.pipeline.change_query(root, 1, settings, None if seen is None else batch(root, seen))
 
     def run(self, root: Root, rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
         return folded([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
@@ -191,7 +191,7 @@ def example(code: str) -> tuple[Root, Root, Settings]:
             ValueError,
         ):  # undeclared tables have columns of no type
             continue
-        found = judge([shape_of(before)], [shape_of(after)], Terms.of(rules))
+        found = judge([shape_of(before)], [shape_of(after)], CompatOptions.of(rules))
         if code in {each.code for operator in found.operators for each in operator.findings}:
             return before, after, rules
     raise AssertionError(f"no case of {code} runs over the tables of these tests")
@@ -202,8 +202,8 @@ def hold(before: Root, after: Root, job: Job) -> None:
     job.put(first)
     assert job.run(before) == memory.run(before, first)
     job.put(second)
-    verdict = judge([shape_of(before)], [shape_of(after)], Terms.of(job.settings)).verdict
-    if verdict.reuses:
+    verdict = judge([shape_of(before)], [shape_of(after)], CompatOptions.of(job.settings)).verdict
+    if verdict.reuses_state:
         memory.change(after, settings=job.settings)
         assert job.run(after, OnChange.ACCEPT) == memory.run(after, second)
         return

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from everfold.errors import StateError, UsageError
-from everfold.sql.dialects.render import quoted_name
+from everfold.sql.dialects.render import quote_name
 from everfold.sql.planner import Session, Show, Submit
-from everfold.state.pages import _ROWS, _sealed, decode, decode_head
+from everfold.state.pages import _ROWS, _seal_page, decode, decode_head
 from everfold.testing.casefile import loads
 
 NAMES = [
@@ -46,7 +46,7 @@ class Harm:
 
 def test_a_pickle_in_place_of_a_page_is_not_read(tmp_path: Path) -> None:
     harm = pickle.dumps(Harm(tmp_path / "harm"))
-    for blob in (harm, _sealed(_ROWS, harm), _sealed(b"H", harm)):
+    for blob in (harm, _seal_page(_ROWS, harm), _seal_page(b"H", harm)):
         with pytest.raises(StateError):
             decode(blob)
         with pytest.raises(StateError):
@@ -62,7 +62,7 @@ def test_an_extension_type_in_a_page_is_refused(name: bytes, tmp_path: Path) -> 
     with pa.ipc.new_stream(out, schema) as writer:
         writer.write_batch(pa.record_batch([pa.array(["{}"])], schema=schema))
     with pytest.raises(StateError, match="damaged-page"):
-        decode(_sealed(_ROWS, out.getvalue().to_pybytes()))
+        decode(_seal_page(_ROWS, out.getvalue().to_pybytes()))
     assert not (tmp_path / "harm").exists()
 
 
@@ -90,7 +90,7 @@ def test_hostile_case_files(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
 def test_names_are_names(name: str) -> None:
-    quoted = quoted_name(name)
+    quoted = quote_name(name)
     session = Session({"execution.runtime-mode": "batch"})
     sql = f"CREATE TABLE {quoted} ({quoted} STRING); CREATE TABLE keep (a INT); CREATE VIEW `v` AS SELECT {quoted} AS {quoted} FROM {quoted};"
     list(session.run(sql))

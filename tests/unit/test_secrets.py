@@ -18,11 +18,11 @@ from everfold.secrets import (
     HIDDEN,
     NAME_PATTERN,
     TEXT_PATTERN,
-    command_line,
     is_secret,
-    shown_value,
-    without_secrets,
-    without_secrets_in_log,
+    redact_command_line,
+    redact_log,
+    redact_script,
+    redact_value,
 )
 from everfold.sql.planner import Session, Show, Submit
 from everfold.sql.script import parse_script
@@ -127,7 +127,7 @@ def _told(sql: str) -> str:
     except EverfoldError as error:
         told += [str(error), repr(error), repr(error.args), repr(error.diagnostics)]
         told += [json.dumps(each.to_json()) + each.message + str(each.help) for each in error.diagnostics]
-    told.append(without_secrets(sql))
+    told.append(redact_script(sql))
     return "\n".join(told)
 
 
@@ -296,23 +296,22 @@ def test_secret_names(key: str, secret: bool) -> None:
     ],
 )
 def test_shown_values(key: str, value: str, shown: str) -> None:
-    assert shown_value(key, value) == shown
+    assert redact_value(key, value) == shown
 
 
 def test_what_is_not_secret_stays_where_it_is() -> None:
     query = "SELECT token, password AS p FROM t WHERE t.token = u.token AND secret IS NULL AND a IN ('x', 'y')"
-    assert without_secrets(query) == query.replace("u.token", "*******")
+    assert redact_script(query) == query.replace("u.token", "*******")
     script = TABLE.format("'password' = 'geheim', 'format' = 'json'")
-    assert without_secrets(script) == script.replace("geheim", "******")
+    assert redact_script(script) == script.replace("geheim", "******")
 
 
 def test_logs() -> None:
     assert (
-        without_secrets_in_log("connection failed: host=h password=cAnary7301")
-        == "connection failed: host=h password=**********"
+        redact_log("connection failed: host=h password=cAnary7301") == "connection failed: host=h password=**********"
     )
-    assert CANARY not in without_secrets_in_log(f'org.apache.Thing: sasl.jaas.config = x required password="{CANARY}";')
-    assert CANARY not in command_line(
+    assert CANARY not in redact_log(f'org.apache.Thing: sasl.jaas.config = x required password="{CANARY}";')
+    assert CANARY not in redact_command_line(
         ["run", "--conf=spark.x.password=" + CANARY, "--var=a=" + CANARY, "--var", "b=" + CANARY]
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import decimals
-from everfold.aggregates.distributive import Sum, duckdb_wrapped, result_of, spark_total
+from everfold.aggregates.distributive import Sum, result_type_of, write_duckdb_wraparound, write_spark_total
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Over, Signature, aggregate
+from everfold.aggregates.registry import Signature, SqlArguments, aggregate
 from everfold.types import DataType, DecimalType, FloatType, IntegerType, NumericType
 
 
@@ -29,28 +29,28 @@ class Avg(Sum):
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         (arg,), (total, nonnull) = of.args, self.total_and_count(of, slots)
         if isinstance(arg, DecimalType):
-            return decimals.mean(total, nonnull, arg.scale, max(arg.scale, 6))
+            return decimals.compute_mean(total, nonnull, arg.scale, max(arg.scale, 6))
         some = pl.when(nonnull != 0).then(nonnull)
         if isinstance(arg, IntegerType):
             return total.truncdiv(some).cast(arg.polars, wrap_numerical=True)
         value = total / some
         return value.cast(pl.Float32) if isinstance(arg, FloatType) else value
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        (arg,), kept = of.args, result_of(self, of)
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        (arg,), kept = of.args, result_type_of(self, of)
         if isinstance(arg, IntegerType):
-            return f"CAST(SUM({over.each}) DIV COUNT({over.each}) AS {kept.spark})"
+            return f"CAST(SUM({over.first_argument}) DIV COUNT({over.first_argument}) AS {kept.spark})"
         if isinstance(arg, DecimalType):
-            whole = f"CAST({spark_total(arg, over)} AS DECIMAL(38,{arg.scale}))"
-            return f"CAST({whole} / COUNT({over.each}) AS {kept.spark})"
-        return f"CAST(AVG({over.each}) AS {kept.spark})"
+            whole = f"CAST({write_spark_total(arg, over)} AS DECIMAL(38,{arg.scale}))"
+            return f"CAST({whole} / COUNT({over.first_argument}) AS {kept.spark})"
+        return f"CAST(AVG({over.first_argument}) AS {kept.spark})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         (arg,) = of.args
         if isinstance(arg, IntegerType):
             # NULLIF is for a group without values. The sum wraps at 64 bits as the slot does.
-            total = duckdb_wrapped(f"SUM({over.each})", 64)
-            return f"CAST(({total}) // NULLIF(COUNT({over.each}), 0) AS {arg.duckdb})"
+            total = write_duckdb_wraparound(f"SUM({over.first_argument})", 64)
+            return f"CAST(({total}) // NULLIF(COUNT({over.first_argument}), 0) AS {arg.duckdb})"
         if isinstance(arg, DecimalType):
-            return decimals.duckdb_mean(over, arg, max(arg.scale, 6))
-        return f"CAST(AVG({over.each}) AS {arg.duckdb})"
+            return decimals.write_duckdb_mean(over, arg, max(arg.scale, 6))
+        return f"CAST(AVG({over.first_argument}) AS {arg.duckdb})"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from everfold.aggregates import lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, SqlArguments, aggregate
 from everfold.types import (
     BIGINT,
     ArrayType,
@@ -34,8 +34,8 @@ class ApproxCountDistinct(Aggregate):
     It does not support retraction.
     """
 
-    hashed = True
-    retractable = False
+    takes_hashes = True
+    is_retractable = False
     distinct = Distinct.NO_DIFFERENCE
 
     def result_type(self, of: Signature) -> DataType | None:
@@ -50,7 +50,7 @@ class ApproxCountDistinct(Aggregate):
         return (hashes.filter(known).unique().implode(),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.elements_of(slots[0]).unique().implode(),)
+        return (lists.explode_lists(slots[0]).unique().implode(),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
         (hashes,) = slots
@@ -64,8 +64,8 @@ class ApproxCountDistinct(Aggregate):
         estimate = ((SKETCH_VALUES - 1) / share).round().cast(pl.Int64)
         return pl.when(kept < SKETCH_VALUES).then(kept).otherwise(estimate)
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"approx_count_distinct({over.texts[0]}, 0.01)"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"COUNT(DISTINCT {over.texts[0]})"

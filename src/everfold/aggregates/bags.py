@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Signature, Slot, SqlArguments, aggregate
 from everfold.types import (
     DOUBLE,
     ArrayType,
@@ -32,27 +32,27 @@ class Collect(Aggregate):
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
-        return (lists.bag(columns[0], columns[0].is_not_null(), one),)
+        return (lists.collect_bag(columns[0], columns[0].is_not_null(), one),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.joined(slots[0]),)
+        return (lists.concat_lists(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),)
+        return (lists.net_bag(slots[0]),)
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT)
         entry = pl.struct(value.alias("key"), count.cast(pl.Int32).alias("value"))
         return slots[0].list.eval(entry.filter(count > 0)).fill_null([]).list.to_map()
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         values = f"collect_list({over.texts[0]})"
         count = "1" if over.distinct else f"size(filter({values}, __o -> __o <=> __e))"
         return f"map_from_entries(transform(array_distinct({values}), __e -> struct(__e, {count})))"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         name = MultisetType(key=of.args[0]).duckdb
-        return f"CAST(coalesce(histogram({over.each}), MAP {{}}) AS {name})"
+        return f"CAST(coalesce(histogram({over.first_argument}), MAP {{}}) AS {name})"
 
 
 @aggregate("PERCENTILE")
@@ -86,18 +86,18 @@ class Percentile(Aggregate):
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         value = columns[0].cast(pl.Float64)
         if not _uses_bag(of):
-            return lists.sequence(value, value.is_not_null(), None)
+            return lists.collect_sequence(value, value.is_not_null(), None)
         present, count = value.is_not_null(), pl.lit(1, dtype=pl.Int64)
         if len(columns) > 1:
             count = columns[1].cast(pl.Int64)
             present = present & (count > 0)
-        return (lists.bag(value, present, count if sign is None else count * sign),)
+        return (lists.collect_bag(value, present, count if sign is None else count * sign),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.joined(slots[0]),)
+        return (lists.concat_lists(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),) if _uses_bag(of) else None
+        return (lists.net_bag(slots[0]),) if _uses_bag(of) else None
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         ordered = slots[0].list.sort()
@@ -110,7 +110,7 @@ class Percentile(Aggregate):
         some = slots[0].list.len() > 0
         return pl.when(some).then(pl.concat_list(found)) if found else pl.lit(None, dtype=pl.List(pl.Float64))
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         value, *frequency = over.texts
         entry = f"CAST({value} AS DOUBLE)"
         if frequency:
@@ -121,7 +121,7 @@ class Percentile(Aggregate):
         ordered = f"array_sort(collect_list({'DISTINCT ' if over.distinct else ''}{entry}))"
         return f"get(transform(array({ordered}), __s -> IF(size(__s) = 0, NULL, {result})), 0)"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         value, *frequency = over.texts
         each, known = f"CAST({value} AS DOUBLE)", f"{value} IS NOT NULL"
         values = f"list({'DISTINCT ' if over.distinct else ''}{each}) FILTER (WHERE {known})"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.aggregates.distinct import OverDistinct
-from everfold.aggregates.python import OverDistinctRows, PythonAggregate, python_entry
-from everfold.aggregates.registry import Aggregate, Distinct, NoTwin, Over, Signature, lookup
+from everfold.aggregates.python import OverDistinctRows, PythonAggregate, create_python_entry
+from everfold.aggregates.registry import Aggregate, Distinct, NotInBatchEngine, Signature, SqlArguments, lookup
 from everfold.errors import UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.plan.nodes import AggCall
@@ -21,7 +21,7 @@ _KNOWN = BOOLEAN.as_nullable(False)
 def entry_of(call: AggCall) -> Aggregate:
     """Return the function of a call."""
     if call.python is not None:
-        return python_entry(call.python, call.type, call.span)
+        return create_python_entry(call.python, call.type, call.span)
     entry = lookup(call.function)
     assert entry is not None, call.function
     return entry
@@ -46,7 +46,7 @@ def is_distinct(call: AggCall) -> bool:
     return call.distinct and entry_of(call).distinct is Distinct.APPLIES
 
 
-def over_distinct(entry: Aggregate) -> Aggregate:
+def make_distinct(entry: Aggregate) -> Aggregate:
     """Return the function over distinct values."""
     return OverDistinctRows(entry) if isinstance(entry, PythonAggregate) else OverDistinct(entry)
 
@@ -55,7 +55,7 @@ def arguments_of(call: AggCall) -> tuple[Expr, ...]:
     """Return the arguments that a call's kernels get.
 
     An argument is NULL where FILTER excludes the row, unless the function counts NULL (see
-    `kept_condition`). COUNT(*) with FILTER gets a boolean argument this way.
+    `filter_condition_of`). COUNT(*) with FILTER gets a boolean argument this way.
     """
     if call.filter is None or not entry_of(call).skips_nulls:
         return call.args
@@ -64,12 +64,12 @@ def arguments_of(call: AggCall) -> tuple[Expr, ...]:
     return tuple(_guard(call.filter, arg) for arg in call.args)
 
 
-def kept_condition(call: AggCall) -> Expr | None:
+def filter_condition_of(call: AggCall) -> Expr | None:
     """Return the FILTER condition of a call, None if it is already part of the arguments."""
     return None if call.filter is None or entry_of(call).skips_nulls else call.filter
 
 
-def columns_of(
+def argument_columns(
     call: AggCall, arguments: Sequence[Expr], column: Callable[[Expr], str], hash_of: Callable[[Expr], str]
 ) -> tuple[str, ...]:
     """Return the columns that a call's kernels get.
@@ -77,13 +77,13 @@ def columns_of(
     `column` returns the column of an expression and `hash_of` that of its hash. A function that
     takes hashes also gets whether each value is not NULL, since NULL has a hash too.
     """
-    if not entry_of(call).hashed:
+    if not entry_of(call).takes_hashes:
         return tuple(map(column, arguments))
     pairs = ((hash_of(each), column(Call(type=_KNOWN, function="IS NOT NULL", args=(each,)))) for each in arguments)
     return tuple(name for pair in pairs for name in pair)
 
 
-def spark_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
+def write_spark_call(call: AggCall, text: Callable[[Expr], str]) -> str:
     """Return the call in Spark SQL; `text` writes an expression.
 
     Raises UnsupportedFeature if Spark cannot compute what Flink does.
@@ -91,7 +91,7 @@ def spark_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
     return _write_call(call, text, "Spark", entry_of(call).spark_sql)
 
 
-def duckdb_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
+def write_duckdb_call(call: AggCall, text: Callable[[Expr], str]) -> str:
     """Return the call in DuckDB SQL; `text` writes an expression.
 
     Raises UnsupportedFeature if DuckDB cannot compute what Flink does.
@@ -100,14 +100,14 @@ def duckdb_twin(call: AggCall, text: Callable[[Expr], str]) -> str:
 
 
 def _write_call(
-    call: AggCall, text: Callable[[Expr], str], engine: str, write: Callable[[Signature, Over], str]
+    call: AggCall, text: Callable[[Expr], str], engine: str, write: Callable[[Signature, SqlArguments], str]
 ) -> str:
-    kept = kept_condition(call)
+    kept = filter_condition_of(call)
     texts = tuple(map(text, arguments_of(call)))
-    over = Over(texts, is_distinct(call), None if kept is None else text(kept))
+    over = SqlArguments(texts, is_distinct(call), None if kept is None else text(kept))
     try:
         return write(signature_of(call), over)
-    except NoTwin as error:
+    except NotInBatchEngine as error:
         what = f"`{call.function}` does not run in batch on {engine}: {error}"
         raise UnsupportedFeature.of("unsupported-aggregate", what, call.span) from None
 

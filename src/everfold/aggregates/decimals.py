@@ -11,7 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Over, Slot
+from everfold.aggregates.registry import Slot, SqlArguments
 from everfold.types import DataType, DecimalType
 
 SAFE_DIGITS = 28
@@ -22,12 +22,12 @@ _WHOLE = DecimalType(precision=38, scale=0)
 LIMB_SLOTS = (Slot("high", _WHOLE), Slot("low", _WHOLE))
 
 
-def in_limbs(arg: DataType) -> bool:
+def needs_limbs(arg: DataType) -> bool:
     """Return whether sums of a type are kept in limbs."""
     return isinstance(arg, DecimalType) and arg.precision > SAFE_DIGITS
 
 
-def limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
+def split_limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
     """Return the limbs of DECIMAL(38, s) values or 128-bit integers, multiplied by their signs.
 
     The limbs of NULL are 0.
@@ -39,7 +39,7 @@ def limbs(column: pl.Expr, sign: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
     return high.reinterpret(dtype=pl.Decimal(38, 0)), low.reinterpret(dtype=pl.Decimal(38, 0))
 
 
-def whole(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
+def combine_limbs(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
     """Combine sums of limbs into a DECIMAL(38, scale); NULL if it has more than 38 digits."""
     upper, lower = high.to_physical(), low.to_physical()
     carry = lower // _i128(LIMB)
@@ -48,13 +48,13 @@ def whole(high: pl.Expr, low: pl.Expr, scale: int) -> pl.Expr:
     return (pl.when(fits).then(upper) * _i128(LIMB) + lower).reinterpret(dtype=pl.Decimal(38, scale))
 
 
-def signed(column: pl.Expr, sign: pl.Expr, scale: int) -> pl.Expr:
+def multiply_by_sign(column: pl.Expr, sign: pl.Expr, scale: int) -> pl.Expr:
     """Multiply DECIMAL(38, scale) values by their signs; 0 for NULL."""
     unscaled = column.to_physical().fill_null(0) * sign.cast(pl.Int128)
     return unscaled.reinterpret(dtype=pl.Decimal(38, scale))
 
 
-def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
+def compute_mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
     """Return total / nonnull with `kept` digits after the decimal point, rounded half up.
 
     NULL if it has more than 38 digits.
@@ -71,7 +71,7 @@ def mean(total: pl.Expr, nonnull: pl.Expr, scale: int, kept: int) -> pl.Expr:
     return pl.when(fits).then(value).reinterpret(dtype=pl.Decimal(38, kept))
 
 
-def spark_sum(over: Over, arg: DecimalType) -> str:
+def write_spark_sum(over: SqlArguments, arg: DecimalType) -> str:
     """Return the sum in Spark SQL as DECIMAL(38, s), NULL on overflow.
 
     It is computed from three limbs, as no Spark type is wider than 38 digits for the intermediate
@@ -96,7 +96,7 @@ def spark_sum(over: Over, arg: DecimalType) -> str:
     return f"transform(array({unscaled}), of -> CAST({pointed} AS DECIMAL(38,{arg.scale})))[0]"
 
 
-def _spark_limb_sum(over: Over, arg: DecimalType, at: int) -> str:
+def _spark_limb_sum(over: SqlArguments, arg: DecimalType, at: int) -> str:
     """Return the sum of one limb of the values, as a decimal of scale 0."""
 
     def limb(value: str) -> str:
@@ -116,16 +116,16 @@ def _power(exponent: int) -> str:
     return f"{Decimal(1).scaleb(exponent):f}BD"
 
 
-def duckdb_sum(over: Over, arg: DecimalType) -> str:
+def write_duckdb_sum(over: SqlArguments, arg: DecimalType) -> str:
     """Return the sum in DuckDB SQL as DECIMAL(38, s), NULL on overflow (DuckDB's SUM raises)."""
     if arg.precision <= SAFE_DIGITS:
-        return f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))"
+        return f"CAST(SUM({over.first_argument}) AS DECIMAL(38,{arg.scale}))"
     return _duckdb_scaled(_duckdb_unscaled_sum(over, arg), arg.scale)
 
 
-def duckdb_mean(over: Over, arg: DecimalType, kept: int) -> str:
+def write_duckdb_mean(over: SqlArguments, arg: DecimalType, kept: int) -> str:
     """Return the mean in DuckDB SQL as DECIMAL(38, kept), rounded half up."""
-    total, count = _duckdb_unscaled_sum(over, arg), f"NULLIF(COUNT({over.each}), 0)::HUGEINT"
+    total, count = _duckdb_unscaled_sum(over, arg), f"NULLIF(COUNT({over.first_argument}), 0)::HUGEINT"
     wider = 10 ** (kept - arg.scale)
     rest = f"(({total}) % {count}) * {wider}::HUGEINT"
     part = f"SIGN({rest})::HUGEINT * ((ABS({rest}) * 2::HUGEINT + {count}) // ({count} * 2::HUGEINT))"
@@ -134,15 +134,17 @@ def duckdb_mean(over: Over, arg: DecimalType, kept: int) -> str:
     return _duckdb_scaled(f"CASE WHEN {fits} THEN {whole} * {wider}::HUGEINT + {part} END", kept)
 
 
-def _duckdb_unscaled_sum(over: Over, arg: DecimalType) -> str:
+def _duckdb_unscaled_sum(over: SqlArguments, arg: DecimalType) -> str:
     """Return the unscaled sum as HUGEINT; NULL if it has more than 38 digits."""
     if arg.precision <= SAFE_DIGITS:
-        return _duckdb_unscaled(f"CAST(SUM({over.each}) AS DECIMAL(38,{arg.scale}))")
+        return _duckdb_unscaled(f"CAST(SUM({over.first_argument}) AS DECIMAL(38,{arg.scale}))")
     limb = f"{LIMB}::HUGEINT"
 
     def limb_sum(operator: str) -> str:
         if over.distinct:
-            values = f"list_transform(list({over.each}), lambda x: ({_duckdb_unscaled('x')}) {operator} {limb})"
+            values = (
+                f"list_transform(list({over.first_argument}), lambda x: ({_duckdb_unscaled('x')}) {operator} {limb})"
+            )
             return f"list_sum({values})"
         return f"SUM(({_duckdb_unscaled(over.texts[0])}) {operator} {limb})"
 
@@ -171,7 +173,7 @@ def _i128(value: int) -> pl.Expr:
     return pl.lit(value, dtype=pl.Int128)
 
 
-def of_double(value: pl.Expr, scale: int) -> pl.Expr:
+def decimal_from_double(value: pl.Expr, scale: int) -> pl.Expr:
     """Convert a non-negative DOUBLE to DECIMAL(38, scale), rounded half up.
 
     The digits are those of its string form; NULL if there are more than 38.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from everfold.aggregates import lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Fault, Over, Signature, Slot, Types
+from everfold.aggregates.registry import Aggregate, Fault, Signature, Slot, SqlArguments, Types
 from everfold.types import ArrayType, BytesType, DataType, RowField, RowType
 
 
@@ -21,7 +21,7 @@ class OverDistinct(Aggregate):
     def __init__(self, entry: Aggregate) -> None:
         self._entry = entry
 
-        self.ordered = entry.ordered  # type: ignore[misc]
+        self.is_ordered = entry.is_ordered  # type: ignore[misc]
         self.newest_slice_first = entry.newest_slice_first  # type: ignore[misc]
 
     def result_type(self, of: Signature) -> DataType | None:
@@ -40,18 +40,18 @@ class OverDistinct(Aggregate):
         if not self._entry.skips_nulls:
             present = present | True
         if sign is not None:
-            return (lists.bag(element, present, sign),)
+            return (lists.collect_bag(element, present, sign),)
         return (element.filter(present).unique(maintain_order=True).implode(),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
         if of.retracting:
-            return (lists.joined(slots[0]),)
-        return (lists.elements_of(slots[0]).unique(maintain_order=True).implode(),)
+            return (lists.concat_lists(slots[0]),)
+        return (lists.explode_lists(slots[0]).unique(maintain_order=True).implode(),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        if not of.retracting or (self.ordered and not whole):
+        if not of.retracting or (self.is_ordered and not whole):
             return None
-        return (lists.netted_in_order(slots[0]) if self.ordered else lists.netted_bag(slots[0]),)
+        return (lists.net_bag_in_order(slots[0]) if self.is_ordered else lists.net_bag(slots[0]),)
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return self._entry.result(*self._inner(of, slots))
@@ -59,10 +59,10 @@ class OverDistinct(Aggregate):
     def faults(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Fault, ...]:
         return self._entry.faults(*self._inner(of, slots))
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return self._entry.spark_sql(of, replace(over, distinct=True))
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return self._entry.duckdb_sql(of, replace(over, distinct=True))
 
     def _inner(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Signature, list[pl.Expr]]:

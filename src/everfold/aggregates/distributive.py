@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from everfold.aggregates import decimals, floats, lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, SqlArguments, aggregate
 from everfold.types import (
     BIGINT,
     DOUBLE,
@@ -36,7 +36,7 @@ class Count(Aggregate):
     """
 
     arity = (0, 1)
-    adds_up = True
+    is_additive = True
 
     def result_type(self, of: Signature) -> DataType | None:
         return None if any(isinstance(arg, NullType) for arg in of.args) else BIGINT.as_nullable(False)
@@ -59,11 +59,11 @@ class Count(Aggregate):
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return slots[0].fill_null(0)
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        return f"COUNT({over.each if over.texts else '*'})"
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        return f"COUNT({over.first_argument if over.texts else '*'})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return f"COUNT({over.each if over.texts else '*'})"
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
+        return f"COUNT({over.first_argument if over.texts else '*'})"
 
 
 @aggregate("SUM")
@@ -75,7 +75,7 @@ class Sum(Aggregate):
     next row, so its result depends on row order.)
     """
 
-    adds_up = True
+    is_additive = True
 
     def result_type(self, of: Signature) -> DataType | None:
         (arg,) = of.args
@@ -86,31 +86,31 @@ class Sum(Aggregate):
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         (arg,) = of.args
         nonnull = Slot("nonnull", BIGINT)
-        if decimals.in_limbs(arg):
+        if decimals.needs_limbs(arg):
             return (*decimals.LIMB_SLOTS, nonnull)
-        total = Slot("sum", total_type(arg))
+        total = Slot("sum", sum_type(arg))
         special = floats.SPECIAL_SLOTS if of.retracting and isinstance(arg, FloatingType) else ()
         return (total, nonnull, *special)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         (arg,), (column,) = of.args, columns
-        if sign is None and not decimals.in_limbs(arg):
-            return total(arg, column).sum(), column.count().cast(pl.Int64)
+        if sign is None and not decimals.needs_limbs(arg):
+            return cast_for_sum(arg, column).sum(), column.count().cast(pl.Int64)
         return [each.sum() for each in self.lift(of, columns, sign)]
 
     def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         (arg,), (column,) = of.args, columns
-        known, value = column.is_not_null().cast(pl.Int64), total(arg, column)
+        known, value = column.is_not_null().cast(pl.Int64), cast_for_sum(arg, column)
         if sign is not None:
             known = known * sign
-        if decimals.in_limbs(arg):
-            return *decimals.limbs(value, sign), known
+        if decimals.needs_limbs(arg):
+            return *decimals.split_limbs(value, sign), known
         if sign is None:
             return value.fill_null(0), known
         if isinstance(arg, DecimalType):
-            return decimals.signed(value, sign, arg.scale), known
+            return decimals.multiply_by_sign(value, sign, arg.scale), known
         if isinstance(arg, FloatingType):
-            return floats.finite(value) * sign, known, *floats.special_counts(value, sign)
+            return floats.zero_if_not_finite(value) * sign, known, *floats.special_counts(value, sign)
         return value.fill_null(0) * sign, known
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
@@ -127,22 +127,22 @@ class Sum(Aggregate):
     def total_and_count(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[pl.Expr, pl.Expr]:
         """Return the sum, in the type used for summing, and the number of values."""
         (arg,) = of.args
-        if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
-            return decimals.whole(slots[0], slots[1], arg.scale), slots[2]
+        if isinstance(arg, DecimalType) and decimals.needs_limbs(arg):
+            return decimals.combine_limbs(slots[0], slots[1], arg.scale), slots[2]
         if len(slots) > 2:
-            return floats.with_specials(slots[0], slots[2:]), slots[1]
+            return floats.add_special_counts(slots[0], slots[2:]), slots[1]
         return slots[0], slots[1]
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        return f"CAST({spark_total(of.args[0], over)} AS {result_of(self, of).spark})"
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        return f"CAST({write_spark_total(of.args[0], over)} AS {result_type_of(self, of).spark})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         (arg,) = of.args
         if isinstance(arg, IntegerType):
-            return f"CAST({duckdb_wrapped(f'SUM({over.each})', arg.bits)} AS {arg.duckdb})"
+            return f"CAST({write_duckdb_wraparound(f'SUM({over.first_argument})', arg.bits)} AS {arg.duckdb})"
         if isinstance(arg, DecimalType):
-            return decimals.duckdb_sum(over, arg)
-        return f"CAST(SUM({over.each}) AS {result_of(self, of).duckdb})"
+            return decimals.write_duckdb_sum(over, arg)
+        return f"CAST(SUM({over.first_argument}) AS {result_type_of(self, of).duckdb})"
 
 
 class _Extreme(Aggregate):
@@ -166,16 +166,16 @@ class _Extreme(Aggregate):
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         if sign is None:
             return (self._pick(of.args[0], columns[0]),)
-        return (lists.bag(columns[0], columns[0].is_not_null(), sign),)
+        return (lists.collect_bag(columns[0], columns[0].is_not_null(), sign),)
 
     def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr] | None:
         return (columns[0],) if sign is None else None
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.joined(slots[0]) if of.retracting else self._pick(of.args[0], slots[0]),)
+        return (lists.concat_lists(slots[0]) if of.retracting else self._pick(of.args[0], slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),) if of.retracting else None
+        return (lists.net_bag(slots[0]),) if of.retracting else None
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         (arg,), (value,) = of.args, slots
@@ -183,11 +183,11 @@ class _Extreme(Aggregate):
             value = lists.present_values(value).list.agg(self._pick(arg, pl.element()))
         return pl.when(value == 0).then(value.abs()).otherwise(value) if isinstance(arg, FloatingType) else value
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        return self._sql(f"{self.name}({over.each})", of.args[0], of.args[0].spark)
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        return self._sql(f"{self.name}({over.first_argument})", of.args[0], of.args[0].spark)
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return self._sql(f"{self.name}({over.each})", of.args[0], of.args[0].duckdb)
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
+        return self._sql(f"{self.name}({over.first_argument})", of.args[0], of.args[0].duckdb)
 
     @staticmethod
     def _sql(value: str, arg: DataType, name: str) -> str:
@@ -223,33 +223,33 @@ class Max(_Extreme):
     greatest = True
 
 
-def total_type(arg: DataType) -> DataType:
+def sum_type(arg: DataType) -> DataType:
     """Return the type in which values of a type are summed."""
     if isinstance(arg, DecimalType):
         return DecimalType(precision=38, scale=arg.scale)
     return DOUBLE if isinstance(arg, FloatingType) else BIGINT
 
 
-def total(arg: DataType, column: pl.Expr) -> pl.Expr:
+def cast_for_sum(arg: DataType, column: pl.Expr) -> pl.Expr:
     """Cast a column to the type in which it is summed."""
-    wide = total_type(arg)
+    wide = sum_type(arg)
     return column if wide.same_as(arg) else column.cast(wide.polars)
 
 
-def spark_total(arg: DataType, over: Over) -> str:
+def write_spark_total(arg: DataType, over: SqlArguments) -> str:
     """Return the exact sum in Spark SQL, at least as wide as the type used for summing."""
-    if isinstance(arg, DecimalType) and decimals.in_limbs(arg):
-        return decimals.spark_sum(over, arg)
-    return f"SUM({over.each})"
+    if isinstance(arg, DecimalType) and decimals.needs_limbs(arg):
+        return decimals.write_spark_sum(over, arg)
+    return f"SUM({over.first_argument})"
 
 
-def duckdb_wrapped(text: str, bits: int) -> str:
+def write_duckdb_wraparound(text: str, bits: int) -> str:
     """Return a HUGEINT wrapped around at the given number of bits, in DuckDB SQL."""
     half, whole = 1 << (bits - 1), 1 << bits
     return f"((({text}) + {half}::HUGEINT) % {whole}::HUGEINT + {whole}::HUGEINT) % {whole}::HUGEINT - {half}::HUGEINT"
 
 
-def result_of(entry: Aggregate, of: Signature) -> DataType:
+def result_type_of(entry: Aggregate, of: Signature) -> DataType:
     """Return the result type of a valid call."""
     found = entry.result_type(of)
     assert found is not None, (entry.name, of)

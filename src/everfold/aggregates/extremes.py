@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import lists
-from everfold.aggregates.first_n import Several, unsigned
+from everfold.aggregates.first_n import FirstN, without_negative_zero
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Signature, Slot, aggregate
 
 
-class _Extremes(Several):
+class _Extremes(FirstN):
     greatest: bool
     unique: bool = False
 
@@ -23,30 +23,30 @@ class _Extremes(Several):
         return (lists.bag_slot(arg) if of.retracting else lists.sequence_slots(arg, False)[0],)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        values = unsigned(of.args[0], columns[0])
+        values = without_negative_zero(of.args[0], columns[0])
         if sign is None:
             return (self._first(of, values.drop_nulls()).implode(),)
-        return (lists.bag(values, values.is_not_null(), sign),)
+        return (lists.collect_bag(values, values.is_not_null(), sign),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
         (slot,) = slots
-        return (lists.joined(slot) if of.retracting else self._first(of, lists.elements_of(slot)).implode(),)
+        return (lists.concat_lists(slot) if of.retracting else self._first(of, lists.explode_lists(slot)).implode(),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),) if of.retracting else None
+        return (lists.net_bag(slots[0]),) if of.retracting else None
 
-    def chosen(self, of: Signature, slot: pl.Expr) -> pl.Expr:
+    def choose_values(self, of: Signature, slot: pl.Expr) -> pl.Expr:
         if not of.retracting:
             return slot
         value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT)
-        times = count.clip(0, 1 if self.unique else self.most(of))
+        times = count.clip(0, 1 if self.unique else self.limit(of))
         values = value.repeat_by(times).explode(empty_as_null=False, keep_nulls=False)
         return slot.list.eval(self._first(of, values))
 
     def _first(self, of: Signature, values: pl.Expr) -> pl.Expr:
         if self.unique:
             values = values.unique()
-        return values.sort(descending=self.greatest).head(self.most(of))
+        return values.sort(descending=self.greatest).head(self.limit(of))
 
     def spark_list(self, of: Signature, text: str) -> str:
         values = f"collect_list({text})"

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import ClassVar
 
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, Over, Signature
+from everfold.aggregates.registry import Aggregate, Distinct, Signature, SqlArguments
 from everfold.types import (
     ArrayType,
     BooleanType,
@@ -24,14 +24,14 @@ from everfold.types import (
 )
 
 
-def whole_number(value: object) -> int | None:
+def parse_limit(value: object) -> int | None:
     """Return a constant as a number of values, None if it is not a positive whole number."""
     if isinstance(value, Decimal) and value == int(value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-class Several(Aggregate):
+class FirstN(Aggregate):
     """At most `n` of the non-null values; NULL, or an empty array, if there is none.
 
     A zero is 0.0, never -0.0.
@@ -44,10 +44,10 @@ class Several(Aggregate):
     distinct = Distinct.REFUSED
 
     def constant_value(self, value: object) -> object | None:
-        return whole_number(value)
+        return parse_limit(value)
 
     @staticmethod
-    def most(of: Signature) -> int:
+    def limit(of: Signature) -> int:
         """Return the maximum number of values."""
         (most,) = of.constants
         assert isinstance(most, int)
@@ -58,27 +58,27 @@ class Several(Aggregate):
         if not isinstance(arg, NumericType | StringType | BooleanType | TemporalType):
             return None
         element = arg.as_nullable()
-        return element if self.most(of) == 1 else ArrayType(element=element, nullable=False)
+        return element if self.limit(of) == 1 else ArrayType(element=element, nullable=False)
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
-        found = self.chosen(of, slots[0])
-        return found.list.first() if self.most(of) == 1 else found.fill_null([])
+        found = self.choose_values(of, slots[0])
+        return found.list.first() if self.limit(of) == 1 else found.fill_null([])
 
     @abstractmethod
-    def chosen(self, of: Signature, slot: pl.Expr) -> pl.Expr:
+    def choose_values(self, of: Signature, slot: pl.Expr) -> pl.Expr:
         """Return the list of the requested values from the settled slot."""
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         (arg,), (text,) = of.args, over.texts
         values = self.spark_list(of, _without_negative_zero(f"({text})", arg))
-        return f"get({values}, 0)" if self.most(of) == 1 else f"slice({values}, 1, {self.most(of)})"
+        return f"get({values}, 0)" if self.limit(of) == 1 else f"slice({values}, 1, {self.limit(of)})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         (arg,), (text,) = of.args, over.texts
         values = self.duckdb_list(of, _without_negative_zero(f"({text})", arg))
-        if self.most(of) == 1:
+        if self.limit(of) == 1:
             return f"({values})[1]"
-        return f"(coalesce({values}, CAST([] AS {arg.duckdb}[])))[1:{self.most(of)}]"
+        return f"(coalesce({values}, CAST([] AS {arg.duckdb}[])))[1:{self.limit(of)}]"
 
     @abstractmethod
     def spark_list(self, of: Signature, text: str) -> str:
@@ -92,7 +92,7 @@ class Several(Aggregate):
         """
 
 
-def unsigned(arg: DataType, values: pl.Expr) -> pl.Expr:
+def without_negative_zero(arg: DataType, values: pl.Expr) -> pl.Expr:
     """Replace -0.0 by 0.0."""
     return pl.when(values == 0).then(values.abs()).otherwise(values) if isinstance(arg, FloatingType) else values
 

@@ -21,12 +21,12 @@ def special_counts(column: pl.Expr, sign: pl.Expr) -> list[pl.Expr]:
     return [kind.fill_null(False).cast(pl.Int64) * sign for kind in kinds]
 
 
-def finite(column: pl.Expr) -> pl.Expr:
+def zero_if_not_finite(column: pl.Expr) -> pl.Expr:
     """Return the column with 0 in place of NULL, NaN and the infinities."""
     return pl.when(column.is_finite()).then(column).otherwise(pl.lit(0.0))
 
 
-def with_specials(total: pl.Expr, counts: Sequence[pl.Expr]) -> pl.Expr:
+def add_special_counts(total: pl.Expr, counts: Sequence[pl.Expr]) -> pl.Expr:
     """Return the sum of the finite numbers and the given counts of special ones."""
     nan, plus, minus = ((count > 0).fill_null(False) for count in counts)
     return (

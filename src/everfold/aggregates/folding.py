@@ -24,7 +24,7 @@ has an eighth of this many rows per value."""
 class Eager(Aggregate):
     """An aggregate whose value cannot be written as an expression. It gets whole columns."""
 
-    def settled(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
+    def settle_frame(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
         """Settle a frame of the slots, as `settle` does."""
         exprs = self.settle(of, [pl.col(name) for name in slots.columns], whole)
         if exprs is None:
@@ -32,7 +32,7 @@ class Eager(Aggregate):
         pairs = zip(exprs, slots.columns, strict=True)
         return slots.select(expr.alias(name) for expr, name in pairs).get_columns()
 
-    def compacted(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
+    def compact_frame(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
         """Return the settled slots of whole groups in as little space as possible.
 
         Only later rows are added to such groups. None if the slots stay as they are.
@@ -58,17 +58,17 @@ class Fold:
     of: Signature
     columns: tuple[str, ...]
     slots: tuple[str, ...]
-    kept: str | None = None
+    filter_column: str | None = None
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether the value depends on the order of the rows."""
-        return self.entry.ordered
+        return self.entry.is_ordered
 
     @property
-    def adds_up(self) -> bool:
+    def is_additive(self) -> bool:
         """Whether the slots of a part of a group can be subtracted from those of the whole."""
-        return self.entry.adds_up
+        return self.entry.is_additive
 
     def update(self) -> list[pl.Expr]:
         """Return the named slots of a group of rows."""
@@ -83,7 +83,7 @@ class Fold:
 
     def lift(self) -> list[pl.Expr] | None:
         """Return the named slots of each row, None if the function does not support it."""
-        lifted = None if self.kept is not None else self.entry.lift(self.of, *self._rows())
+        lifted = None if self.filter_column is not None else self.entry.lift(self.of, *self._rows())
         return None if lifted is None else self._name_slots(lifted)
 
     def settle(self, frame: pl.DataFrame, whole: bool) -> list[pl.Expr | pl.Series]:
@@ -92,7 +92,7 @@ class Fold:
         Empty if the slots need no change.
         """
         if isinstance(self.entry, Eager):
-            return self._name_columns(self.entry.settled(self.of, frame.select(self.slots), whole))
+            return self._name_columns(self.entry.settle_frame(self.of, frame.select(self.slots), whole))
         settled = self.entry.settle(self.of, self._slots(), whole)
         return [] if settled is None else [*self._name_slots(settled)]
 
@@ -102,7 +102,7 @@ class Fold:
         Empty if they cannot shrink.
         """
         if isinstance(self.entry, Eager):
-            return self._name_columns(self.entry.compacted(self.of, frame.select(self.slots)))
+            return self._name_columns(self.entry.compact_frame(self.of, frame.select(self.slots)))
         return []
 
     def result(self, frame: pl.DataFrame, name: str) -> pl.Expr | pl.Series:
@@ -120,9 +120,9 @@ class Fold:
     def _rows(self) -> tuple[list[pl.Expr], pl.Expr | None]:
         columns = [pl.col(name) for name in self.columns]
         sign = pl.col(SIGN) if self.of.retracting else None
-        if self.kept is None:
+        if self.filter_column is None:
             return columns, sign
-        kept = pl.col(self.kept).fill_null(False)
+        kept = pl.col(self.filter_column).fill_null(False)
         return [column.filter(kept) for column in columns], None if sign is None else sign.filter(kept)
 
     def _slots(self) -> list[pl.Expr]:
@@ -169,7 +169,7 @@ def settle(frame: pl.DataFrame, folds: Sequence[Fold], whole: bool) -> pl.DataFr
     return frame.with_columns(netted) if netted else frame
 
 
-def compacted(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
+def compact_slots(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     """Return settled slots, one row per whole group, in a smaller form.
 
     The result is state to which only later rows are added, never another part of a group.
@@ -180,7 +180,7 @@ def compacted(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     return frame.with_columns(smaller) if smaller else frame
 
 
-def results(frame: pl.DataFrame, folds: Sequence[Fold], names: Sequence[str]) -> list[pl.Series]:
+def compute_results(frame: pl.DataFrame, folds: Sequence[Fold], names: Sequence[str]) -> list[pl.Series]:
     """Compute the values of the calls from settled slots.
 
     Raises ConnectorError for a group without a valid value.

@@ -8,33 +8,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import lists
-from everfold.aggregates.first_n import Several, unsigned
+from everfold.aggregates.first_n import FirstN, without_negative_zero
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Signature, Slot, aggregate
 
 
-class _ByCount(Several):
+class _ByCount(FirstN):
     most_frequent: bool
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (lists.bag_slot(of.args[0]),)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        values = unsigned(of.args[0], columns[0])
+        values = without_negative_zero(of.args[0], columns[0])
         one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
-        return (lists.bag(values, values.is_not_null(), one),)
+        return (lists.collect_bag(values, values.is_not_null(), one),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.joined(slots[0]),)
+        return (lists.concat_lists(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.netted_bag(slots[0]),)
+        return (lists.net_bag(slots[0]),)
 
-    def chosen(self, of: Signature, slot: pl.Expr) -> pl.Expr:
+    def choose_values(self, of: Signature, slot: pl.Expr) -> pl.Expr:
         entry = pl.element().filter(pl.element().struct.field(lists.COUNT) > 0)
         value, count = entry.struct.field(lists.VALUE), entry.struct.field(lists.COUNT)
         ordered = value.sort_by(count, value, descending=[self.most_frequent, False])
-        return slot.list.eval(ordered.head(self.most(of)))
+        return slot.list.eval(ordered.head(self.limit(of)))
 
     def spark_list(self, of: Signature, text: str) -> str:
         values = f"collect_list({text})"

@@ -29,7 +29,7 @@ def bag_slot(element: DataType) -> Slot:
     return Slot("bag", ArrayType(element=RowType(fields=fields)))
 
 
-def sequence(elements: pl.Expr, present: pl.Expr | None, sign: pl.Expr | None) -> list[pl.Expr]:
+def collect_sequence(elements: pl.Expr, present: pl.Expr | None, sign: pl.Expr | None) -> list[pl.Expr]:
     """Return the sequence of a group of rows. present: which rows count, None for all."""
     if sign is None:
         return [(elements if present is None else elements.filter(present)).implode()]
@@ -39,22 +39,22 @@ def sequence(elements: pl.Expr, present: pl.Expr | None, sign: pl.Expr | None) -
     return [elements.filter(inserted).implode(), elements.filter(removed).implode()]
 
 
-def bag(elements: pl.Expr, present: pl.Expr, counts: pl.Expr) -> pl.Expr:
+def collect_bag(elements: pl.Expr, present: pl.Expr, counts: pl.Expr) -> pl.Expr:
     """Return the bag of a group of rows, each of which counts as often as `counts` says."""
     return pl.struct(elements.alias(VALUE), counts.alias(COUNT)).filter(present).implode()
 
 
-def joined(lists: pl.Expr) -> pl.Expr:
+def concat_lists(lists: pl.Expr) -> pl.Expr:
     """Concatenate the lists of a group."""
-    return elements_of(lists).implode()
+    return explode_lists(lists).implode()
 
 
-def elements_of(lists: pl.Expr) -> pl.Expr:
+def explode_lists(lists: pl.Expr) -> pl.Expr:
     """Return the elements of all lists. A NULL list has none."""
     return lists.explode(empty_as_null=False, keep_nulls=False)
 
 
-def netted_sequence(values: pl.Expr, retracted: pl.Expr) -> list[pl.Expr]:
+def net_sequence(values: pl.Expr, retracted: pl.Expr) -> list[pl.Expr]:
     """Remove retracted elements from a whole sequence.
 
     A retraction without an arrival stays in `retracted`.
@@ -76,7 +76,7 @@ def netted_sequence(values: pl.Expr, retracted: pl.Expr) -> list[pl.Expr]:
     ]
 
 
-def netted_bag(entries: pl.Expr) -> pl.Expr:
+def net_bag(entries: pl.Expr) -> pl.Expr:
     """Return a bag with each element once, in the order of first arrival, without zero counts."""
     element = pl.element()
     value, count = element.struct.field(VALUE), element.struct.field(COUNT)
@@ -86,7 +86,7 @@ def netted_bag(entries: pl.Expr) -> pl.Expr:
     )
 
 
-def netted_in_order(entries: pl.Expr) -> pl.Expr:
+def net_bag_in_order(entries: pl.Expr) -> pl.Expr:
     """Return a whole bag with each element once, in the order in which they last became present."""
     element = pl.element()
     value, count = element.struct.field(VALUE), element.struct.field(COUNT)

@@ -17,28 +17,28 @@ from everfold.aggregates import lists
 from everfold.aggregates.distinct import OverDistinct
 from everfold.aggregates.folding import Eager
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import NoTwin, Over, Signature, Slot
+from everfold.aggregates.registry import NotInBatchEngine, Signature, Slot, SqlArguments
 from everfold.errors import Span
 from everfold.types import BIGINT, ArrayType, DataType, RowField, RowType
-from everfold.udf.aggregate import SIGN, AggregateRun, ColumnsRun, argument
-from everfold.udf.declared import WholeColumns
+from everfold.udf.aggregate import SIGN, AggregateRun, ColumnsRun, argument_name
+from everfold.udf.declared import ColumnsFunction
 from everfold.udf.function import PythonFunction
-from everfold.udf.running import opened
+from everfold.udf.running import open_function
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def python_entry(of: PythonFunction, result: DataType, span: Span | None) -> PythonAggregate:
+def create_python_entry(of: PythonFunction, result: DataType, span: Span | None) -> PythonAggregate:
     """Return the entry of a function with values of type `result`; `span` locates the call."""
-    whole = isinstance(of.function, WholeColumns)
-    return WholeColumnsAggregate(of, result, span) if whole else AccumulatingAggregate(of, result, span)
+    whole = isinstance(of.function, ColumnsFunction)
+    return ColumnsAggregate(of, result, span) if whole else AccumulatingAggregate(of, result, span)
 
 
 class PythonAggregate(Eager):
     """The common base of the entries of user functions."""
 
-    ordered = True
+    is_ordered = True
     skips_nulls = False
 
     def __init__(self, function: PythonFunction, result: DataType, span: Span | None) -> None:
@@ -47,15 +47,15 @@ class PythonAggregate(Eager):
     def result_type(self, of: Signature) -> DataType:
         return self._result
 
-    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
+    def compute_values(self, of: Signature, rows: pl.Series) -> pl.Series:
         """Compute the values of whole groups, given as lists of rows."""
         raise NotImplementedError
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        raise NoTwin("Python functions have no SQL")
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        raise NotInBatchEngine("Python functions have no SQL")
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
-        raise NoTwin("Python functions have no SQL")
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
+        raise NotInBatchEngine("Python functions have no SQL")
 
 
 class AccumulatingAggregate(PythonAggregate):
@@ -63,7 +63,7 @@ class AccumulatingAggregate(PythonAggregate):
 
     def __init__(self, function: PythonFunction, result: DataType, span: Span | None) -> None:
         super().__init__(function, result, span)
-        self.retractable = function.retracts  # type: ignore[misc]
+        self.is_retractable = function.has_retract  # type: ignore[misc]
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         assert self._function.accumulator is not None
@@ -78,54 +78,54 @@ class AccumulatingAggregate(PythonAggregate):
         return pl.lit(None, dtype=accumulators.type.polars), _rows(columns, sign).implode()
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return [lists.joined(slot) for slot in slots]
+        return [lists.concat_lists(slot) for slot in slots]
 
-    def settled(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
-        foldable = self._function.merges and (whole or not of.retracting)
-        return self.compacted(of, slots) if foldable else None
+    def settle_frame(self, of: Signature, slots: pl.DataFrame, whole: bool) -> Sequence[pl.Series] | None:
+        foldable = self._function.has_merge and (whole or not of.retracting)
+        return self.compact_frame(of, slots) if foldable else None
 
-    def compacted(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
+    def compact_frame(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
         accumulators, rows = slots.get_columns()
         if not rows.list.len().sum() and not (accumulators.list.len() > 1).any():
             return None
-        with opened(self._function, self._span):
-            folded = self._run(of).folded(_arrow(accumulators), _arrow(rows))
+        with open_function(self._function, self._span):
+            folded = self._run(of).fold(_arrow(accumulators), _arrow(rows))
         return _series(folded), rows.list.head(0)
 
     def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
-        accumulators, _ = self.compacted(of, slots) or slots.get_columns()
-        with opened(self._function, self._span):
+        accumulators, _ = self.compact_frame(of, slots) or slots.get_columns()
+        with open_function(self._function, self._span):
             return _series(self._run(of).values(_arrow(accumulators)))
 
-    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
+    def compute_values(self, of: Signature, rows: pl.Series) -> pl.Series:
         run, nothing = self._run(of), pl.Series([None], dtype=self.slots(of)[0].type.polars)
-        with opened(self._function, self._span):
-            return _series(run.values(run.folded(_arrow(nothing.new_from_index(0, len(rows))), _arrow(rows))))
+        with open_function(self._function, self._span):
+            return _series(run.values(run.fold(_arrow(nothing.new_from_index(0, len(rows))), _arrow(rows))))
 
     def _run(self, of: Signature) -> AggregateRun:
         return AggregateRun(self._function, of.args, self._result, self._span)
 
 
-class WholeColumnsAggregate(PythonAggregate):
+class ColumnsAggregate(PythonAggregate):
     """A function that computes the value from the columns of all rows."""
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return lists.sequence_slots(_row_type(of.args, signed=False), of.retracting)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        return lists.sequence(_rows(columns, None), None, sign)
+        return lists.collect_sequence(_rows(columns, None), None, sign)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return [lists.joined(slot) for slot in slots]
+        return [lists.concat_lists(slot) for slot in slots]
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return lists.netted_sequence(*slots) if of.retracting and whole else None
+        return lists.net_sequence(*slots) if of.retracting and whole else None
 
     def value(self, of: Signature, slots: pl.DataFrame) -> pl.Series:
-        return self.values_of_rows(of, slots.to_series())
+        return self.compute_values(of, slots.to_series())
 
-    def values_of_rows(self, of: Signature, rows: pl.Series) -> pl.Series:
-        with opened(self._function, self._span):
+    def compute_values(self, of: Signature, rows: pl.Series) -> pl.Series:
+        with open_function(self._function, self._span):
             return _series(ColumnsRun(self._function, of.args, self._result, self._span).values(_arrow(rows)))
 
 
@@ -142,17 +142,17 @@ class OverDistinctRows(OverDistinct, Eager):
         element = pl.element()
         fields = [element] if len(of.args) == 1 else [element.struct.field(f"f{at}") for at in range(len(of.args))]
         rows = slots.select(values.list.eval(_rows(fields, None))).to_series()
-        return self._python.values_of_rows(Signature(of.args), rows)
+        return self._python.compute_values(Signature(of.args), rows)
 
 
 def _row_type(args: Sequence[DataType], *, signed: bool) -> RowType:
-    fields = [RowField(name=argument(at), type=arg.as_nullable()) for at, arg in enumerate(args)]
+    fields = [RowField(name=argument_name(at), type=arg.as_nullable()) for at, arg in enumerate(args)]
     return RowType(fields=(*fields, *([RowField(name=SIGN, type=BIGINT)] if signed else [])))
 
 
 def _rows(columns: Sequence[pl.Expr], sign: pl.Expr | None) -> pl.Expr:
     """Return the arguments of each row as one struct."""
-    arguments = [column.alias(argument(at)) for at, column in enumerate(columns)]
+    arguments = [column.alias(argument_name(at)) for at, column in enumerate(columns)]
     return pl.struct(*arguments, *([] if sign is None else [sign.alias(SIGN)]))
 
 

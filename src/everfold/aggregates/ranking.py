@@ -10,31 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, NoTwin, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, NotInBatchEngine, Signature, Slot, SqlArguments, aggregate
 from everfold.types import BIGINT, ArrayType, DataType, IntegerType, NullType
 
 
 class _OfWindows(Aggregate):
     arity = (0, 0)
-    over_only = True
-    ordered = True
+    is_window_function = True
+    is_ordered = True
     skips_nulls = False
-    retractable = False
+    is_retractable = False
     distinct = Distinct.REFUSED
 
     def result_type(self, of: Signature) -> DataType | None:
         return BIGINT.as_nullable(False)
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        raise NoTwin("it is a window function")
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        raise NotInBatchEngine("it is a window function")
 
 
 @aggregate("ROW_NUMBER")
 class RowNumber(_OfWindows):
     """Number of the row in its partition, starting at 1; peers get different numbers."""
 
-    by_rows = True
-    adds_up = True
+    ignores_peers = True
+    is_additive = True
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (Slot("count", BIGINT),)
@@ -51,7 +51,7 @@ class RowNumber(_OfWindows):
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return slots[0]
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return "COUNT(*)"
 
 
@@ -59,7 +59,7 @@ class RowNumber(_OfWindows):
 class Rank(_OfWindows):
     """One plus the number of rows before this one in its partition that are not its peers."""
 
-    of_order = True
+    takes_order_key = True
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (Slot("count", BIGINT), Slot("last", of.args[0].as_nullable()), Slot("peers", BIGINT))
@@ -79,7 +79,7 @@ class Rank(_OfWindows):
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return slots[0] - slots[2] + 1
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         keys = f"list({over.texts[0]})"
         return f"len({keys}) - len(list_filter({keys}, lambda x: x IS NOT DISTINCT FROM {keys}[-1])) + 1"
 
@@ -88,7 +88,7 @@ class Rank(_OfWindows):
 class DenseRank(_OfWindows):
     """Rank of the row in its partition without gaps: the number of distinct keys up to its own."""
 
-    of_order = True
+    takes_order_key = True
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         (key,) = of.args
@@ -110,7 +110,7 @@ class DenseRank(_OfWindows):
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return slots[0]
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         key = over.texts[0]
         return f"COUNT(DISTINCT {key}) + CASE WHEN COUNT(*) > COUNT({key}) THEN 1 ELSE 0 END"
 
@@ -127,7 +127,7 @@ class Lag(_OfWindows):
     arity = (1, 3)
     constant = 1
     default = "1"
-    rows_in_batch = True
+    ignores_peers_in_batch = True
 
     def constant_value(self, value: object) -> object | None:
         return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
@@ -159,7 +159,7 @@ class Lag(_OfWindows):
         default = slots[1] if len(slots) > 1 else pl.lit(None, dtype=of.args[0].polars)
         return pl.when(values.list.len() >= back).then(values.list.get(-back, null_on_oob=True)).otherwise(default)
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         values, back = f"list({over.texts[0]})", _offset(of) + 1
         default = f"list({over.texts[1]})[-1]" if len(over.texts) > 1 else "NULL"
         return f"CASE WHEN COUNT(*) >= {back} THEN {values}[{-back}] ELSE {default} END"
@@ -169,7 +169,7 @@ class Lag(_OfWindows):
 class Lead(Lag):
     """Value `n` rows after the current one (1 by default); else the default or NULL. Batch only."""
 
-    forward = True
+    looks_ahead = True
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         return columns[0].head(_offset(of) + 1).implode(), *(column.first() for column in columns[1:])
@@ -183,7 +183,7 @@ class Lead(Lag):
         default = slots[1] if len(slots) > 1 else pl.lit(None, dtype=of.args[0].polars)
         return pl.when(values.list.len() > on).then(values.list.get(on, null_on_oob=True)).otherwise(default)
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         values, position = f"list({over.texts[0]})", _offset(of) + 1
         default = f"list({over.texts[1]})[1]" if len(over.texts) > 1 else "NULL"
         return f"CASE WHEN COUNT(*) >= {position} THEN {values}[{position}] ELSE {default} END"

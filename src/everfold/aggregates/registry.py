@@ -49,7 +49,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class SqlArguments:
     """The arguments of a call in the SQL of a batch engine.
 
     texts: the arguments as SQL expressions, NULL where FILTER excludes the row. distinct: whether
@@ -59,16 +59,21 @@ class Over:
 
     texts: tuple[str, ...]
     distinct: bool = False
-    kept: str | None = None
+    filter_condition: str | None = None
 
     @property
-    def each(self) -> str:
+    def first_argument(self) -> str:
         """The first argument, with DISTINCT if it applies."""
         return f"DISTINCT {self.texts[0]}" if self.distinct else self.texts[0]
 
-    def where(self, condition: str) -> Over:
+    def where(self, condition: str) -> SqlArguments:
         """Return the same arguments over the rows that also meet a condition."""
-        return replace(self, kept=condition if self.kept is None else f"({self.kept}) AND {condition}")
+        return replace(
+            self,
+            filter_condition=condition
+            if self.filter_condition is None
+            else f"({self.filter_condition}) AND {condition}",
+        )
 
 
 class Distinct(StrEnum):
@@ -91,7 +96,7 @@ class Fault:
     message: str
 
 
-class NoTwin(Exception):
+class NotInBatchEngine(Exception):
     """A batch engine cannot compute the function as Flink does. The message gives the reason."""
 
 
@@ -117,7 +122,7 @@ class Aggregate(ABC):
     - adds_up: slots merge by addition, so whole numbers among them can be subtracted again.
     - over_only: a window function: it needs OVER and takes no frame.
     - by_rows: over a window, it sees the rows up to its own, without later peers.
-    - rows_in_batch: as `by_rows`, but in batch only.
+    - rows_in_batch: as `ignores_peers`, but in batch only.
     - forward: it sees its own row and the rows after it, which a stream does not have.
     - of_order: its argument is the order key of the window.
     - dialect: the SQL dialect that calls it by this name. Another dialect may use another name.
@@ -128,19 +133,19 @@ class Aggregate(ABC):
     constant: ClassVar[int | None] = None
     clause: ClassVar[str | None] = None
     default: ClassVar[str | int | None] = None
-    wrapped: ClassVar[tuple[str, ...]] = ()
-    hashed: ClassVar[bool] = False
+    argument_functions: ClassVar[tuple[str, ...]] = ()
+    takes_hashes: ClassVar[bool] = False
     skips_nulls: ClassVar[bool] = True
-    ordered: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = False
     newest_slice_first: ClassVar[bool] = False
-    retractable: ClassVar[bool] = True
+    is_retractable: ClassVar[bool] = True
     distinct: ClassVar[Distinct] = Distinct.APPLIES
-    adds_up: ClassVar[bool] = False
-    over_only: ClassVar[bool] = False
-    by_rows: ClassVar[bool] = False
-    rows_in_batch: ClassVar[bool] = False
-    forward: ClassVar[bool] = False
-    of_order: ClassVar[bool] = False
+    is_additive: ClassVar[bool] = False
+    is_window_function: ClassVar[bool] = False
+    ignores_peers: ClassVar[bool] = False
+    ignores_peers_in_batch: ClassVar[bool] = False
+    looks_ahead: ClassVar[bool] = False
+    takes_order_key: ClassVar[bool] = False
     dialect: ClassVar[str] = "flink"
 
     def constant_value(self, value: object) -> object | None:
@@ -187,11 +192,11 @@ class Aggregate(ABC):
         return ()
 
     @abstractmethod
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         """Return the function in Spark SQL, with Flink's result and type. Raises NoTwin."""
 
     @abstractmethod
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         """Return the function in DuckDB SQL, with Flink's result and type. Raises NoTwin."""
 
 
@@ -218,9 +223,11 @@ def lookup(name: str) -> Aggregate | None:
 
 def names(dialect: str = "flink") -> tuple[str, ...]:
     """Return the sorted names of a dialect's aggregate functions."""
-    return tuple(sorted(name for name, entry in _REGISTRY.items() if not entry.over_only and entry.dialect == dialect))
+    return tuple(
+        sorted(name for name, entry in _REGISTRY.items() if not entry.is_window_function and entry.dialect == dialect)
+    )
 
 
-def names_of_windows() -> tuple[str, ...]:
+def window_function_names() -> tuple[str, ...]:
     """Return the sorted names of the functions that need OVER."""
-    return tuple(sorted(name for name, entry in _REGISTRY.items() if entry.over_only))
+    return tuple(sorted(name for name, entry in _REGISTRY.items() if entry.is_window_function))

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold.aggregates import lists, sql_lists
-from everfold.aggregates.first_n import whole_number
+from everfold.aggregates.first_n import parse_limit
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, Fault, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, Fault, Signature, Slot, SqlArguments, aggregate
 from everfold.types import (
     STRING,
     ArrayType,
@@ -33,7 +33,7 @@ from everfold.types import (
 class _Sequence(Aggregate):
     """Keeps an element of each row, or of each `present` row, in the order of the rows."""
 
-    ordered = True
+    is_ordered = True
 
     @abstractmethod
     def element_type(self, of: Signature) -> DataType:
@@ -55,13 +55,13 @@ class _Sequence(Aggregate):
         return lists.sequence_slots(self.element_type(of), of.retracting)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        return lists.sequence(self.element(columns), self.present(of, columns), sign)
+        return lists.collect_sequence(self.element(columns), self.present(of, columns), sign)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return [lists.joined(slot) for slot in slots]
+        return [lists.concat_lists(slot) for slot in slots]
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return lists.netted_sequence(*slots) if of.retracting and whole else None
+        return lists.net_sequence(*slots) if of.retracting and whole else None
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return self.value(of, slots[0])
@@ -93,10 +93,10 @@ class _OneOf(_Sequence):
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
         return values.list.last() if self.last else values.list.first()
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"{sql_lists.spark_list(over)}[0]" if not self.last else sql_lists.spark_last(sql_lists.spark_list(over))
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"({sql_lists.duckdb_list(over)})[{-1 if self.last else 1}]"
 
     def _pick(self, column: pl.Expr) -> pl.Expr:
@@ -156,12 +156,12 @@ class ListAgg(_Sequence):
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
         return pl.when(values.list.len() > 0).then(values.list.join(self._separator(of)))
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        joined = f"array_join({sql_lists.spark_list(over)}, {sql_lists.spark_text(self._separator(of))})"
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        joined = f"array_join({sql_lists.spark_list(over)}, {sql_lists.spark_string(self._separator(of))})"
         return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {joined} END"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
-        return f"array_to_string({sql_lists.duckdb_list(over)}, {sql_lists.duckdb_text(self._separator(of))})"
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
+        return f"array_to_string({sql_lists.duckdb_list(over)}, {sql_lists.duckdb_string(self._separator(of))})"
 
     def _join(self, of: Signature, column: pl.Expr) -> pl.Expr:
         return pl.when(column.count() > 0).then(column.drop_nulls().str.join(self._separator(of)))
@@ -192,15 +192,15 @@ class ArrayAgg(_Sequence):
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
         return pl.when(values.list.len() > 0).then(values)
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.spark_list(self._present(of, over), nulls=True)
         return f"CASE WHEN size({values}) > 0 THEN {values} END"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return sql_lists.duckdb_list(self._present(of, over), nulls=True)
 
     @staticmethod
-    def _present(of: Signature, over: Over) -> Over:
+    def _present(of: Signature, over: SqlArguments) -> SqlArguments:
         (text,) = over.texts
         return over if of.constants != ("IGNORE",) else over.where(f"{text} IS NOT NULL")
 
@@ -219,7 +219,7 @@ class CollectList(_Sequence):
     unique = False
 
     def constant_value(self, value: object) -> object | None:
-        return whole_number(value)
+        return parse_limit(value)
 
     def result_type(self, of: Signature) -> DataType | None:
         return None if isinstance(of.args[0], NullType) else ArrayType(element=of.args[0].as_nullable(), nullable=False)
@@ -231,17 +231,17 @@ class CollectList(_Sequence):
         return super().update(of, columns, sign) if of.retracting else (self._first(of, columns[0].drop_nulls()),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return super().merge(of, slots) if of.retracting else (self._first(of, lists.elements_of(slots[0])),)
+        return super().merge(of, slots) if of.retracting else (self._first(of, lists.explode_lists(slots[0])),)
 
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
         found = values.list.eval(self._take(of, pl.element())) if of.retracting else values
         return found.fill_null([])
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.spark_list(replace(over, distinct=self.unique))
         return values if not of.constants else f"slice({values}, 1, {of.constants[0]})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         found = f"coalesce({sql_lists.duckdb_list(replace(over, distinct=self.unique))}, [])"
         return found if not of.constants else f"({found})[1:{of.constants[0]}]"
 
@@ -291,7 +291,7 @@ class JsonArrayAgg(_Json):
     """JSON array in arrival order; `[]` if none. NULLs are omitted unless NULL ON NULL is given."""
 
     default = "ABSENT"
-    wrapped = ("JSON_STRING",)
+    argument_functions = ("JSON_STRING",)
 
     def element_type(self, of: Signature) -> DataType:
         return STRING
@@ -302,13 +302,13 @@ class JsonArrayAgg(_Json):
     def value(self, of: Signature, values: pl.Expr) -> pl.Expr:
         return pl.format("[{}]", values.list.join(",").fill_null(""))
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"concat('[', array_join({sql_lists.spark_list(self._elements(of, over), nulls=True)}, ','), ']')"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"concat('[', array_to_string({sql_lists.duckdb_list(self._elements(of, over), nulls=True)}, ','), ']')"
 
-    def _elements(self, of: Signature, over: Over) -> Over:
+    def _elements(self, of: Signature, over: SqlArguments) -> SqlArguments:
         (text,) = over.texts
         kept = over if self.keeps_nulls(of) else over.where(f"{text} IS NOT NULL")
         return replace(kept, texts=(f"coalesce({text}, 'null')",))
@@ -323,7 +323,7 @@ class JsonObjectAgg(_Json):
 
     arity = (2, 2)
     default = "NULL"
-    wrapped = ("JSON_STRING", "JSON_STRING")
+    argument_functions = ("JSON_STRING", "JSON_STRING")
 
     def result_type(self, of: Signature) -> DataType | None:
         return super().result_type(of) if isinstance(of.args[0], StringType) else None
@@ -347,7 +347,7 @@ class JsonObjectAgg(_Json):
             Fault("repeated-key", keys.list.n_unique() < keys.list.len(), _REPEATED_KEY),
         )
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         pairs = sql_lists.spark_list(self._pairs(of, over, "struct({0} AS key, {1} AS value)"), nulls=True)
         keys = f"transform({pairs}, __p -> __p.key)"
         sorted_ = f"array_sort({pairs}, (__a, __b) -> {_SPARK_ORDER})"
@@ -359,7 +359,7 @@ class JsonObjectAgg(_Json):
             f"ELSE concat('{{', array_join({texts}, ','), '}}') END"
         )
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         pairs = sql_lists.duckdb_list(
             self._pairs(of, over, "{{'bare': trim({0}, '\"'), 'key': {0}, 'value': {1}}}"), nulls=True
         )
@@ -372,7 +372,7 @@ class JsonObjectAgg(_Json):
             f"ELSE concat('{{', array_to_string({texts}, ','), '}}') END"
         )
 
-    def _pairs(self, of: Signature, over: Over, form: str) -> Over:
+    def _pairs(self, of: Signature, over: SqlArguments, form: str) -> SqlArguments:
         key, value = over.texts
         kept = over if self.keeps_nulls(of) else over.where(f"{value} IS NOT NULL")
         return replace(kept, texts=(form.format(key, f"coalesce({value}, 'null')"),))

@@ -16,7 +16,7 @@ _NONNULL, _COUNT = "nonnull", "count"
 """The slot with the number of values, and its name in COUNT."""
 
 
-def derivable_from(function: str) -> frozenset[str]:
+def source_functions(function: str) -> frozenset[str]:
     """Return the functions whose state over the same values contains this function's state."""
     for family in (_SUMS, _MOMENTS):
         if function in family:
@@ -24,7 +24,7 @@ def derivable_from(function: str) -> frozenset[str]:
     return _SUMS | _MOMENTS if function == "COUNT" else frozenset()
 
 
-def relatives(text: str, function: str) -> list[str]:
+def related_calls(text: str, function: str) -> list[str]:
     """Return the canonical texts of the calls from whose state that of a call can be derived.
 
     They are other functions over the same values. COUNT(*) has no values, and DISTINCT has another
@@ -33,11 +33,11 @@ def relatives(text: str, function: str) -> list[str]:
     rest = text.removeprefix(function)
     if rest.startswith(("()", "(DISTINCT ")):
         return []
-    return [other + rest for other in sorted(derivable_from(function))]
+    return [other + rest for other in sorted(source_functions(function))]
 
 
 @cache
-def synonyms(column: str) -> tuple[str, ...]:
+def slot_synonyms(column: str) -> tuple[str, ...]:
     """Return other names of a slot `<canonical text>|<slot>[ since <version>]` in a page.
 
     They hold the same values, kept by a related function.
@@ -48,11 +48,11 @@ def synonyms(column: str) -> tuple[str, ...]:
     return tuple(f"{other}|{name}{since and f' {since}'}" for other, name in _related_slots(text, function, slot))
 
 
-def stored_as(column: str, there: Collection[str]) -> list[str]:
+def matching_columns(column: str, there: Collection[str]) -> list[str]:
     """Return the columns of a page that hold a slot: its own name first, then the synonyms."""
-    return [each for each in (column, *synonyms(column)) if each in there]
+    return [each for each in (column, *slot_synonyms(column)) if each in there]
 
 
 def _related_slots(text: str, function: str, slot: str) -> Iterator[tuple[str, str]]:
-    for other in relatives(text, function):
+    for other in related_calls(text, function):
         yield other, _NONNULL if function == "COUNT" else slot

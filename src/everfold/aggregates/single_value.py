@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Distinct, Fault, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Distinct, Fault, Signature, Slot, SqlArguments, aggregate
 from everfold.types import BIGINT, ArrayType, DataType, NullType
 
 _MESSAGE = "SINGLE_VALUE got more than one row"
@@ -17,7 +17,7 @@ class SingleValue(Aggregate):
     """Value of the only row, NULL if there is none. A second row stops the job."""
 
     skips_nulls = False
-    ordered = True
+    is_ordered = True
     distinct = Distinct.NO_DIFFERENCE
 
     def result_type(self, of: Signature) -> DataType | None:
@@ -34,7 +34,7 @@ class SingleValue(Aggregate):
         return column.filter(sign > 0).tail(1).implode(), sign.sum()
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return lists.elements_of(slots[0]).tail(1).implode(), slots[1].sum()
+        return lists.explode_lists(slots[0]).tail(1).implode(), slots[1].sum()
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         return pl.when(slots[1] > 0).then(slots[0].list.last())
@@ -42,12 +42,12 @@ class SingleValue(Aggregate):
     def faults(self, of: Signature, slots: Sequence[pl.Expr]) -> tuple[Fault, ...]:
         return (Fault("several-values", slots[1] > 1, _MESSAGE),)
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.spark_list(over, nulls=True)
         failed = f"raise_error('everfold[several-values]: {_MESSAGE}')"
         return f"CASE WHEN size({values}) > 1 THEN {failed} ELSE get({values}, 0) END"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.duckdb_list(over, nulls=True)
         failed = f"error('everfold[several-values]: {_MESSAGE}')"
         return f"CASE WHEN len({values}) > 1 THEN {failed} ELSE ({values})[1] END"

@@ -5,10 +5,10 @@ Functions that need the values of a group in their order use them.
 
 from __future__ import annotations
 
-from everfold.aggregates.registry import Over
+from everfold.aggregates.registry import SqlArguments
 
 
-def spark_list(over: Over, nulls: bool = False) -> str:
+def spark_list(over: SqlArguments, nulls: bool = False) -> str:
     """Return the first argument's values as an array in Spark SQL.
 
     nulls: include NULL values. The array is empty if there are no values.
@@ -18,17 +18,17 @@ def spark_list(over: Over, nulls: bool = False) -> str:
         values = f"collect_list({text})"
         return f"array_distinct({values})" if over.distinct else values
     wrapped = f"struct({text} AS v)"
-    rows = f"collect_list({wrapped if over.kept is None else f'CASE WHEN {over.kept} THEN {wrapped} END'})"
+    rows = f"collect_list({wrapped if over.filter_condition is None else f'CASE WHEN {over.filter_condition} THEN {wrapped} END'})"
     return f"transform({f'array_distinct({rows})' if over.distinct else rows}, __e -> __e.v)"
 
 
-def duckdb_list(over: Over, nulls: bool = False) -> str:
+def duckdb_list(over: SqlArguments, nulls: bool = False) -> str:
     """Return the first argument's values as a list in DuckDB SQL.
 
     nulls: include NULL values. The list is NULL if there are no values.
     """
     (text, *_) = over.texts
-    condition = over.kept if nulls else f"{text} IS NOT NULL"
+    condition = over.filter_condition if nulls else f"{text} IS NOT NULL"
     values = f"list({text})" if condition is None else f"list({text}) FILTER (WHERE {condition})"
     if not over.distinct:
         return values
@@ -41,13 +41,13 @@ def spark_last(array: str) -> str:
     return f"get({array}, size({array}) - 1)"
 
 
-def spark_text(text: str) -> str:
+def spark_string(text: str) -> str:
     """Return a string literal of Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-def duckdb_text(text: str) -> str:
+def duckdb_string(text: str) -> str:
     """Return a string literal of DuckDB SQL."""
     escaped = text.replace("'", "''")
     return f"'{escaped}'"

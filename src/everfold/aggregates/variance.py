@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import decimals
-from everfold.aggregates.distributive import result_of
+from everfold.aggregates.distributive import result_type_of
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Aggregate, Over, Signature, Slot, aggregate
+from everfold.aggregates.registry import Aggregate, Signature, Slot, SqlArguments, aggregate
 from everfold.types import BIGINT, DOUBLE, DataType, DecimalType, FloatType, IntegerType, NumericType
 
 _EXACT_DIGITS = 18
@@ -68,7 +68,7 @@ class _Variance(Aggregate):
         if _is_exact(of):
             whole = _unscaled(of, column)
             total = (whole if sign is None else whole * sign.cast(pl.Int128)).reinterpret(dtype=pl.Decimal(38, 0))
-            return known, total, *decimals.limbs(whole * whole, sign)
+            return known, total, *decimals.split_limbs(whole * whole, sign)
         value, none = column.cast(pl.Float64), pl.lit(0.0)
         if sign is None:
             # The distance of NaN or an infinity from itself is NaN, so the variance is NaN too.
@@ -102,18 +102,18 @@ class _Variance(Aggregate):
         value = value / (nonnull - least) + 0.0
         if self.root:
             value = value.sqrt()
-        return converted(pl.when(nonnull > least).then(value), result_of(self, of))
+        return convert_double(pl.when(nonnull > least).then(value), result_type_of(self, of))
 
-    def spark_sql(self, of: Signature, over: Over) -> str:
-        kept = result_of(self, of)
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        kept = result_type_of(self, of)
         value = f"{self._function}({'DISTINCT ' if over.distinct else ''}CAST({over.texts[0]} AS DOUBLE))"
         if isinstance(kept, IntegerType):
             # A rounding error must not make a whole-number variance one smaller by truncation.
             value = f"CAST(ROUND({value}, 9) AS {'BIGINT' if kept.bits == 64 else 'INT'})"
         return f"CAST({value} AS {kept.spark})"
 
-    def duckdb_sql(self, of: Signature, over: Over) -> str:
-        kept = result_of(self, of)
+    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
+        kept = result_type_of(self, of)
         each = f"CAST({over.texts[0]} AS DOUBLE)"
         distinct = "DISTINCT " if over.distinct else ""
         finite = f"{self._function}({distinct}{each}) FILTER (WHERE isfinite({each}))"
@@ -122,7 +122,7 @@ class _Variance(Aggregate):
         )
         value = f"CASE WHEN {special} THEN CAST('NaN' AS DOUBLE) ELSE {finite} END"
         if isinstance(kept, IntegerType):
-            return duckdb_integer(f"ROUND({value}, 9)", kept)
+            return write_duckdb_integer(f"ROUND({value}, 9)", kept)
         if isinstance(kept, DecimalType):
             return f"TRY_CAST(CAST({value} AS VARCHAR) AS {kept.duckdb})"
         return f"CAST({value} AS {kept.duckdb})"
@@ -222,7 +222,7 @@ def _squares(count: pl.Expr, origin: pl.Expr, distances: pl.Expr, squares: pl.Ex
     return pl.when(special[0] > 0).then(pl.lit(float("nan"))).otherwise(value) if special else value
 
 
-def converted(value: pl.Expr, to: DataType) -> pl.Expr:
+def convert_double(value: pl.Expr, to: DataType) -> pl.Expr:
     """Convert a DOUBLE as Java does.
 
     It is truncated towards zero. A value that is too large becomes the largest INT or BIGINT;
@@ -236,14 +236,14 @@ def converted(value: pl.Expr, to: DataType) -> pl.Expr:
         case IntegerType():
             return value.clip(-(2.0**31), 2.0**31 - 1).cast(pl.Int32).cast(to.polars, wrap_numerical=True)
         case DecimalType():
-            return decimals.of_double(value, to.scale)
+            return decimals.decimal_from_double(value, to.scale)
         case FloatType():
             return value.cast(pl.Float32)
         case _:
             return value
 
 
-def duckdb_integer(text: str, to: IntegerType) -> str:
+def write_duckdb_integer(text: str, to: IntegerType) -> str:
     """Return the conversion of `converted` in DuckDB SQL."""
     bits = 64 if to.bits == 64 else 32
     largest = (1 << (bits - 1)) - 1

@@ -9,8 +9,8 @@ from pathlib import Path
 from everfold.errors import EXIT_FAILED
 from everfold.testing import report
 from everfold.testing.bless import bless
-from everfold.testing.casefile import Case, find, load
-from everfold.testing.engines import Engine, EngineName, engine
+from everfold.testing.casefile import Case, find_case_files, load
+from everfold.testing.engines import Engine, EngineName, create_engine
 from everfold.testing.runner import Outcome, run_file
 
 
@@ -20,25 +20,25 @@ def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool,
     All files are read before the first case runs.
     rewrite: write the actual results of failed cases into their files afterwards.
     """
-    files = [load(path) for path in find(paths)]
+    files = [load(path) for path in find_case_files(paths)]
     outcomes: list[Outcome] = []
     ready: list[Engine] = []
     try:
         for name in engines:
-            ready.append(engine(name))
+            ready.append(create_engine(name))
         for each in ready:
             for file in files:
                 for outcome in run_file(file, [each]):
                     outcomes.append(outcome)
                     if not outcome.passed and not as_json:
-                        sys.stdout.write(report.failure(outcome) + "\n\n")
+                        sys.stdout.write(report.format_failure(outcome) + "\n\n")
                         sys.stdout.flush()
         if rewrite:
             _bless(outcomes, ready[0])
     finally:
         for each in ready:
             each.close()
-    sys.stdout.write((report.to_json(outcomes) if as_json else report.summary(outcomes)) + "\n")
+    sys.stdout.write((report.to_json(outcomes) if as_json else report.format_summary(outcomes)) + "\n")
     return 0 if rewrite or all(outcome.passed for outcome in outcomes) else EXIT_FAILED
 
 

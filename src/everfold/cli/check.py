@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from everfold.cli.run import RunOptions, Script, session_of
+from everfold.cli.run import RunOptions, Script, create_session
 from everfold.errors import SqlError, UsageError
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
     Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
     is not a job directory; StateError `damaged-manifest`.
     """
-    from everfold.compat import Terms, judge, report
+    from everfold.compat import CompatOptions, judge, report
 
     before = _read_job(old) if isinstance(old, Path) else _read_script(old, options)
     after = _read_script(new, options)
     assert after.settings is not None
-    terms = Terms.of(after.settings)
+    terms = CompatOptions.of(after.settings)
     judgement = judge(before.shapes, after.shapes, terms)
     moved = _find_moved(old, after, new.folder) if isinstance(old, Path) else []
     notes = tuple(dict.fromkeys((*before.notes, *after.notes, *moved)))
@@ -65,11 +65,11 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
     from everfold.sql.planner import Submit
 
     notes: list[str] = []
-    session = session_of(options, script.folder, lenient=True, notes=notes.append)
+    session = create_session(options, script.folder, lenient=True, notes=notes.append)
     submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
     if not submits:
         raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
-    notes += _refusals(session.catalog.excused or ())
+    notes += _refusals(session.catalog.tolerated_errors or ())
     shapes = tuple(shape_of(root) for each in submits for root in each.roots)
     tables = dict.fromkeys(table for each in submits for table in each.sources)
     return _Queries(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings, tuple(tables))
@@ -77,18 +77,18 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
 
 def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
     """Return a message for each table of the script whose location differs from the job's."""
-    from everfold.jobs.folder import JobFolder, manifest_of
+    from everfold.jobs.folder import JobFolder, load_manifest
     from everfold.jobs.locations import Locations
 
     opened = JobFolder(Path(os.path.realpath(job)))
-    return Locations(opened, folder).find_changed(manifest_of(job), script.tables)
+    return Locations(opened, folder).find_changed(load_manifest(job), script.tables)
 
 
 def _read_job(path: Path) -> _Queries:
     """Return the queries of the job in a folder."""
-    from everfold.jobs.folder import manifest_of
+    from everfold.jobs.folder import load_manifest
 
-    return _Queries(tuple(manifest_of(path).version.known), (), None)
+    return _Queries(tuple(load_manifest(path).version.query_shapes), (), None)
 
 
 def _refusals(errors: Sequence[SqlError]) -> list[str]:

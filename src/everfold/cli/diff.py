@@ -13,11 +13,11 @@ def diff(folder: Path, old: int, new: int) -> None:
     Raises UsageError `no-job`, `no-version`.
     """
     from everfold.compat import judge, report
-    from everfold.jobs.folder import manifest_of
+    from everfold.jobs.folder import load_manifest
 
-    manifest = manifest_of(folder)
-    before, after = manifest.numbered(old), manifest.numbered(new)
+    manifest = load_manifest(folder)
+    before, after = manifest.find_version(old), manifest.find_version(new)
     lines = difflib.unified_diff(
         before.sql.splitlines(), after.sql.splitlines(), f"version {old}", f"version {new}", lineterm=""
     )
-    sys.stdout.write("\n".join(lines) + "\n\n" + report.as_text(judge(before.known, after.known)) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n\n" + report.as_text(judge(before.query_shapes, after.query_shapes)) + "\n")

@@ -6,8 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from everfold.cli.run import RunOptions, Script, note, session_of
-from everfold.errors import UsageError, nearest
+from everfold.cli.run import RunOptions, Script, create_session, note
+from everfold.errors import UsageError, suggest_name
 
 _CODE = re.compile(r"[A-Za-z]{3}\d{3}")
 
@@ -22,11 +22,11 @@ def explain_rule(code: str) -> None:
 
     Raises UsageError `unknown-rule` if no rule has that code.
     """
-    from everfold.compat.rules import all_rules, named
+    from everfold.compat.rules import all_rules, find_rule
 
-    rule = named(code)
+    rule = find_rule(code)
     if rule is None:
-        near = nearest(code.upper(), [each.code for each in all_rules()])
+        near = suggest_name(code.upper(), [each.code for each in all_rules()])
         raise UsageError.of("unknown-rule", f"no rule has the code {code}", help=near)
     sys.stdout.write(f"{rule.code}: {rule.verdict.value}\n\n{rule.page}\n")
 
@@ -37,7 +37,7 @@ def explain(script: Script, options: RunOptions) -> None:
     from everfold.plan.explain import explain as explain_plan
     from everfold.sql.planner import Submit
 
-    session = session_of(options, script.folder)
+    session = create_session(options, script.folder)
     first = True
     for action in session.run(script.text, source=script.source):
         if not isinstance(action, Submit):

@@ -16,9 +16,9 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
 
     Raises UsageError `no-job`, StateError `damaged-manifest`.
     """
-    from everfold.jobs.folder import manifest_of
+    from everfold.jobs.folder import load_manifest
 
-    manifest = manifest_of(folder)
+    manifest = load_manifest(folder)
     if format_ == "json":
         found = [_to_json(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
@@ -44,7 +44,7 @@ def _origin(version: Version) -> str:
 
 
 def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
-    filled = {each.number for each in manifest.versions if each.backfilled}
+    filled = {each.number for each in manifest.versions if each.is_backfilled}
     operators = [
         {
             "operator": operator.label,
@@ -53,7 +53,7 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
                 for call in operator.calls
             ],
         }
-        for shape in version.known
+        for shape in version.query_shapes
         for operator in shape.operators
     ]
     return {

@@ -21,7 +21,7 @@ _ADDED_KINDS = frozenset({RowKind.INSERT.short, RowKind.UPDATE_AFTER.short})
 Cells = tuple[str | None, ...]
 
 
-class Current:
+class CurrentRows:
     """The current rows. An updated row keeps its position."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class LiveTable:
 
         self._out, self._schema, self._zone = out, schema, zone
         self._most = table_format.MAX_COLUMN_WIDTH if most is None else most
-        self._current = Current()
+        self._current = CurrentRows()
         self._console = Console(file=out, highlight=False)
         self._live = Live(
             console=self._console,
@@ -79,7 +79,7 @@ class LiveTable:
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self._schema):
-            self._current.apply(kind, tuple(table_format.texts(row, self._schema, self._zone)))
+            self._current.apply(kind, tuple(table_format.format_cells(row, self._schema, self._zone)))
         from rich.text import Text
 
         room = max(1, self._console.size.height - _FRAME_LINES)

@@ -190,8 +190,8 @@ def run(
         state=state,
         batch=batch,
         suspend=suspend,
-        conf=command.pairs(conf, "--conf"),
-        variables=command.pairs(variables, "--var"),
+        conf=command.parse_pairs(conf, "--conf"),
+        variables=command.parse_pairs(variables, "--var"),
         master=master,
         engine=engine,
         format=format_,
@@ -201,7 +201,7 @@ def run(
         sink_duplicates=sink_duplicates == "accept",
         prune=prune,
         refresh=refresh,
-        sources=command.moved_sources(sources),
+        sources=command.parse_sources(sources),
     )
     command.run(command.Script.read(script, text), options)
 
@@ -222,12 +222,14 @@ def explain(
     everfold explain AGG006
     """
     from everfold.cli import explain as command
-    from everfold.cli.run import RunOptions, Script, pairs
+    from everfold.cli.run import RunOptions, Script, parse_pairs
 
     if script is not None and command.is_rule(script):
         command.explain_rule(script)
         return
-    options = RunOptions(batch=batch, conf=pairs(conf, "--conf"), variables=pairs(variables, "--var"), dialect=dialect)
+    options = RunOptions(
+        batch=batch, conf=parse_pairs(conf, "--conf"), variables=parse_pairs(variables, "--var"), dialect=dialect
+    )
     command.explain(Script.read(script, text), options)
 
 
@@ -261,13 +263,13 @@ def check(
     everfold explain AGG006
     """
     from everfold.cli import check as command
-    from everfold.cli.run import RunOptions, Script, pairs
+    from everfold.cli.run import RunOptions, Script, parse_pairs
 
     if len(scripts) != (1 if state is not None else 2):
         raise click.UsageError("name two scripts, OLD and NEW, or NEW and --state")
     old = Script.read(scripts[0], None) if state is None else state
     chosen = {} if rules is None else {"everfold.compat.rules": rules}
-    options = RunOptions(conf={**pairs(conf, "--conf"), **chosen}, dialect=dialect)
+    options = RunOptions(conf={**parse_pairs(conf, "--conf"), **chosen}, dialect=dialect)
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
 
 
@@ -406,7 +408,7 @@ def state(
     everfold state /var/lib/orders --format parquet --out orders-state/
     """
     from everfold.cli import state as command
-    from everfold.cli.run import pairs
+    from everfold.cli.run import parse_pairs
 
     if (format_ == "parquet") != (out is not None):
         raise click.UsageError("--format parquet and --out go together")
@@ -419,7 +421,7 @@ def state(
         format=format_,
         out=out,
         sizes=sizes,
-        conf=pairs(conf, "--conf"),
+        conf=parse_pairs(conf, "--conf"),
     )
     command.state(folder, options)
 
@@ -472,11 +474,11 @@ def check_setup(quiet: bool, prepare: bool) -> None:
     \b
     everfold check-setup --prepare
     """
-    from everfold.cli.setup import checks, fast_start
+    from everfold.cli.setup import check_fast_start, run_checks
 
-    found = list(checks(Path()))
+    found = list(run_checks(Path()))
     if all(check.ok for check in found):
-        found.append(fast_start(prepare=prepare))
+        found.append(check_fast_start(prepare=prepare))
     for check in found:
         if not quiet or not check.ok:
             click.echo(check.line(), err=quiet)
@@ -501,21 +503,23 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except ConnectionError as error:  # from the JVM's socket: other connections raise errors of their library
-        from everfold.jobs.failure import explained
+        from everfold.jobs.failure import explain_failure
 
-        _print_error(explained(error, (), Path(_log_traceback(error))))
+        _print_error(explain_failure(error, (), Path(_log_traceback(error))))
         sys.exit(EXIT_FAILED)
     except OSError as error:
-        from everfold.connectors.connector_errors import os_trouble
+        from everfold.connectors.connector_errors import file_system_error
 
         what = f"`{error.filename}`" if error.filename else "a file"
-        _print_error(os_trouble(error, f"{what} cannot be read or written", f"details are in {_log_traceback(error)}"))
+        _print_error(
+            file_system_error(error, f"{what} cannot be read or written", f"details are in {_log_traceback(error)}")
+        )
         sys.exit(EXIT_FAILED)
     except Exception as error:
         if type(error).__module__.startswith(("pyspark.", "py4j.")):
-            from everfold.jobs.failure import explained
+            from everfold.jobs.failure import explain_failure
 
-            _print_error(explained(error, (), Path(_log_traceback(error))))
+            _print_error(explain_failure(error, (), Path(_log_traceback(error))))
             sys.exit(EXIT_FAILED)
         # The last resort: a bug in everfold.
         click.echo(
@@ -532,23 +536,23 @@ def _print_error(error: EverfoldError) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    from everfold.secrets import without_secrets_in_log
+    from everfold.secrets import redact_log
 
-    return without_secrets_in_log(next(iter(str(error).splitlines()), "no message"))[:200]
+    return redact_log(next(iter(str(error).splitlines()), "no message"))[:200]
 
 
 def _log_traceback(error: Exception) -> str:
     """Append the traceback to a log file; return the path of the file."""
     from everfold.files import make_private_file, make_private_folder
-    from everfold.secrets import command_line, without_secrets_in_log
+    from everfold.secrets import redact_command_line, redact_log
 
     folder = cache_folder()
     try:
         make_private_folder(folder)
         make_private_file(folder / "errors.log")
         with open(folder / "errors.log", "a", encoding="utf-8") as log:
-            log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {command_line(sys.argv)}\n")
-            log.writelines(map(without_secrets_in_log, traceback.format_exception(error)))
+            log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {redact_command_line(sys.argv)}\n")
+            log.writelines(map(redact_log, traceback.format_exception(error)))
     except OSError:
         return "a log file that could not be written"
     return str(folder / "errors.log")

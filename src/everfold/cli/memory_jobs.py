@@ -18,7 +18,7 @@ from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, 
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
-from everfold.plan.nodes import Collect, Root, Sink, read_as_batch, streamed, tables_of, walk_plan
+from everfold.plan.nodes import Collect, Root, Sink, batch_inputs, tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def bounded(request: JobRequest) -> bool:
     """Return whether all inputs of the job are bounded."""
-    return all(source.bounded() for root in request.roots for source in _sources(root).values())
+    return all(source.is_bounded() for root in request.roots for source in _sources(root).values())
 
 
 def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]) -> Finished:
@@ -35,9 +35,9 @@ def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: C
     Raises UnsupportedFeature or UsageError `not-in-memory`.
     """
     for source in (source for root in request.roots for source in _sources(root).values()):
-        if not source.bounded():
-            message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
-            raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
+        if not source.is_bounded():
+            message = f"the memory engine reads bounded input only, and table `{source.is_table.name}` is unbounded"
+            raise UnsupportedFeature.of("not-in-memory", message, source.is_table.span, "leave out --engine memory")
     if request.suspend:
         raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
     rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
@@ -71,11 +71,11 @@ class _Run:
         from everfold.memory.pipeline import MemoryPipeline
 
         settings = self._request.settings
-        streamed_names = {table.name for table in tables_of(streamed(self._root.input))}
-        lookup_names = {table.name for each in read_as_batch(self._root.input) for table in tables_of(walk_plan(each))}
+        streamed_names = {table.name for table in tables_of(walk_streamed(self._root.input))}
+        lookup_names = {table.name for each in batch_inputs(self._root.input) for table in tables_of(walk_plan(each))}
         sources, folder = _sources(self._root), self._request.base_folder
         pieces = {
-            name: source.local(folder)
+            name: source.read_local(folder)
             for name, source in sources.items()
             if name in streamed_names or not settings.streaming
         }
@@ -85,7 +85,9 @@ class _Run:
             yield run_batch(self._root, tables, settings)
             return
         pipeline = MemoryPipeline(
-            self._root, settings, lookup_tables={name: _concat(sources[name].local(folder)) for name in lookup_names}
+            self._root,
+            settings,
+            lookup_tables={name: _concat(sources[name].read_local(folder)) for name in lookup_names},
         )
         for number, batch in enumerate(_batches(pieces)):
             if self._request.stopping():

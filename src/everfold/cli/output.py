@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 from everfold.cli import table_format
 from everfold.testing import cells
 from everfold.testing.tables import row_kinds
-from everfold.types import FloatingType, Schema, physical
+from everfold.types import FloatingType, Schema, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class Output(Protocol):
 
 def changes(rows: pa.Table, schema: Schema) -> Changes:
     """Return the row kind and the values of each row."""
-    columns = [rows.column(physical(at)).to_pylist() for at in range(len(schema))]
+    columns = [rows.column(physical_name(at)).to_pylist() for at in range(len(schema))]
     return zip(row_kinds(rows), zip(*columns, strict=True), strict=True)
 
 
@@ -73,7 +73,7 @@ class TableOutput:
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self._schema):
-            cells_of_row = [*([kind] if self._kinds else []), *table_format.texts(row, self._schema, self._zone)]
+            cells_of_row = [*([kind] if self._kinds else []), *table_format.format_cells(row, self._schema, self._zone)]
             self._count += 1
             if self._widths is None:
                 self._rows.append(cells_of_row)
@@ -162,7 +162,7 @@ def show(out: IO[str], columns: Sequence[str], rows: Sequence[Sequence[str | Non
     out.flush()
 
 
-def output(
+def create_output(
     format: Format,
     out: IO[str],
     schema: Schema,

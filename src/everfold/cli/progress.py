@@ -33,20 +33,20 @@ class ProgressView(Protocol):
         """End the view: the job has ended."""
 
 
-def described(progress: Progress, now_ms: int) -> str:
+def describe_progress(progress: Progress, now_ms: int) -> str:
     """Return the progress as one line.
 
     `batch 12 · 1,200,000 rows · 98,000 rows/s · watermark … (lag 2.1 s) · 3,120 state rows · 0 late
     rows`
     """
-    parts = [f"batch {progress.batch}", counted(progress.rows), f"{progress.rows_per_second:,.0f} rows/s"]
+    parts = [f"batch {progress.batch}", format_count(progress.rows), f"{progress.rows_per_second:,.0f} rows/s"]
     if progress.watermark_ms is not None:
         parts.append(f"watermark {_instant(progress.watermark_ms)} (lag {_span(now_ms - progress.watermark_ms)})")
-    parts += [counted(progress.state_rows, "state row"), counted(progress.late_rows, "late row")]
+    parts += [format_count(progress.state_rows, "state row"), format_count(progress.late_rows, "late row")]
     return " · ".join(parts)
 
 
-def counted(number: int, what: str = "row") -> str:
+def format_count(number: int, what: str = "row") -> str:
     """Return a count with its noun: 1 row, 2,000 rows."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -86,9 +86,11 @@ class LiveLine:
     def update(self, progress: Progress) -> None:
         from rich.text import Text
 
-        line = Text(described(progress, int(time.time() * 1000)), no_wrap=True, overflow="ellipsis", style="dim")
+        line = Text(
+            describe_progress(progress, int(time.time() * 1000)), no_wrap=True, overflow="ellipsis", style="dim"
+        )
         if progress.late_rows:
-            line.highlight_words([counted(progress.late_rows, "late row")], "yellow")
+            line.highlight_words([format_count(progress.late_rows, "late row")], "yellow")
         self._live.update(line, refresh=True)
 
     @contextmanager
@@ -118,7 +120,7 @@ class LogLines:
             return
         self._last = time.monotonic()
         now = datetime.now(UTC)
-        self._out.write(f"{now:%H:%M:%S} {described(progress, int(now.timestamp() * 1000))}\n")
+        self._out.write(f"{now:%H:%M:%S} {describe_progress(progress, int(now.timestamp() * 1000))}\n")
         self._out.flush()
 
     def hidden(self) -> AbstractContextManager[None]:

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import click
 
 from everfold.cli.main import EXIT_INTERRUPTED
-from everfold.cli.output import Format, output, show
-from everfold.cli.progress import ProgressView, counted, view
-from everfold.cli.runner import EngineName, Finished, JobRequest, Jobs, jobs
-from everfold.errors import UsageError, nearest
+from everfold.cli.output import Format, create_output, show
+from everfold.cli.progress import ProgressView, format_count, view
+from everfold.cli.runner import EngineName, Finished, JobRequest, JobRunner, load_runner
+from everfold.errors import UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
-from everfold.secrets import without_secrets, without_secrets_in_log
+from everfold.secrets import redact_log, redact_script
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,12 +101,12 @@ class RunOptions:
     sources: Mapping[str, Moved] = field(default_factory=dict)
 
 
-def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
+def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
     """Return a session for a script in a folder, with the options of the command line.
 
     `spark.*` options are left out. lenient: as in Session.
     """
-    from everfold.connectors.registry import connected
+    from everfold.connectors.registry import apply_connector
     from everfold.sql.planner import Session
 
     settings = {key: value for key, value in options.conf.items() if not key.startswith("spark.")}
@@ -119,7 +119,7 @@ def session_of(options: RunOptions, folder: Path, *, lenient: bool = False, note
         variables=options.variables,
         environment=os.environ,
         notes=notes or note,
-        connected=connected,
+        connected=apply_connector,
         folder=folder,
         lenient=lenient,
     )
@@ -138,9 +138,9 @@ def run(script: Script, options: RunOptions) -> None:
     from everfold.connectors.validate import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
-    engine = jobs(options.engine)
+    engine = load_runner(options.engine)
     actions: list[Show | Submit] = []
-    for action in session_of(options, script.folder).run(script.text, source=script.source):
+    for action in create_session(options, script.folder).run(script.text, source=script.source):
         match action:
             case Show() if not any(isinstance(each, Submit) for each in actions):
                 show(sys.stdout, action.columns, action.rows, options.format)
@@ -162,7 +162,7 @@ def run(script: Script, options: RunOptions) -> None:
             continue
         if several and options.format == "text" and isinstance(action.roots[0], Collect):
             # As Flink's SQL client: print each query above its result.
-            click.echo(f"\n{without_secrets(action.text)}", err=True)
+            click.echo(f"\n{redact_script(action.text)}", err=True)
         if _run_job(engine, _make_request(action, script, options, folders, brief=brief), options):
             return
 
@@ -173,13 +173,13 @@ def _check_sources(options: RunOptions, tables: Collection[str]) -> None:
             raise UsageError.of(
                 "wrong-option-value",
                 f"`--source {name}=…`: the script reads no table `{name}`",
-                help=nearest(name, tables) or f"it reads {', '.join(f'`{each}`' for each in sorted(tables))}",
+                help=suggest_name(name, tables) or f"it reads {', '.join(f'`{each}`' for each in sorted(tables))}",
             )
 
 
-def moved_sources(values: Sequence[str]) -> dict[str, Moved]:
+def parse_sources(values: Sequence[str]) -> dict[str, Moved]:
     """Return the values of `--source` by table. Raises UsageError `wrong-option-value`."""
-    found = pairs(values, "--source")
+    found = parse_pairs(values, "--source")
     for name, answer in found.items():
         if answer not in list(Moved):
             help_ = f"write --source {name}=moved or --source {name}=new"
@@ -272,7 +272,7 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
     return decide
 
 
-def _run_job(engine: Jobs, request: JobRequest, options: RunOptions) -> bool:
+def _run_job(engine: JobRunner, request: JobRequest, options: RunOptions) -> bool:
     """Run a job and show its results; return whether the user stopped it, and so the script."""
     bounded = engine.bounded(request)
     (root, *_) = request.roots
@@ -322,7 +322,7 @@ class _LazyOutput:
 
                 self._output = LiveTable(sys.stdout, self._root.schema, zone=settings.local_time_zone, most=most)
             else:
-                self._output = output(
+                self._output = create_output(
                     self._options.format,
                     sys.stdout,
                     self._root.schema,
@@ -335,7 +335,7 @@ class _LazyOutput:
 
     def _shows_table(self, settings: Settings) -> bool:
         """Return whether to show an updating result as its current rows, not as changes."""
-        asked = settings.text(_MODE_OPTION)
+        asked = settings.value_of(_MODE_OPTION)
         return (
             self._options.format == "text"
             and not self._options.changelog
@@ -421,18 +421,20 @@ def _print_summary(finished: Finished, request: JobRequest, *, stopped: bool) ->
     """Print the summary of a job that has ended, on stderr."""
     for why, rows in finished.dropped_rows.items():
         if rows:
-            click.echo(f"{counted(rows)} dropped: {why}", err=True)
+            click.echo(f"{format_count(rows)} dropped: {why}", err=True)
     if finished.late_rows:
-        click.echo(f"{counted(finished.late_rows, 'late row')} dropped", err=True)
+        click.echo(f"{format_count(finished.late_rows, 'late row')} dropped", err=True)
     if any(isinstance(root, Collect) for root in request.roots) and request.state_dir is None:
         return
     ended = "stopped" if stopped else "suspended" if request.suspend else "finished"
-    click.echo(f"{request.name}: {ended}; {counted(finished.rows)} in, {counted(finished.rows_out)} out", err=True)
+    click.echo(
+        f"{request.name}: {ended}; {format_count(finished.rows)} in, {format_count(finished.rows_out)} out", err=True
+    )
     if request.state_dir is not None and (stopped or request.suspend):
         click.echo(f"run the same command again to resume from {request.state_dir}", err=True)
 
 
-def pairs(values: Sequence[str], option: str) -> dict[str, str]:
+def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:
     """Parse the `k=v` values of a repeatable option. Raises UsageError `wrong-option-value`."""
     found: dict[str, str] = {}
     for text in values:
@@ -440,7 +442,7 @@ def pairs(values: Sequence[str], option: str) -> dict[str, str]:
         if not equals or not key.strip():
             raise UsageError.of(
                 "wrong-option-value",
-                f"`{option} {without_secrets_in_log(text)}` has no `=`",
+                f"`{option} {redact_log(text)}` has no `=`",
                 help=f"write {option} name=value",
             )
         found[key.strip()] = value

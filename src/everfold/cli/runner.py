@@ -56,7 +56,7 @@ class JobRequest:
     consent: Consent = field(default_factory=Consent)
 
 
-class Jobs(Protocol):
+class JobRunner(Protocol):
     """An engine that runs jobs."""
 
     def bounded(self, request: JobRequest) -> bool:
@@ -72,11 +72,11 @@ class Jobs(Protocol):
         """
 
 
-__all__ = ["EngineName", "Finished", "JobRequest", "Jobs", "jobs"]
+__all__ = ["EngineName", "Finished", "JobRequest", "JobRunner", "load_runner"]
 
 _MODULES: Mapping[EngineName, str] = {"spark": "everfold.jobs", "memory": "everfold.cli.memory_jobs"}
 
 
-def jobs(engine: EngineName) -> Jobs:
+def load_runner(engine: EngineName) -> JobRunner:
     """Return the job runner of an engine."""
-    return cast(Jobs, importlib.import_module(_MODULES[engine]))
+    return cast(JobRunner, importlib.import_module(_MODULES[engine]))

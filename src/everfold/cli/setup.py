@@ -52,7 +52,7 @@ class Check:
         return f"ok       {self.found}" if self.todo is None else f"missing  {self.found}: {self.todo}"
 
 
-def checks(folder: Path) -> Iterator[Check]:
+def run_checks(folder: Path) -> Iterator[Check]:
     """Yield the results of all checks. folder: where job directories would be created."""
     yield _python()
     yield _java()
@@ -66,16 +66,16 @@ def checks(folder: Path) -> Iterator[Check]:
         yield Check(found, None if memory >= MIN_MEMORY_BYTES else "the Spark JVM alone needs 2 GiB")
 
 
-def fast_start(*, prepare: bool) -> Check:
+def check_fast_start(*, prepare: bool) -> Check:
     """Check for an archive of Spark's classes; prepare: create it.
 
     To be called only if all other checks passed.
     """
     if prepare:
-        from everfold.jobs.class_archive_warmup import rehearse
+        from everfold.jobs.class_archive_warmup import write_class_archive
 
         try:
-            rehearse()
+            write_class_archive()
         except EverfoldError as error:
             return _failed_check(error)
     archive = archive_of(require_java())

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from everfold.cli import table_format
 from everfold.errors import UsageError
 from everfold.testing.pipetable import display_width
-from everfold.types import TimeType, physical
+from everfold.types import TimeType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from everfold.inspection.job_state import JobState, OperatorState, Since
+    from everfold.inspection.job_state import AggregateStart, JobState, OperatorState
     from everfold.inspection.tables import StateTable
 
 StateFormat: TypeAlias = Literal["table", "json", "parquet"]
-SHOWN_ROWS = 100
+DEFAULT_LIMIT = 100
 """How many rows of a table are printed without `--limit`."""
 _SPARK_CONF = {"spark.driver.maxResultSize": "0"}
 """No limit: state may be larger than the result size that Spark allows by default."""
@@ -56,7 +56,7 @@ def state(folder: Path, options: StateOptions) -> None:
     """
     from everfold.inspection.filter import check_condition
     from everfold.inspection.job_state import Inspection, log_file
-    from everfold.jobs import engine_of
+    from everfold.jobs import get_engine
 
     inspection = Inspection(folder, options.operator)
     if options.where is not None:
@@ -65,16 +65,16 @@ def state(folder: Path, options: StateOptions) -> None:
         raise UsageError.of(
             "folder-of-job", f"`{options.out}` is inside the job directory", help="name a folder outside of it"
         )
-    engine = engine_of(None, {**_SPARK_CONF, **options.conf}, brief=True)
+    engine = get_engine(None, {**_SPARK_CONF, **options.conf}, brief=True)
     found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
         found = _filter(found, options.where)
     match options.format:
         case "table":
-            limit = SHOWN_ROWS if options.limit is None else options.limit
+            limit = DEFAULT_LIMIT if options.limit is None else options.limit
             sys.stdout.writelines(f"{line}\n" for line in _format_state(found, limit, sizes=options.sizes))
         case "json":
-            limit = SHOWN_ROWS if options.limit is None else options.limit
+            limit = DEFAULT_LIMIT if options.limit is None else options.limit
             sys.stdout.write(_json(found, limit, rows=not options.sizes) + "\n")
         case "parquet":
             assert options.out is not None, "the command line requires it"
@@ -88,7 +88,7 @@ def _filter(state: JobState, condition: str) -> JobState:
     Tables without the columns of the condition are left out. Raises UsageError `wrong-condition`
     if no table has them.
     """
-    from everfold.inspection.filter import NoSuchColumn, matching
+    from everfold.inspection.filter import NoSuchColumn, filter_rows
 
     misfits: list[tuple[NoSuchColumn, StateTable]] = []
     operators, fits = [], 0
@@ -96,7 +96,7 @@ def _filter(state: JobState, condition: str) -> JobState:
         tables = []
         for table in operator.tables:
             try:
-                rows = matching(table.rows, table.schema, condition, state.zone) if len(table.schema) else table.rows
+                rows = filter_rows(table.rows, table.schema, condition, state.zone) if len(table.schema) else table.rows
                 tables.append(replace(table, rows=rows))
                 fits += bool(len(table.schema))
             except NoSuchColumn as error:
@@ -142,7 +142,7 @@ def _format_state(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
 def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     names = table.schema.names
     columns = [column.to_pylist() for column in _limit(table.rows, limit).columns]
-    cells = [table_format.texts(row, table.schema, zone) for row in zip(*columns, strict=True)]
+    cells = [table_format.format_cells(row, table.schema, zone) for row in zip(*columns, strict=True)]
     most = max([table_format.MAX_COLUMN_WIDTH, *map(display_width, names)])
     *lines, footer = table_format.table(names, cells, most=most)
     yield from lines
@@ -150,7 +150,7 @@ def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     yield footer if len(cells) == there else f"{len(cells)} of {_format_count(there)} in set: --limit 0 shows all"
 
 
-def _format_since(each: Since) -> str:
+def _format_since(each: AggregateStart) -> str:
     since = f"since version {each.version}" if each.version else "since the beginning"
     past = " and backfilled" if each.backfilled else ""
     return f"{each.aggregate}: {since}{past}, {each.created}"
@@ -216,7 +216,9 @@ def _table_json(table: StateTable, limit: int, *, rows: bool) -> str:
     out = io.StringIO()
     written = _limit(table.rows, limit)
     if written.num_rows:
-        JsonOutput(out, table.schema).write(written.rename_columns([physical(at) for at in range(len(table.schema))]))
+        JsonOutput(out, table.schema).write(
+            written.rename_columns([physical_name(at) for at in range(len(table.schema))])
+        )
     return _object(facts, rows=_array(out.getvalue().splitlines()))
 
 

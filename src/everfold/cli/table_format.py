@@ -37,7 +37,7 @@ MAX_COLUMN_WIDTH = 30
 _ELLIPSIS = "..."
 
 
-def shown(value: Any, type: DataType, zone: str = "UTC") -> str:
+def format_value(value: Any, type: DataType, zone: str = "UTC") -> str:
     """Return a value as the SQL client prints it; TIMESTAMP_LTZ in the time zone `zone`."""
     match type:
         case _ if value is None:
@@ -47,12 +47,16 @@ def shown(value: Any, type: DataType, zone: str = "UTC") -> str:
         case BytesType():
             return f"x'{bytes(value).hex()}'"
         case ArrayType():
-            return "[" + ", ".join(shown(each, type.element, zone) for each in value) + "]"
+            return "[" + ", ".join(format_value(each, type.element, zone) for each in value) + "]"
         case MapType():
             pairs = value.items() if isinstance(value, Mapping) else value
-            return "{" + ", ".join(f"{shown(k, type.key, zone)}={shown(v, type.value, zone)}" for k, v in pairs) + "}"
+            return (
+                "{"
+                + ", ".join(f"{format_value(k, type.key, zone)}={format_value(v, type.value, zone)}" for k, v in pairs)
+                + "}"
+            )
         case RowType():
-            return "(" + ", ".join(shown(value[field.name], field.type, zone) for field in type.fields) + ")"
+            return "(" + ", ".join(format_value(value[field.name], field.type, zone) for field in type.fields) + ")"
         case _:
             return str(cells.write(value, type))
 
@@ -62,9 +66,12 @@ def _in_zone(value: datetime, zone: str) -> datetime:
     return value.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
-def texts(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[str | None]:
+def format_cells(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[str | None]:
     """Return the cells of a row."""
-    return [None if value is None else shown(value, field.type, zone) for value, field in zip(row, schema, strict=True)]
+    return [
+        None if value is None else format_value(value, field.type, zone)
+        for value, field in zip(row, schema, strict=True)
+    ]
 
 
 def widths_by_content(names: Sequence[str], rows: Iterable[Sequence[str | None]], most: int | None) -> list[int]:

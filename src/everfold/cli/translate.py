@@ -19,19 +19,19 @@ def translate(script: Script, old: Dialect, new: Dialect) -> None:
     Raises the errors of the script; UnsupportedFeature `not-in-flink`, `not-in-lenses`,
     `not-one-plan`.
     """
-    from everfold.connectors.registry import connected
+    from everfold.connectors.registry import apply_connector
     from everfold.sql.planner import Session, Submit
-    from everfold.sql.script import unresolved
+    from everfold.sql.script import keep_variables
     from everfold.sql.translation import prove, to_flink, to_lenses
 
-    variables, environment = unresolved(script.text + _UNKNOWN_BROKERS)
+    variables, environment = keep_variables(script.text + _UNKNOWN_BROKERS)
 
     def session(dialect: Dialect) -> Session:
         return Session(
             {"everfold.dialect": dialect, _BROKERS: _UNKNOWN_BROKERS},
             variables,
             environment,
-            connected=connected,
+            connected=apply_connector,
             folder=script.folder,
         )
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from everfold.compat.carry import Succession, succeeding
+from everfold.compat.carry import Carry, carry_state
 from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge
-from everfold.compat.rules import REFERENCE, Terms
+from everfold.compat.rules import REFERENCE, CompatOptions
 from everfold.compat.shape import QueryShape, shape_of
 from everfold.compat.verdict import Verdict
 
 __all__ = [
     "REFERENCE",
+    "Carry",
+    "CompatOptions",
     "Finding",
     "Judgement",
     "OperatorJudgement",
     "QueryShape",
-    "Succession",
-    "Terms",
     "Verdict",
+    "carry_state",
     "judge",
     "shape_of",
-    "succeeding",
 ]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from everfold.compat.kept_types import keep_types
-from everfold.compat.matching import Matching, matched
-from everfold.compat.rules import REFERENCE, Change, Terms
+from everfold.compat.matching import Matching, match_operators
+from everfold.compat.rules import REFERENCE, Change, CompatOptions
 from everfold.compat.shape import QueryShape, shape_of
 from everfold.plan.canonical import call_text
 from everfold.plan.nodes import (
@@ -28,7 +28,7 @@ from everfold.plan.nodes import (
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class Carry:
     """A new plan that uses the state of an old one.
 
     root: the new plan. Aggregates with state keep the version in which they started, the others
@@ -40,7 +40,7 @@ class Succession:
     matching: Matching
 
 
-def succeeding(old: QueryShape, root: Root, version: int, terms: Terms = REFERENCE) -> Succession:
+def carry_state(old: QueryShape, root: Root, version: int, terms: CompatOptions = REFERENCE) -> Carry:
     """Return the new plan as the version with that number.
 
     An aggregate that was dropped and is added again starts from scratch: its version number
@@ -48,17 +48,17 @@ def succeeding(old: QueryShape, root: Root, version: int, terms: Terms = REFEREN
     change was judged.
     """
     new = shape_of(root)
-    matching = matched(old, new)
+    matching = match_operators(old, new)
     twins = matching.old
     changes = [
         Change(old.operators[twins[at]], each, terms) if at in twins else None for at, each in enumerate(new.operators)
     ]
-    return Succession(replace(root, input=_carry(root.input, iter(changes), version)), matching)
+    return Carry(replace(root, input=_carry(root.input, iter(changes), version)), matching)
 
 
 def _since(change: Change) -> dict[str, int]:
     """Return the versions in which the state of calls begins, for calls that have state."""
-    derived = {call.text: source.since for call, source in change.derived.items()}
+    derived = {call.text: source.since for call, source in change.derived_calls.items()}
     return {call.text: call.since for call in change.old.calls} | derived
 
 

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from everfold.compat.kept_types import changed_types
-from everfold.compat.matching import NOTHING, matched, twins
-from everfold.compat.reuse import is_below_kept, is_blind, is_complete
-from everfold.compat.rules import OF_KIND, REFERENCE, Change, Rule, Terms
-from everfold.compat.rules.rule import Said
+from everfold.compat.kept_types import find_changed_types
+from everfold.compat.matching import NO_QUERY, match_operators, pair_queries
+from everfold.compat.reuse import is_below_kept, may_retract_unseen_rows, starts_complete
+from everfold.compat.rules import OF_KIND, REFERENCE, Change, CompatOptions, Rule
+from everfold.compat.rules.rule import Observation
 from everfold.compat.rules.topology import (
-    insert_gone,
+    insert_dropped,
     new_operator,
-    operator_gone,
-    operator_over_changes,
+    operator_added_over_updates,
+    operator_dropped,
     operator_over_rows,
     operator_starts,
     other_kind,
 )
-from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape, reads
+from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape, reads_column
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 
@@ -41,7 +41,7 @@ class Finding:
     span: Span | None = None
 
     @property
-    def place(self) -> Span | None:
+    def location(self) -> Span | None:
         """The location, if it can be shown."""
         return self.span if self.span is not None and self.span.text else None
 
@@ -93,7 +93,7 @@ class Judgement:
         return Verdict.worst(each.verdict for each in self.operators)
 
 
-def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: Terms = REFERENCE) -> Judgement:
+def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: CompatOptions = REFERENCE) -> Judgement:
     """Judge a job, given as the shapes of its queries.
 
     Queries are matched by the table that they write, and bare SELECTs by their order. A query that
@@ -102,7 +102,7 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: Terms = R
     """
     operators: list[OperatorJudgement] = []
     columns: list[ColumnJudgement] = []
-    for one, other in twins(old, new):
+    for one, other in pair_queries(old, new):
         pair = _Pair(one, other, terms)
         operators += pair.operators
         columns += pair.columns
@@ -112,9 +112,9 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: Terms = R
 class _Pair:
     """An old and a new query."""
 
-    def __init__(self, old: QueryShape, new: QueryShape, terms: Terms) -> None:
+    def __init__(self, old: QueryShape, new: QueryShape, terms: CompatOptions) -> None:
         self._old, self._new, self._terms = old, new, terms
-        self._matching = matched(old, new)
+        self._matching = match_operators(old, new)
         self._verdicts: dict[int, OperatorJudgement] = {}
         twins = self._matching.old
         self._kept = frozenset(twins)
@@ -143,19 +143,19 @@ class _Pair:
 
     def _status(self, column: ColumnShape) -> tuple[Status, str]:
         for at, _ in column.origins:
-            if not self._verdicts[at].verdict.reuses:
+            if not self._verdicts[at].verdict.reuses_state:
                 findings = self._verdicts[at].findings
                 return Status.LOST, findings[0].message if findings else "its operator cannot resume"
         twins = self._matching.old
         for at, call in column.origins:
             if at not in twins:
-                if is_complete(self._new, at, self._kept):
+                if starts_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
             label = None if call is None else self._added_labels[at].get(call)
             if label is not None:
                 return Status.STARTS, f"{label} is new"
-        added = [each for each in self._all_added_columns if reads(column.text, each)]
+        added = [each for each in self._all_added_columns if reads_column(column.text, each)]
         if added:
             return Status.STARTS, f"`{added[0]}` is new"
         return Status.KEPT, "computed as before" if column.origins else "computed from each row alone"
@@ -168,10 +168,14 @@ class _Pair:
         new = self._new.operators[at]
         rule = new_operator
         if self._terms.extended and not is_below_kept(self._new, at, self._kept):
-            if is_complete(self._new, at, self._kept):
+            if starts_complete(self._new, at, self._kept):
                 rule = operator_over_rows
             else:
-                rule = operator_over_changes if is_blind(self._new, at, self._kept) else operator_starts
+                rule = (
+                    operator_added_over_updates
+                    if may_retract_unseen_rows(self._new, at, self._kept)
+                    else operator_starts
+                )
         return _decide(new.label, [rule], Change(new, new))
 
     def _change(self, one: int, other: int) -> Change:
@@ -184,19 +188,21 @@ class _Pair:
         the call.
         """
         pairs = self._matching.old.items()
-        return {at: {each.text: each.label for each in reversed(self._change(one, at).added)} for at, one in pairs}
+        return {
+            at: {each.text: each.label for each in reversed(self._change(one, at).added_calls)} for at, one in pairs
+        }
 
     @cached_property
     def _all_added_columns(self) -> list[str]:
         """The columns that were added to the rows of operators."""
         changes = [self._change(*pair) for pair in self._matching.pairs]
-        return [each for change in changes if change.tolerant for each in change.came]
+        return [each for change in changes if change.tolerates_column_changes for each in change.added_columns]
 
     def _judge(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
         if new is None:
-            gone = insert_gone if self._terms.extended and self._new == NOTHING else operator_gone
+            gone = insert_dropped if self._terms.extended and self._new == NO_QUERY else operator_dropped
             return _decide(old.label, [gone], Change(old, old))
-        if old == new and not changed_types(old, new):
+        if old == new and not find_changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
         return _decide(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
@@ -204,6 +210,6 @@ class _Pair:
 
 def _decide(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:
     """Return the verdict of the first rule that applies, with the findings of all of them."""
-    observations: list[tuple[Rule, Said]] = [(rule, each) for rule in rules for each in rule.applies(change)]
+    observations: list[tuple[Rule, Observation]] = [(rule, each) for rule in rules for each in rule.applies(change)]
     findings = tuple(Finding(rule.code, rule.verdict, each.message, each.span) for rule, each in observations)
     return OperatorJudgement(label, findings[0].verdict if findings else Verdict.FULLY, findings)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from everfold.aggregates.registry import Signature, lookup
 from everfold.compat.shape import OperatorShape
 from everfold.plan.canonical import call_text, column_texts
-from everfold.plan.expressions import Expr, InputRef, references, retyped, text_of, transform
+from everfold.plan.expressions import Expr, InputRef, canonical_text, column_references, retype, transform
 from everfold.plan.nodes import (
     AggCall,
     GroupAggregate,
@@ -33,7 +33,7 @@ _REMAINDER = "%("
 """A part of the canonical text of every expression whose type may have changed."""
 
 
-def changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str, str]]:
+def find_changed_types(old: OperatorShape, new: OperatorShape) -> dict[str, tuple[str, str]]:
     """Return the columns, keys, orders and arguments of aggregates that both operators store in
     different types: the old and the new type, by canonical expression.
     """
@@ -53,7 +53,9 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
 
     The inputs of `node` may differ from those that `new` was made from.
     """
-    changed = {text: _type(was) for text, (was, _) in changed_types(old, new).items() if can_keep_type(text, old, new)}
+    changed = {
+        text: _type(was) for text, (was, _) in find_changed_types(old, new).items() if can_keep_type(text, old, new)
+    }
     if not changed:
         return node
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
@@ -61,15 +63,15 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
         for call in node.calls:
             names = argument_names(call_text(call, node.input), len(call.args))
             changed |= {
-                text_of(arg, texts): changed[name]
+                canonical_text(arg, texts): changed[name]
                 for arg, name in zip(call.args, names, strict=True)
                 if name in changed
             }
     converted = (
         _aggregate(node, changed) if isinstance(node, GroupAggregate | WindowAggregate) else _rows(node, changed)
     )
-    columns = zip(references(converted.schema), node.schema, strict=True)
-    expressions = tuple(each if each.type.same_as(of.type) else retyped(each, of.type) for each, of in columns)
+    columns = zip(column_references(converted.schema), node.schema, strict=True)
+    expressions = tuple(each if each.type.same_as(of.type) else retype(each, of.type) for each, of in columns)
     return Project(input=converted, expressions=expressions, names=node.schema.names, span=node.span)
 
 
@@ -88,20 +90,20 @@ def _aggregate(
 def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
     """Convert the input of an operator that keeps rows."""
     texts = column_texts(node.input)
-    below = references(node.input.schema)
+    below = column_references(node.input.schema)
     rows = Project(
         input=node.input,
         expressions=tuple(_in_type(each, texts, changed) for each in below),
         names=node.input.schema.names,
         span=node.span,
     )
-    columns = references(rows.schema)
+    columns = column_references(rows.schema)
 
     def converted(expr: Expr) -> Expr | None:
         if not isinstance(expr, InputRef):
             return None
         column = columns[expr.position]
-        return expr if column.type.same_as(expr.type) else retyped(replace(expr, type=column.type), expr.type)
+        return expr if column.type.same_as(expr.type) else retype(replace(expr, type=column.type), expr.type)
 
     def kept(expr: Expr) -> Expr:
         if isinstance(expr, InputRef):
@@ -127,8 +129,8 @@ def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
 
 
 def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -> Expr:
-    type = changed.get(text_of(expr, texts))
-    return expr if type is None or type.same_as(expr.type) else retyped(expr, type)
+    type = changed.get(canonical_text(expr, texts))
+    return expr if type is None or type.same_as(expr.type) else retype(expr, type)
 
 
 def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:

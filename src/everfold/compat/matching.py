@@ -27,11 +27,11 @@ class Matching:
         return {new: old for old, new in self.pairs}
 
 
-NOTHING = QueryShape("", (), ())
+NO_QUERY = QueryShape("", (), ())
 """The shape of a query that does not exist."""
 
 
-def twins(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
+def pair_queries(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
     """Pair the queries of two jobs.
 
     Each new query is paired with the old one that writes the same table, bare SELECTs by their
@@ -43,11 +43,11 @@ def twins(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[Qu
         twin = next((one for one in left if one.sink == each.sink), None)
         if twin is not None:
             left.remove(twin)
-        found.append((twin or NOTHING, each))
-    return [*found, *((each, NOTHING) for each in left)]
+        found.append((twin or NO_QUERY, each))
+    return [*found, *((each, NO_QUERY) for each in left)]
 
 
-def matched(old: QueryShape, new: QueryShape) -> Matching:
+def match_operators(old: QueryShape, new: QueryShape) -> Matching:
     """Match the operators of two queries."""
     found = Matching()
     _match(old, new, old.tops, new.tops, found)

@@ -10,14 +10,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 
-from everfold.compat.matching import matched
+from everfold.compat.matching import match_operators
 from everfold.compat.shape import QueryShape
-from everfold.plan.nodes import Join, Plan, Root, Scan, Sink, StatefulNode, children, is_stateful, repeated, streamed
+from everfold.plan.nodes import (
+    Join,
+    Plan,
+    Root,
+    Scan,
+    Sink,
+    StatefulNode,
+    children,
+    is_stateful,
+    number_table_name,
+    walk_streamed,
+)
 
 
 def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:
     """Return the operators of a job, by position."""
-    return [node for root in roots for node in streamed(root.input) if is_stateful(node)]
+    return [node for root in roots for node in walk_streamed(root.input) if is_stateful(node)]
 
 
 def first_names(shapes: Sequence[QueryShape]) -> tuple[str, ...]:
@@ -45,7 +56,7 @@ def fresh_names(taken: Collection[str]) -> Iterator[str]:
     return (name for name in map("w{}".format, count(1)) if name not in taken)
 
 
-def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | None]:
+def map_old_positions(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | None]:
     """Return the old position of the operator at each new position, None for an operator that is
     new.
     """
@@ -58,7 +69,7 @@ def moves(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | No
             continue
         left.remove(at)
         before = sum(len(each.operators) for each in old[:at])
-        twins = matched(old[at], shape).old
+        twins = match_operators(old[at], shape).old
         found += [before + twins[place] if place in twins else None for place in range(len(shape.operators))]
     return found
 
@@ -89,13 +100,13 @@ def source_notes(
         known = (each for notes in before for each in notes if each | alike == each)
         note = next((each for each in known if each["name"] not in [one["name"] for one in found]), None)
         while note is None:
-            name = repeated(source_name(scan.table.name), seen)
+            name = number_table_name(source_name(scan.table.name), seen)
             note = alike | {"name": name} if name not in taken else None
         found.append(note)
     return tuple(found)
 
 
-def named(roots: Sequence[Root], notes: Sequence[SourceNote]) -> dict[int, str]:
+def map_source_names(roots: Sequence[Root], notes: Sequence[SourceNote]) -> dict[int, str]:
     """Return the names under which tables are opened, by the identity of their scans."""
     return {id(scan): note["name"] for scan, note in zip(scans_of(roots), notes, strict=True)}
 

@@ -50,8 +50,8 @@ def _finding(found: Finding) -> dict[str, Any]:
         "code": found.code,
         "verdict": found.verdict.value,
         "message": found.message,
-        "line": found.place.line if found.place is not None else None,
-        "column": found.place.column if found.place is not None else None,
+        "line": found.location.line if found.location is not None else None,
+        "column": found.location.column if found.location is not None else None,
     }
 
 
@@ -65,8 +65,8 @@ def as_github(judgement: Judgement) -> str:
     for operator in judgement.operators:
         for each in operator.findings:
             place = ""
-            if each.place is not None:
-                place = f"file={_property(each.place.source)},line={each.place.line},col={each.place.column},"
+            if each.location is not None:
+                place = f"file={_property(each.location.source)},line={each.location.line},col={each.location.column},"
             lines.append(
                 f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escape(f'{operator.operator}: {each.message}')}"
             )
@@ -106,9 +106,9 @@ def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
 
 
 def _place(found: Finding) -> str:
-    if found.place is None:
+    if found.location is None:
         return ""
-    return f"  ({found.place.source}:{found.place.line}:{found.place.column})"
+    return f"  ({found.location.source}:{found.location.line}:{found.location.column})"
 
 
 def _table(columns: Sequence[ColumnJudgement]) -> list[str]:

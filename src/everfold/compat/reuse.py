@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from everfold.aggregates.registry import lookup
-from everfold.aggregates.shared_state import relatives
+from everfold.aggregates.shared_state import related_calls
 from everfold.compat.matching import all_below
 from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape, QueryShape
 from everfold.plan.explain import duration
 
 
-def derived(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:
+def find_source_call(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:
     """Return the old call whose state a new call can use; if there are several, the one with the
     longest history. None if there is none.
     """
     if call.python:
         return None
-    texts = relatives(call.text, call.function)
+    texts = related_calls(call.text, call.function)
     return min((each for each in old if each.text in texts), key=lambda each: each.since, default=None)
 
 
-def recountable(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:
+def can_recount(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:
     """Whether the current rows of the operators below are enough to compute a new call as if it had
     always existed.
 
     This requires that each operator below has its whole result in its state and never expires it,
     that the operator reads nothing else, and that row order does not matter.
     """
-    if call.python or is_ordered(call.function):
+    if call.python or depends_on_row_order(call.function):
         return False
     if operator.kind != "GroupAggregate" or operator.emission or operator.kept.ttl_ms:
         return False
-    return operator.input.updating and not operator.input.tables and all(map(has_its_result, below))
+    return operator.input.updating and not operator.input.tables and all(map(holds_full_result, below))
 
 
-def has_its_result(operator: OperatorShape) -> bool:
+def holds_full_result(operator: OperatorShape) -> bool:
     """Whether an operator has its whole result in its state and can re-emit it
     (`operators.reemit`).
     """
@@ -48,7 +48,7 @@ def has_its_result(operator: OperatorShape) -> bool:
     return operator.kind == "ChangelogNormalize" or (operator.kind == "Rank" and not operator.by_arrival)
 
 
-def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
+def can_reuse_slices(old: OperatorShape, new: OperatorShape) -> bool:
     """Whether each future window of the new operator consists of whole slices of the old one that
     are still stored.
 
@@ -58,7 +58,7 @@ def made_of_kept_slices(old: OperatorShape, new: OperatorShape) -> bool:
     order, across slices in the order of the slices.
     """
     old_kind, new_kind = _kind(old), _kind(new)
-    if _offset(old) != _offset(new) or any(is_ordered(call.function) for call in new.calls):
+    if _offset(old) != _offset(new) or any(depends_on_row_order(call.function) for call in new.calls):
         return False
     if old_kind == "HOP" and new_kind in ("TUMBLE", "HOP"):
         # Slices narrower than the slide are removed with the last window that contains them, which
@@ -77,10 +77,10 @@ def _offset(operator: OperatorShape) -> str:
     return operator.window.partition("offset=")[2]
 
 
-def is_ordered(function: str) -> bool:
+def depends_on_row_order(function: str) -> bool:
     """Whether the result of an aggregate function may depend on row order."""
     entry = lookup(function)
-    return entry is None or entry.ordered
+    return entry is None or entry.is_ordered
 
 
 def is_below_kept(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
@@ -91,19 +91,25 @@ def is_below_kept(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
     return any(at in all_below(shape, other) for other in kept)
 
 
-def is_complete(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
+def starts_complete(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
     """Whether a new operator starts with all rows that it would have seen: the operators below
     re-emit their rows, and row order does not matter.
     """
     new = shape.operators[at]
-    if not new.below or new.input.tables or new.kept.ttl_ms or any(is_ordered(call.function) for call in new.calls):
+    if (
+        not new.below
+        or new.input.tables
+        or new.kept.ttl_ms
+        or any(depends_on_row_order(call.function) for call in new.calls)
+    ):
         return False
     return all(
-        has_its_result(shape.operators[one]) if one in kept else is_complete(shape, one, kept) for one in new.below
+        holds_full_result(shape.operators[one]) if one in kept else starts_complete(shape, one, kept)
+        for one in new.below
     )
 
 
-def is_blind(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
+def may_retract_unseen_rows(shape: QueryShape, at: int, kept: Collection[int]) -> bool:
     """Whether rows may be retracted from a new operator that it has never seen.
 
     This does not affect the last rows by key.

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, PositionShape, QueryShape
-from everfold.compat.state_schema import KeptShape, NamedShape, OrderShape
+from everfold.compat.state_schema import NamedShape, OrderShape, StateSchema
 
 
 def to_json(shape: QueryShape) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def from_json(found: Any) -> QueryShape:
     return QueryShape(found["sink"], operators, columns)
 
 
-def note_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
+def add_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
     """Add the positions of fields to stored shapes that lack them.
 
     shapes: the shapes of the same queries.
@@ -55,17 +55,17 @@ def _operator(found: dict[str, Any]) -> OperatorShape:
     nested = ("calls", "input", "kept", "positions")
     plain = _members({name: value for name, value in found.items() if name not in nested})
     # Manifests that were written before state could be shown have no names for its columns.
-    kept = _state_schema(found["kept"]) if "kept" in found else KeptShape()
+    kept = _state_schema(found["kept"]) if "kept" in found else StateSchema()
     stored = found.get("positions")
     positions = None if stored is None else tuple(PositionShape(**each) for each in stored)
     below = InputShape(**_members(found["input"]))
     return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
 
 
-def _state_schema(found: dict[str, Any]) -> KeptShape:
+def _state_schema(found: dict[str, Any]) -> StateSchema:
     named = {name: tuple(NamedShape(**each) for each in found[name]) for name in ("columns", "expressions")}
     order = tuple(OrderShape(**each) for each in found["order"])
-    return KeptShape(**{**_members(found), **named, "order": order})
+    return StateSchema(**{**_members(found), **named, "order": order})
 
 
 def _members(found: dict[str, Any]) -> dict[str, Any]:

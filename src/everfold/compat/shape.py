@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import assert_never
 
-from everfold.compat.state_schema import KeptShape, kept_of
+from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
 from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
 from everfold.plan.changelog import is_updating
 from everfold.plan.explain import call_sql, duration, expr_sql, window_text
-from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of, text_of
+from everfold.plan.expressions import Expr, InputRef, canonical_text, conjuncts, inputs_of
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -49,10 +49,10 @@ from everfold.plan.nodes import (
     children,
     is_stateful,
     last_operators,
-    streamed,
     tables_of,
+    walk_streamed,
 )
-from everfold.plan.readable import readable
+from everfold.plan.readable import format_canonical_text
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 NO_CLOCK = "no clock"
@@ -138,7 +138,7 @@ class OperatorShape:
     scans: tuple[str, ...] = ()
     below: tuple[int, ...] = ()
     positions: tuple[PositionShape, ...] | None = None
-    kept: KeptShape = field(default=KeptShape(), compare=False)
+    kept: StateSchema = field(default=StateSchema(), compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -180,14 +180,14 @@ class QueryShape:
         return tuple(self.operators[at] for at in operator.below)
 
     @property
-    def aggregates(self) -> bool:
+    def has_aggregates(self) -> bool:
         """Whether the result contains an aggregate of an operator."""
         return any(call is not None for each in self.columns for _, call in each.origins)
 
 
 def shape_of(root: Root) -> QueryShape:
     """Return the shape of a plan."""
-    nodes = [node for node in streamed(root.input) if is_stateful(node)]
+    nodes = [node for node in walk_streamed(root.input) if is_stateful(node)]
     positions = {id(node): at for at, node in enumerate(nodes)}
     operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
     texts, origins = column_texts(root.input), _origins(root.input, positions)
@@ -204,9 +204,9 @@ def shape_of(root: Root) -> QueryShape:
 
 def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
     """Format a column without a name for users."""
-    text = readable(text)
+    text = format_canonical_text(text)
     for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
-        text = text.replace(readable(call.text), call.label)
+        text = text.replace(format_canonical_text(call.text), call.label)
     for table in {table for each in operators for table in each.scans}:
         text = text.replace(f"{table}.", "")
     return text
@@ -220,9 +220,9 @@ def _operator(node: StatefulNode, positions: dict[int, int]) -> OperatorShape:
     common = {
         "kind": type(node).__name__,
         "input": _input(_rows_of(node) if isinstance(node, OverAggregate) else node.input),
-        "scans": tuple(sorted({table.name for table in tables_of(streamed(node))})),
+        "scans": tuple(sorted({table.name for table in tables_of(walk_streamed(node))})),
         "below": tuple(positions[id(each)] for each in last_operators(node.input)),
-        "kept": kept_of(node),
+        "kept": state_schema_of(node),
         "span": node.span,
     }
 
@@ -274,7 +274,7 @@ def _operator(node: StatefulNode, positions: dict[int, int]) -> OperatorShape:
                 columns=_set(texts),
                 counted=(node.first, node.last),
                 numbered=node.numbered,
-                by_arrival=node.by_arrival and node.window is None and not is_updating(node.input),
+                by_arrival=node.is_by_arrival and node.window is None and not is_updating(node.input),
                 label=_label(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input),
             )
         case ChangelogNormalize():
@@ -289,7 +289,7 @@ def _operator(node: StatefulNode, positions: dict[int, int]) -> OperatorShape:
             assert_never(node)
 
 
-def reads(text: str, column: str) -> bool:
+def reads_column(text: str, column: str) -> bool:
     """Return whether an expression reads a column, by their canonical texts."""
     return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
 
@@ -300,11 +300,11 @@ def _locate(shape: OperatorShape, node: StatefulNode) -> OperatorShape:
     texts = [*shape.keys, *shape.order, shape.window, shape.time, *shape.columns, *(call.text for call in shape.calls)]
     expressions = "\n".join([*texts, *below.filters, *below.windows, *below.others])
     found: dict[str, str] = {}
-    for table in tables_of(streamed(node)):
+    for table in tables_of(walk_streamed(node)):
         types = {column.name: column.type for column in table.columns}
         for name, position in table.positions:
             column = f"{table.name}.{name}"
-            if name in types and reads(expressions, column):
+            if name in types and reads_column(expressions, column):
                 found |= {column: position, **dict(_positions_within(column, types[name]))}
     return replace(shape, positions=tuple(starmap(PositionShape, sorted(found.items()))))
 
@@ -427,7 +427,7 @@ def _input(plan: Plan) -> InputShape:
 def _join_text(node: Join) -> str:
     """Return a join with everything except the stream."""
     names = (*column_texts(node.left), *column_texts(node.right))
-    on = "" if node.condition is None else text_of(node.condition, names)
+    on = "" if node.condition is None else canonical_text(node.condition, names)
     return f"{node.kind.value} JOIN {node.right!r} ON {on}"
 
 

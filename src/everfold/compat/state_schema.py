@@ -13,7 +13,7 @@ from typing import assert_never
 
 from everfold.plan.canonical import column_texts
 from everfold.plan.explain import call_sql, expr_sql
-from everfold.plan.expressions import Expr, text_of
+from everfold.plan.expressions import Expr, canonical_text
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
@@ -55,7 +55,7 @@ class OrderShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptShape:
+class StateSchema:
     """The schema of an operator's state.
 
     columns: of the rows that are stored whole, in order. expressions: keys, arguments of
@@ -76,24 +76,24 @@ class KeptShape:
     ttl_ms: int = 0
 
 
-def kept_of(node: StatefulNode) -> KeptShape:
+def state_schema_of(node: StatefulNode) -> StateSchema:
     """Return the schema of an operator's state."""
     below, on_arrival = node.input, runs_on_arrival(node)
     match node:
         case GroupAggregate():
             arguments = [arg for call in node.calls for arg in call.args]
             zone = None if node.window is None else node.window.zone
-            return KeptShape(
+            return StateSchema(
                 expressions=_named_shapes([*node.keys, *arguments], below),
                 zone=zone,
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case WindowAggregate(window=Session()):
-            return KeptShape(expressions=_named_shapes(node.keys, below), zone=node.zone, on_arrival=on_arrival)
+            return StateSchema(expressions=_named_shapes(node.keys, below), zone=node.zone, on_arrival=on_arrival)
         case WindowAggregate():
             assert not isinstance(node.window, Session)
-            return KeptShape(
+            return StateSchema(
                 expressions=_named_shapes(node.keys, below),
                 slice_ms=node.window.slice_ms,
                 size_ms=node.window.size_ms,
@@ -101,12 +101,12 @@ def kept_of(node: StatefulNode) -> KeptShape:
                 on_arrival=on_arrival,
             )
         case WindowTableFunction():
-            return KeptShape(columns=_columns(below), zone=node.zone, on_arrival=on_arrival)
+            return StateSchema(columns=_columns(below), zone=node.zone, on_arrival=on_arrival)
         case WindowEmit():
-            return KeptShape(columns=_columns(below), zone=node.window.zone, on_arrival=on_arrival)
+            return StateSchema(columns=_columns(below), zone=node.window.zone, on_arrival=on_arrival)
         case OverAggregate():
             frame = node.frame
-            return KeptShape(
+            return StateSchema(
                 columns=_columns(below),
                 expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
@@ -115,7 +115,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
                 ttl_ms=node.ttl_ms,
             )
         case Rank():
-            return KeptShape(
+            return StateSchema(
                 columns=_columns(below),
                 expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
                 order=_order(node.order, below),
@@ -123,7 +123,7 @@ def kept_of(node: StatefulNode) -> KeptShape:
                 ttl_ms=node.ttl_ms,
             )
         case ChangelogNormalize():
-            return KeptShape(columns=_columns(below), ttl_ms=node.ttl_ms)
+            return StateSchema(columns=_columns(below), ttl_ms=node.ttl_ms)
         case _:
             assert_never(node)
 
@@ -136,13 +136,13 @@ def _columns(plan: Plan) -> tuple[NamedShape, ...]:
 def _named_shapes(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
     """Return the expressions, each once."""
     texts, names = column_texts(plan), _names(plan)
-    found = (NamedShape(text_of(each, texts), expr_sql(each, names), str(each.type)) for each in expressions)
+    found = (NamedShape(canonical_text(each, texts), expr_sql(each, names), str(each.type)) for each in expressions)
     return tuple({each.text: each for each in found}.values())
 
 
 def _order(keys: Iterable[SortKey], plan: Plan) -> tuple[OrderShape, ...]:
     texts = column_texts(plan)
-    return tuple(OrderShape(text_of(key.expression, texts), key.descending, key.nulls_first) for key in keys)
+    return tuple(OrderShape(canonical_text(key.expression, texts), key.descending, key.nulls_first) for key in keys)
 
 
 def _names(plan: Plan) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Verdict(StrEnum):
         return list(Verdict).index(self)
 
     @property
-    def reuses(self) -> bool:
+    def reuses_state(self) -> bool:
         """Whether the job can resume with its state."""
         return self in (Verdict.FULLY, Verdict.PARTIALLY)
 

@@ -33,7 +33,7 @@ class BatchId:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedBatch:
     """The last batch that a sink has applied. digest: empty in a record of an earlier version."""
 
     epoch: int
@@ -41,7 +41,7 @@ class Applied:
     digest: str = ""
 
 
-def is_applied(table: str, batch: BatchId, last: Applied | None) -> bool:
+def is_applied(table: str, batch: BatchId, last: AppliedBatch | None) -> bool:
     """Return whether a sink already holds a batch that it is about to write.
 
     Raises StateError `sink-ahead`, `sink-taken-over`.
@@ -54,7 +54,7 @@ def is_applied(table: str, batch: BatchId, last: Applied | None) -> bool:
     return last.batch == batch.batch
 
 
-def check_not_ahead(table: str, planned: BatchId, last: Applied | None) -> None:
+def check_not_ahead(table: str, planned: BatchId, last: AppliedBatch | None) -> None:
     """Refuse a sink whose last batch is ahead of the last batch that a checkpoint has planned.
 
     A batch with the same number that read different input is refused too.

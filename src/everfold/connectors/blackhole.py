@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import (
-    Again,
     BatchId,
     ClusterSink,
     Connector,
     LocalSink,
     OptionSet,
     OptionValues,
+    ReplayEffect,
     Role,
     SinkContext,
     refuse_metadata,
@@ -44,13 +44,13 @@ class BlackholeConnector(Connector):
         refuse_metadata(table, (), role)
         return self.options(table).read(table, role.value)
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Accept all changes."""
         return ChangelogMode.ALL
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """Replayed rows are discarded like all others."""
-        return Again.FORGOTTEN
+        return ReplayEffect.KEEPS_NOTHING
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Return a sink that discards the rows."""

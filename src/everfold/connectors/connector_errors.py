@@ -17,16 +17,16 @@ _REASONS = {
 }
 
 
-def trouble(code: str, message: str, span: Span | None = None, help: str | None = None) -> ConnectorError:
+def connector_error(code: str, message: str, span: Span | None = None, help: str | None = None) -> ConnectorError:
     """Return a ConnectorError with one diagnostic."""
     return ConnectorError(Diagnostic(code, message, span, help))
 
 
-def os_trouble(wrong: OSError, what: str, help: str | None = None) -> ConnectorError:
+def file_system_error(wrong: OSError, what: str, help: str | None = None) -> ConnectorError:
     """Return the ConnectorError of a failed file system operation.
 
     what: what could not be done. Codes: `disk-full`, `no-permission`, `not-a-folder`, otherwise
     `file-system-error`.
     """
     code, reason = _REASONS.get(wrong.errno or 0, ("file-system-error", wrong.strerror or str(wrong)))
-    return trouble(code, f"{what}: {reason}", help=help)
+    return connector_error(code, f"{what}: {reason}", help=help)

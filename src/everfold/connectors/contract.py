@@ -20,9 +20,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from everfold.connectors.applied import Applied, BatchId
-from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option
-from everfold.connectors.replay import Again, Past
+from everfold.connectors.applied import AppliedBatch, BatchId
+from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
+from everfold.connectors.replay import JobLineage, ReplayEffect
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 __all__ = [
     "KIND",
     "SPLIT",
-    "Again",
-    "Applied",
+    "AppliedBatch",
     "BatchId",
     "ClusterSink",
     "Connector",
     "History",
+    "JobLineage",
     "LocalSink",
     "Option",
     "OptionSet",
     "OptionValues",
-    "Past",
     "Position",
+    "ReplayEffect",
     "Role",
     "SinkContext",
     "Source",
@@ -56,7 +56,7 @@ __all__ = [
     "parse_memory",
     "physical_columns",
     "refuse_metadata",
-    "wrong_option",
+    "wrong_option_error",
 ]
 
 SPLIT = "__split"
@@ -87,10 +87,10 @@ class SourceContext:
     settings: Settings | None = None
     job_folder: Path | None = None
     origin: int = 0
-    before: Path | None = None
+    previous_log: Path | None = None
 
     @property
-    def kept(self) -> Path | None:
+    def start_folder(self) -> Path | None:
         """The folder for data fixed when the job starts from the beginning of its input.
 
         None without a job folder.
@@ -151,7 +151,7 @@ class Source(ABC):
     options: the values of the table's options. notes: warnings about them for the table's author.
     """
 
-    table: Table
+    is_table: Table
     options: OptionValues
     reads_files: ClassVar[bool] = False
     """Whether `location` is a path and the log in the checkpoint lists the files below it."""
@@ -162,7 +162,7 @@ class Source(ABC):
         return self.options.notes
 
     @abstractmethod
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Return whether the table has a finite number of rows."""
 
     @abstractmethod
@@ -182,8 +182,8 @@ class Source(ABC):
         position: None if the job has read nothing yet. `lost` describes what no longer exists.
         Raises StateError `no-past` if the source cannot read them again.
         """
-        what = f"table `{self.table.name}`: the rows read from `{self.table.connector}` cannot be read again"
-        raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
+        what = f"table `{self.is_table.name}`: the rows read from `{self.is_table.connector}` cannot be read again"
+        raise StateError.of("no-past", what, self.is_table.span, help="--on-change accept starts new aggregates now")
 
     def location(self, base_folder: Path) -> str:
         """Return the normalized location of the rows, without secrets.
@@ -214,7 +214,7 @@ class Source(ABC):
         that the engine does not see.
         """
 
-    def read_anew(self) -> bool:
+    def is_read_per_batch(self) -> bool:
         """Return whether a lookup join reads the table again in every batch.
 
         If not, the table is read once, when the job starts.
@@ -228,23 +228,23 @@ class Source(ABC):
         """
         return None
 
-    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
         """Yield the rows for the memory engine, in pieces and in stored order.
 
         The columns are `c0…`, and `__kind` for changes, in Arrow's physical types.
         """
         raise UnsupportedFeature.of(
             "not-in-memory",
-            f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`",
-            self.table.span,
+            f"table `{self.is_table.name}`: the memory engine does not read from `{self.is_table.connector}`",
+            self.is_table.span,
             "leave out --engine memory",
         )
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
         """Return the splits known at the start; more may appear later."""
-        return (self.table.name,)
+        return (self.is_table.name,)
 
-    def failure(self, error_text: str) -> ConnectorError | None:
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the source's error that the text of an engine failure contains.
 
         None if the failure is not from this source.
@@ -258,14 +258,14 @@ class Source(ABC):
         """Return whether a job that was rewound has again read everything up to a position."""
         return _at_least(json.loads(now.line), json.loads(then.line))
 
-    def lost(self, then: Position) -> str | None:
+    def describe_lost(self, then: Position) -> str | None:
         """Return which part of the data read up to a position no longer exists.
 
         The string is the end of a sentence. None if nothing is lost, or it is costly to find out.
         """
         return None
 
-    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+    def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether a bounded source has emitted all its rows, by its line of the offset log.
 
         File sources leave this to the engine.
@@ -297,14 +297,14 @@ class _Sink:
         """Notes for the author of the table, as sentences."""
         return self.options.notes
 
-    def last_applied(self, job: str, sink: str) -> Applied | None:
+    def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of a job that the table holds; None if it records none.
 
         sink: the name that the job's sink had. Called after `prepare`; changes nothing.
         """
         return None
 
-    def written_by_others(self, job: str) -> str | None:
+    def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job that has written the same query into the table.
 
         Only for tables in which the rows of both jobs add up. None without such a job, or if the
@@ -312,13 +312,13 @@ class _Sink:
         """
         return None
 
-    def look_back(self, past: Past) -> None:
+    def undo_discarded_batches(self, past: JobLineage) -> None:
         """Undo what batches outside the job's lineage have written, where that is possible.
 
         Called after `prepare` at every start of a job that has had other epochs. Idempotent.
         """
 
-    def left_over(self, *, prune: bool) -> str | None:
+    def report_leftovers(self, *, prune: bool) -> str | None:
         """Report the rows of discarded epochs that did not reappear, as a sentence.
 
         Called when a job that was rewound has caught up; a batch may be written at the same time.
@@ -381,7 +381,7 @@ class Connector(ABC):
 
     name: str
     meaning: str = field(default="", compare=False)
-    for_changes: str = field(
+    updates_help: str = field(
         default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
         " or aggregate by windows, whose rows are final",
         compare=False,
@@ -405,17 +405,17 @@ class Connector(ABC):
         """
         return ChangelogMode.INSERT_ONLY
 
-    def bounded(self, table: Table) -> bool:
+    def is_bounded(self, table: Table) -> bool:
         """Return whether the table has a finite number of rows.
 
         Never raises: `check` reports errors of the table.
         """
         try:
-            return self.source(table).bounded()
+            return self.source(table).is_bounded()
         except EverfoldError:
             return False
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Return whether decoding a record needs all physical columns, even unused ones.
 
         Never raises.
@@ -429,16 +429,16 @@ class Connector(ABC):
         """
         return {}
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode that the table accepts as a sink.
 
         Upsert changes are written by its PRIMARY KEY. Never raises.
         """
         return ChangelogMode.INSERT_ONLY
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
-        return Again.TWICE
+        return ReplayEffect.DUPLICATES
 
     def source(self, table: Table) -> Source:
         """Return the source of the table. Raises UnsupportedFeature `not-a-source`."""
@@ -479,7 +479,7 @@ def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn],
 
 def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
     """Raise SqlError `unknown-metadata` for a METADATA column that the connector lacks."""
-    from everfold.errors import nearest
+    from everfold.errors import suggest_name
 
     for column in table.columns:
         if column.metadata_key is not None and column.metadata_key not in known:
@@ -488,6 +488,6 @@ def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
                 "unknown-metadata",
                 f"table `{table.name}`: the connector `{table.connector}` has no metadata `{column.metadata_key}`"
                 f" for column `{column.name}`; {available}",
-                table.place_of(column.name),
-                nearest(column.metadata_key, known),
+                table.span_of(column.name),
+                suggest_name(column.metadata_key, known),
             )

@@ -22,10 +22,10 @@ from everfold.connectors.contract import (
     Source,
     SourceContext,
     refuse_metadata,
-    wrong_option,
+    wrong_option_error,
 )
-from everfold.connectors.formats.text_decode import quoted
-from everfold.errors import SqlError, UnsupportedFeature, nearest
+from everfold.connectors.formats.text_decode import string_literal
+from everfold.errors import SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.settings import parse_duration
 from everfold.types import (
@@ -39,7 +39,7 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
-    physical,
+    physical_name,
 )
 
 if TYPE_CHECKING:
@@ -82,21 +82,21 @@ class DatagenSource(Source):
     """A source of generated rows."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.table = table
+        self.is_table = table
         self.options = options
         self.fields = _fields(table, options)
 
     @property
-    def count(self) -> int | None:
+    def row_count(self) -> int | None:
         """The number of rows, None if unbounded."""
         limits = [field.end - field.start + 1 for field in self.fields if field.sequence]
         total = self.options.number_or_none("number-of-rows")
         limits += [] if total is None else [total]
         return min(limits, default=None)
 
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Return whether the table has a number of rows or a sequence."""
-        return self.count is not None
+        return self.row_count is not None
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows as a stream, at the configured rate."""
@@ -106,29 +106,31 @@ class DatagenSource(Source):
             .load()
             .selectExpr("value AS __row")
         )
-        return self._columns(frame if self.count is None else frame.where(f"__row < {self.count}"))
+        return self._columns(frame if self.row_count is None else frame.where(f"__row < {self.row_count}"))
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return all rows. Raises SqlError `unbounded-source` if the table is unbounded."""
-        if self.count is None:
+        if self.row_count is None:
             raise SqlError.of(
                 "unbounded-source",
-                f"table `{self.table.name}` is unbounded",
-                self.table.span,
+                f"table `{self.is_table.name}` is unbounded",
+                self.is_table.span,
                 "set 'number-of-rows' to read it in batch",
             )
-        return self._columns(context.spark.range(self.count).selectExpr("id AS __row"))
+        return self._columns(context.spark.range(self.row_count).selectExpr("id AS __row"))
 
     def _columns(self, frame: DataFrame) -> DataFrame:
         out = [
-            f"{_value(column.type, field, at)} AS {physical(at)}"
-            for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
+            f"{_value(column.type, field, at)} AS {physical_name(at)}"
+            for at, (column, field) in enumerate(zip(self.is_table.columns, self.fields, strict=True))
         ]
-        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{string_literal(self.is_table.name)} AS {SPLIT}")
 
-    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+    def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""
-        return self.count is not None and int(offsets_json) * self.options.number("rows-per-second") >= self.count
+        return (
+            self.row_count is not None and int(offsets_json) * self.options.number("rows-per-second") >= self.row_count
+        )
 
 
 class DatagenConnector(Connector):
@@ -145,11 +147,11 @@ class DatagenConnector(Connector):
         for name, least in (("rows-per-second", 1), ("number-of-rows", 0)):
             value = options.number_or_none(name)
             if value is not None and value < least:
-                raise wrong_option(table, name, f"option `{name}` is {value}, but it must be at least {least}")
+                raise wrong_option_error(table, name, f"option `{name}` is {value}, but it must be at least {least}")
         _fields(table, options)
         return options
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Always: a sequence ends the table also if no query asks for its column, and a value depends on its column's position."""
         return True
 
@@ -169,16 +171,16 @@ def _fields(table: Table, options: OptionValues) -> tuple[_Field, ...]:
     for name, text in options.with_prefix("fields.").items():
         column, _, setting = name.rpartition(".")
         if column not in settings:
-            raise wrong_option(
+            raise wrong_option_error(
                 table,
                 f"fields.{name}",
                 f"option `fields.{name}` names no column of the table",
-                nearest(column, settings),
+                suggest_name(column, settings),
             )
         if setting not in _SETTINGS:
             raise SqlError.of(
                 "unknown-option", f"table `{table.name}`: the connector `datagen` has no option `fields.{name}`",
-                dict(table.option_spans).get(f"fields.{name}"), nearest(setting, _SETTINGS),
+                dict(table.option_spans).get(f"fields.{name}"), suggest_name(setting, _SETTINGS),
             )  # fmt: skip
         settings[column][setting] = text
     return tuple(_field(table, column, settings[column.name]) for column in table.columns)
@@ -186,7 +188,7 @@ def _fields(table: Table, options: OptionValues) -> tuple[_Field, ...]:
 
 def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _Field:
     def wrong(setting: str, what: str) -> SqlError:
-        return wrong_option(
+        return wrong_option_error(
             table, f"fields.{column.name}.{setting}", f"option `fields.{column.name}.{setting}`: {what}"
         )
 
@@ -218,7 +220,7 @@ def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _F
         raise UnsupportedFeature.of(
             "datagen-type",
             f"table `{table.name}`: datagen does not generate {of} (column `{column.name}`)",
-            table.place_of(column.name),
+            table.span_of(column.name),
         )
     kind = settings.get("kind", "random")
     if kind not in ("random", "sequence"):
@@ -228,7 +230,7 @@ def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _F
             raise UnsupportedFeature.of(
                 "datagen-type",
                 f"table `{table.name}`: datagen does not generate a sequence of {of} (column `{column.name}`)",
-                table.place_of(column.name),
+                table.span_of(column.name),
             )
         for setting in ("start", "end"):
             if setting not in settings:
@@ -274,7 +276,7 @@ def _value(of: DataType, field: _Field, at: int) -> str:
 
 
 def _hash(at: int, salt: str = "") -> str:
-    return f"xxhash64(__row, {at}, {quoted(salt)})"
+    return f"xxhash64(__row, {at}, {string_literal(salt)})"
 
 
 def _share(at: int, salt: str = "") -> str:

@@ -10,21 +10,21 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.errors import ConnectorError
 from everfold.sql.settings import NULL_ROWTIME_HELP
 
-PLACE = "__place"
+LOCATION = "__place"
 """Column of a source's frame: the location of a row (a file, or a record of a topic), STRING.
 
 A source may leave it out.
 """
-NO_TIME = "everfold[null-rowtime]: "
+NULL_ROWTIME_PREFIX = "everfold[null-rowtime]: "
 """Prefix of the error message in the stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timeless:
+class NullRowtime:
     """A row whose time attribute is NULL.
 
     place: where the source found the row, None if the source does not report it.
@@ -32,32 +32,32 @@ class Timeless:
 
     table: str
     column: str
-    place: str | None
+    location: str | None
 
     def error(self, place: str | None = None) -> ConnectorError:
         """Return the ConnectorError `null-rowtime`. place: a more precise location, if known."""
-        where = place or self.place
+        where = place or self.location
         message = f"the time attribute `{self.column}` is NULL"
-        return trouble(
+        return connector_error(
             "null-rowtime",
             f"{where}: {message}" if where else f"table `{self.table}`: {message}",
             help=NULL_ROWTIME_HELP,
         )
 
 
-def raise_timeless(table: str, column: str) -> str:
+def raise_null_rowtime(table: str, column: str) -> str:
     """Return Spark SQL that fails the job at a row without a time. Reads the column `__place`."""
     report = json.dumps({"table": table, "column": column}, ensure_ascii=False)[:-1] + ', "place": '
     text = report.replace("\\", "\\\\").replace("'", "\\'")
-    return f"raise_error(concat('{NO_TIME}{text}', coalesce(to_json(named_struct('at', {PLACE})), '{{}}'), '}}'))"
+    return f"raise_error(concat('{NULL_ROWTIME_PREFIX}{text}', coalesce(to_json(named_struct('at', {LOCATION})), '{{}}'), '}}'))"
 
 
-def find_timeless(error_text: str) -> Timeless | None:
-    """Find the row that `raise_timeless` reported in the text of Spark's error."""
+def find_null_rowtime(error_text: str) -> NullRowtime | None:
+    """Find the row that `raise_null_rowtime` reported in the text of Spark's error."""
     at = 0
-    while (at := error_text.find(NO_TIME, at)) >= 0:
-        at += len(NO_TIME)
+    while (at := error_text.find(NULL_ROWTIME_PREFIX, at)) >= 0:
+        at += len(NULL_ROWTIME_PREFIX)
         with suppress(ValueError):  # a plan in the text contains the prefix too
             report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
-            return Timeless(report["table"], report["column"], report["place"].get("at"))
+            return NullRowtime(report["table"], report["column"], report["place"].get("at"))
     return None

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from everfold.errors import Diagnostic, SqlError, nearest
+from everfold.errors import Diagnostic, SqlError, suggest_name
 from everfold.plan.nodes import Table
-from everfold.secrets import shown_value
+from everfold.secrets import redact_value
 from everfold.sql.settings import parse_duration
 
 _MEMORY = re.compile(r"(\d+)\s*([a-z]*)")
@@ -111,17 +111,17 @@ class OptionValues:
     """
 
     values: Mapping[str, object]
-    given: frozenset[str]
+    explicit: frozenset[str]
     prefixed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def text(self, name: str) -> str:
+    def string(self, name: str) -> str:
         """Return the value of a string option that is set or has a default."""
         value = self.values[name]
         assert isinstance(value, str), name
         return value
 
-    def text_or_none(self, name: str) -> str | None:
+    def string_or_none(self, name: str) -> str | None:
         """Return the value of a string option, None if it is not set."""
         value = self.values[name]
         assert value is None or isinstance(value, str), name
@@ -157,7 +157,7 @@ class OptionSet:
     def __add__(self, other: OptionSet) -> OptionSet:
         return OptionSet((*self.options, *other.options))
 
-    def under(self, prefix: str) -> OptionSet:
+    def add_prefix(self, prefix: str) -> OptionSet:
         """Return the same options with a prefix.
 
         A format's `ignore-parse-errors` is a table's `json.ignore-parse-errors`.
@@ -185,12 +185,12 @@ class OptionSet:
                     prefixed[prefix][name[len(prefix) :]] = text
                 elif name not in COMMON:
                     message = f"table `{table.name}`: the connector `{table.connector}` has no option `{name}`"
-                    found.append(Diagnostic("unknown-option", message, spans.get(name), nearest(name, known)))
+                    found.append(Diagnostic("unknown-option", message, spans.get(name), suggest_name(name, known)))
                 continue
             try:
                 values[name] = option.parse(text)
             except ValueError as wrong:
-                value = "" if option.secret else f" is `{_shorten(shown_value(name, text))}`, but"
+                value = "" if option.secret else f" is `{_shorten(redact_value(name, text))}`, but"
                 message = f"table `{table.name}`: option `{name}`{value or ':'} {wrong}"
                 found.append(Diagnostic("wrong-option-value", message, spans.get(name)))
                 continue
@@ -217,7 +217,7 @@ COMMON = frozenset({"connector"})
 """Options of every table, which no connector reads."""
 
 
-def wrong_option(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
+def wrong_option_error(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
     """Return the error for an option whose value does not fit the table."""
     return SqlError(
         Diagnostic(

@@ -71,13 +71,13 @@ class PrintSink(LocalSink):
         """Print `c0…` with their row kind."""
         if self._is_printed(batch):
             return
-        identifier = self.options.text_or_none("print-identifier")
+        identifier = self.options.string_or_none("print-identifier")
         prefix = f"{identifier}> " if identifier else ""
         types = [column.type for column in columns_of(self.table, Role.SINK)]
         columns = [rows.column(at).to_pylist() for at in range(len(types))]
         lines = [
             f"{prefix}{RowKind(kind).short}"
-            f"[{', '.join(java_text(value, of) for value, of in zip(values, types, strict=True))}]\n"
+            f"[{', '.join(java_string(value, of) for value, of in zip(values, types, strict=True))}]\n"
             for kind, *values in zip(rows.column(KIND).to_pylist(), *columns, strict=True)
         ]
         self.stream.write("".join(lines))
@@ -113,7 +113,7 @@ class PrintConnector(Connector):
         refuse_metadata(table, (), role)
         return OPTIONS.read(table, role.value)
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Accept all changes."""
         return ChangelogMode.ALL
 
@@ -128,7 +128,7 @@ CONNECTOR = PrintConnector(name="print", meaning="prints rows")
 # --- values as Java prints them -------------------------------------------------------------------
 
 
-def java_text(value: object, of: DataType) -> str:
+def java_string(value: object, of: DataType) -> str:
     """Format a value as in Flink's `Row.toString`."""
     if value is None:
         return "null"
@@ -156,13 +156,17 @@ def java_text(value: object, of: DataType) -> str:
             return str(value)
         case ArrayType():
             assert isinstance(value, list)
-            return "[" + ", ".join(java_text(each, of.element) for each in value) + "]"
+            return "[" + ", ".join(java_string(each, of.element) for each in value) + "]"
         case MapType():
             assert isinstance(value, list)
-            return "{" + ", ".join(f"{java_text(key, of.key)}={java_text(each, of.value)}" for key, each in value) + "}"
+            return (
+                "{"
+                + ", ".join(f"{java_string(key, of.key)}={java_string(each, of.value)}" for key, each in value)
+                + "}"
+            )
         case RowType():
             assert isinstance(value, dict)
-            return "+I[" + ", ".join(java_text(value[part.name], part.type) for part in of.fields) + "]"
+            return "+I[" + ", ".join(java_string(value[part.name], part.type) for part in of.fields) + "]"
         case _:
             return f"{value:f}" if hasattr(value, "as_tuple") else str(value)
 

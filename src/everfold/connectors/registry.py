@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from everfold.connectors.contract import Connector
-from everfold.errors import SqlError, nearest
+from everfold.errors import SqlError, suggest_name
 from everfold.plan.nodes import Table
 
 _MODULES = {
@@ -22,12 +22,12 @@ _MODULES = {
 """Modules by connector name. Each defines `CONNECTOR`, and is imported on first use."""
 
 
-def names() -> tuple[str, ...]:
+def connector_names() -> tuple[str, ...]:
     """Return the valid values of `'connector' = …`."""
     return tuple(_MODULES)
 
 
-def connector(name: str) -> Connector:
+def get_connector(name: str) -> Connector:
     """Return a connector. Raises SqlError `unknown-connector` with the nearest name."""
     if name not in _MODULES:
         raise SqlError.of("unknown-connector", _unknown(name), help=_help(name))
@@ -54,7 +54,7 @@ def connector_of(table: Table) -> Connector:
             table.span,
             _TOPIC_HELP
             if "value.format" in dict(table.options)
-            else f"add WITH ('connector' = '…'): one of {', '.join(names())}",
+            else f"add WITH ('connector' = '…'): one of {', '.join(connector_names())}",
         )
     if name not in _MODULES:
         raise SqlError.of(
@@ -63,10 +63,10 @@ def connector_of(table: Table) -> Connector:
             dict(table.option_spans).get("connector"),
             _help(name),
         )
-    return connector(name)
+    return get_connector(name)
 
 
-def connected(table: Table) -> Table:
+def apply_connector(table: Table) -> Table:
     """Fill in the table's fields that its connector determines.
 
     These are the changelog mode of its rows, whether it is bounded, whether records are read whole,
@@ -75,12 +75,12 @@ def connected(table: Table) -> Table:
     name = table.connector
     if name is None or name not in _MODULES:
         return table
-    of = connector(name)
+    of = get_connector(name)
     return replace(
         table,
         changelog=of.changelog(table),
-        bounded=of.bounded(table),
-        read_whole=of.read_whole(table),
+        bounded=of.is_bounded(table),
+        needs_all_columns=of.needs_whole_record(table),
         positions=tuple(of.positions(table).items()),
     )
 
@@ -90,4 +90,4 @@ def _unknown(name: str) -> str:
 
 
 def _help(name: str) -> str:
-    return nearest(name, names()) or f"available connectors: {', '.join(names())}"
+    return suggest_name(name, connector_names()) or f"available connectors: {', '.join(connector_names())}"

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Again(StrEnum):
+class ReplayEffect(StrEnum):
     """The effect of replayed rows on a sink. The values are persisted in manifests."""
 
-    FORGOTTEN = "forgotten"
+    KEEPS_NOTHING = "forgotten"
     """The sink keeps no rows."""
-    OVERWRITTEN = "overwritten"
+    OVERWRITES = "overwritten"
     """Replayed rows overwrite the rows of their keys. Only in older manifests of upsert-kafka."""
-    COMPARED = "compared"
+    OVERWRITES_AND_COMPARES = "compared"
     """As OVERWRITTEN, and the sink finds the keys that do not reappear."""
-    WITHDRAWN = "withdrawn"
+    WITHDRAWS = "withdrawn"
     """The sink withdraws the rows it has written before they are replayed."""
-    TWICE = "twice"
+    DUPLICATES = "twice"
     """Replayed rows are duplicates."""
 
     @property
-    def when_back(self) -> str:
+    def on_rollback(self) -> str:
         """The effect of a rollback, as a message."""
         return _WHEN_BACK[self]
 
     @property
-    def when_anew(self) -> str:
+    def on_rebuild(self) -> str:
         """The effect of a rebuild, as a message."""
         return _WHEN_ANEW[self]
 
@@ -35,23 +35,23 @@ class Again(StrEnum):
 _OVERWRITTEN = "replayed rows overwrite existing rows by PRIMARY KEY"
 _COUNTED = "are counted when the job has caught up, and deleted with --prune"
 _WHEN_BACK = {
-    Again.FORGOTTEN: "nothing, it keeps no rows",
-    Again.OVERWRITTEN: f"{_OVERWRITTEN}; keys that only later versions wrote stay",
-    Again.COMPARED: f"{_OVERWRITTEN}; keys that only later versions wrote {_COUNTED}",
-    Again.WITHDRAWN: "the job's files of later batches are withdrawn when it starts",
-    Again.TWICE: "replayed rows are duplicated",
+    ReplayEffect.KEEPS_NOTHING: "nothing, it keeps no rows",
+    ReplayEffect.OVERWRITES: f"{_OVERWRITTEN}; keys that only later versions wrote stay",
+    ReplayEffect.OVERWRITES_AND_COMPARES: f"{_OVERWRITTEN}; keys that only later versions wrote {_COUNTED}",
+    ReplayEffect.WITHDRAWS: "the job's files of later batches are withdrawn when it starts",
+    ReplayEffect.DUPLICATES: "replayed rows are duplicated",
 }
 _WHEN_ANEW = {
-    Again.FORGOTTEN: "nothing, it keeps no rows",
-    Again.OVERWRITTEN: f"{_OVERWRITTEN}; keys that do not reappear stay",
-    Again.COMPARED: f"{_OVERWRITTEN}; keys that do not reappear {_COUNTED}",
-    Again.WITHDRAWN: "the job's files are withdrawn when it starts",
-    Again.TWICE: "replayed rows are duplicated",
+    ReplayEffect.KEEPS_NOTHING: "nothing, it keeps no rows",
+    ReplayEffect.OVERWRITES: f"{_OVERWRITTEN}; keys that do not reappear stay",
+    ReplayEffect.OVERWRITES_AND_COMPARES: f"{_OVERWRITTEN}; keys that do not reappear {_COUNTED}",
+    ReplayEffect.WITHDRAWS: "the job's files are withdrawn when it starts",
+    ReplayEffect.DUPLICATES: "replayed rows are duplicated",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class JobLineage:
     """The epochs and batches whose output belongs to the current state of a job.
 
     job: its name. epoch: its current epoch. last: by epoch, the last batch that belongs to the
@@ -63,26 +63,26 @@ class Past:
 
     job: str
     epoch: int
-    last: Mapping[int, int | None]
-    back: int | None
-    left: int | None
+    last_batches: Mapping[int, int | None]
+    rewind_epoch: int | None
+    first_discarded_epoch: int | None
     sinks: Mapping[str, frozenset[str]]
 
-    def counts(self, epoch: int, batch: int) -> bool:
+    def includes(self, epoch: int, batch: int) -> bool:
         """Return whether a batch belongs to the lineage."""
-        if epoch not in self.last:
+        if epoch not in self.last_batches:
             return False
-        last = self.last[epoch]
+        last = self.last_batches[epoch]
         return last is None or batch <= last
 
-    def left_over(self, table: str, count: int, first: Sequence[str], *, pruned: bool) -> str | None:
+    def report_leftovers(self, table: str, count: int, first: Sequence[str], *, pruned: bool) -> str | None:
         """Return the message about a table's keys that did not reappear.
 
         count: the number of such keys; None is returned for 0. first: some of them.
         """
         if not count:
             return None
-        later = "" if self.left is None else "only later versions wrote and that "
+        later = "" if self.first_discarded_epoch is None else "only later versions wrote and that "
         what = f"table `{table}`: keys that {later}did not reappear"
         if pruned:
             return f"{what}, now deleted: {count:,}"

@@ -11,13 +11,13 @@ from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
 from everfold.plan.keys import unique_keys
-from everfold.plan.nodes import Join, Root, Sink, Table, streamed, tables_of, walk_plan
+from everfold.plan.nodes import Join, Root, Sink, Table, tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
+def check_sink_accepts(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
     """Check that a table accepts changes of `mode`.
 
     keys: the unique keys of the result, each a set of positions of the sink's columns (the empty
@@ -31,13 +31,13 @@ def check_sink_takes(table: Table, mode: ChangelogMode, keys: Sequence[frozenset
     if mode is ChangelogMode.INSERT_ONLY:
         return
     connector = connector_of(table)
-    takes = connector.takes(table)
+    takes = connector.accepted_changelog(table)
     if takes is ChangelogMode.INSERT_ONLY:
         raise UnsupportedFeature.of(
             "updates-into-appends",
             f"the query updates its result, but table `{table.name}` (connector `{connector.name}`)"
             " accepts only inserts",
-            help=connector.for_changes,
+            help=connector.updates_help,
         )
     if takes is ChangelogMode.UPSERT:
         _check_key(table, mode, keys)
@@ -48,13 +48,13 @@ def check_changes(root: Root) -> None:
 
     Raises UnsupportedFeature `changes-beside-changes` for a join of updating rows with a table that
     is read again in every batch: the joined rows to retract would be unknown. For other errors, see
-    `check_sink_takes`.
+    `check_sink_accepts`.
     """
-    for node in streamed(root.input):
+    for node in walk_streamed(root.input):
         if not isinstance(node, Join) or not is_updating(node.left):
             continue
         for table in tables_of(walk_plan(node.right)):
-            if table.connector is not None and connector_of(table).source(table).read_anew():
+            if table.connector is not None and connector_of(table).source(table).is_read_per_batch():
                 raise UnsupportedFeature.of(
                     "changes-beside-changes",
                     f"updating rows are joined with `{table.name}`, which is read again in every batch:"
@@ -70,7 +70,7 @@ def check_changes(root: Root) -> None:
 def _check_sink(sink: Sink) -> None:
     keys = tuple(map(frozenset, unique_keys(sink.input)))
     try:
-        check_sink_takes(sink.table, changelog_of(sink.input), keys)
+        check_sink_accepts(sink.table, changelog_of(sink.input), keys)
     except UnsupportedFeature as error:
         raise UnsupportedFeature(
             *(replace(found, span=found.span or sink.span) for found in error.diagnostics)

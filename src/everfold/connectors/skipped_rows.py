@@ -17,7 +17,7 @@ _REASONS = {_BAD_RECORDS: "not readable in full", _NULL_ROWTIME: "no time, the t
 """Reasons for skipping rows, by prefix of the metric's name."""
 
 
-def count_bad(frame: DataFrame, condition: str, table: str) -> DataFrame:
+def count_bad_records(frame: DataFrame, condition: str, table: str) -> DataFrame:
     """Add a metric to the frame that counts records that cannot be read, or not in full.
 
     table: an identifier, unique among the frames read.
@@ -25,7 +25,7 @@ def count_bad(frame: DataFrame, condition: str, table: str) -> DataFrame:
     return _observe_count(frame, condition, f"{_BAD_RECORDS}{table}")
 
 
-def count_timeless(frame: DataFrame, condition: str, number: int) -> DataFrame:
+def count_null_rowtime(frame: DataFrame, condition: str, number: int) -> DataFrame:
     """Add a metric to the frame that counts rows without a time.
 
     number: distinguishes the frame from others of the query.
@@ -39,7 +39,7 @@ def _observe_count(frame: DataFrame, condition: str, name: str) -> DataFrame:
     return frame.observe(name, expr(f"count_if({condition})").alias("rows"))
 
 
-def add_left_out(metrics: Mapping[str, Sequence[int | None]], counts: dict[str, int]) -> None:
+def add_skipped_rows(metrics: Mapping[str, Sequence[int | None]], counts: dict[str, int]) -> None:
     """Add a query's observed metrics, by name, to the numbers of skipped rows, by reason."""
     for name, row in metrics.items():
         reason = next((each for prefix, each in _REASONS.items() if name.startswith(prefix)), None)

@@ -32,7 +32,7 @@ def check_condition(condition: str) -> None:
         raise _wrong(condition, error) from error
 
 
-def matching(table: pa.Table, schema: Schema, condition: str, zone: str) -> pa.Table:
+def filter_rows(table: pa.Table, schema: Schema, condition: str, zone: str) -> pa.Table:
     """Return the rows for which a condition over the columns, by name, is TRUE.
 
     TIMESTAMP_LTZ is compared as the wall clock in `zone`. Reads nothing but the table. Raises

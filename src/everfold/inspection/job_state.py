@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from everfold.cache import cache_folder
 from everfold.compat.shape import OperatorShape
 from everfold.errors import EverfoldError, StateError, UsageError
-from everfold.inspection.reader import stored_tables
+from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import StateSizes, sizes_of
-from everfold.inspection.tables import StateTable, shown_table
-from everfold.jobs.failure import damaged, explained
-from everfold.jobs.folder import JobFolder, Manifest, Version, manifest_of
-from everfold.jobs.spark_checkpoint import is_sound, needed, newest_batch
-from everfold.jobs.state_pages import pages_of, reading_session
+from everfold.inspection.tables import StateTable, to_state_table
+from everfold.jobs.failure import damaged_checkpoint_error, explain_failure
+from everfold.jobs.folder import JobFolder, Manifest, Version, load_manifest
+from everfold.jobs.spark_checkpoint import is_sound, list_required_files, newest_batch
+from everfold.jobs.state_pages import read_pages, reading_session
 from everfold.state.store import MemoryStore, PageKey
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _UNKNOWN_FAILURE = "job-failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class AggregateStart:
     """When an aggregate began to count: the version of the job, when that version was created, and
     whether the aggregate was backfilled.
     """
@@ -59,7 +59,7 @@ class OperatorState:
     """The state of an operator."""
 
     operator: NamedOperator
-    since: tuple[Since, ...]
+    since: tuple[AggregateStart, ...]
     tables: tuple[StateTable, ...]
     sizes: StateSizes
 
@@ -83,11 +83,11 @@ class JobState:
 
 def named_operators(version: Version) -> list[NamedOperator]:
     """Return the operators of a job, topmost first, under the names that their state has."""
-    shapes = [each for shape in version.known for each in shape.operators]
+    shapes = [each for shape in version.query_shapes for each in shape.operators]
     return [NamedOperator(name, each.label, each) for name, each in zip(version.operators, shapes, strict=True)]
 
 
-def chosen(operators: Sequence[NamedOperator], wanted: str | None) -> list[NamedOperator]:
+def select_operators(operators: Sequence[NamedOperator], wanted: str | None) -> list[NamedOperator]:
     """Return the operators with that name or label, or all for None. UsageError `no-operator`."""
     found = [each for each in operators if wanted in (None, each.name, each.label)]
     if wanted is not None and not found:
@@ -115,17 +115,17 @@ class Inspection:
 
     def __post_init__(self) -> None:
         self.folder = self.folder.absolute()
-        self.manifest = manifest_of(self.folder)
-        self.operators = chosen(named_operators(self.manifest.version), self.wanted)
+        self.manifest = load_manifest(self.folder)
+        self.operators = select_operators(named_operators(self.manifest.version), self.wanted)
         if self.batch < 0:
             raise StateError.of(
                 "no-batch",
                 f"the job in `{self.folder}` has not finished a batch yet: there is no state",
                 help="run it first",
             )
-        for file in needed(self._checkpoint):
+        for file in list_required_files(self._checkpoint):
             if not is_sound(file):
-                raise damaged(file)
+                raise damaged_checkpoint_error(file)
 
     @property
     def batch(self) -> int:
@@ -166,8 +166,8 @@ class Inspection:
         shape, epoch = operator.shape, self.manifest.version.state_epoch
         versions = {each.number: each for each in self.manifest.versions}
         started = ((call.label, versions[call.since]) for call in shape.calls)
-        since = tuple(Since(label, each.number, each.created, each.backfilled) for label, each in started)
-        tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, epoch))
+        since = tuple(AggregateStart(label, each.number, each.created, each.is_backfilled) for label, each in started)
+        tables = tuple(to_state_table(shape, each) for each in read_tables(shape, stores, epoch))
         sizes = sizes_of(shape, (page for store in stores for page in store.pages.items()))
         return OperatorState(operator, since, tables, sizes)
 
@@ -176,7 +176,7 @@ class Inspection:
         discarded.
         """
         epoch = self.manifest.version.state_epoch
-        pages = pages_of(session, self._checkpoint, operator.name, epoch, batch).toArrow()
+        pages = read_pages(session, self._checkpoint, operator.name, epoch, batch).toArrow()
         stores: dict[int, MemoryStore] = {}
         for bucket, table, at, part, blob in zip(*(column.to_pylist() for column in pages.columns), strict=True):
             stores.setdefault(bucket, MemoryStore()).pages[PageKey(epoch, table, at, part)] = blob
@@ -184,7 +184,7 @@ class Inspection:
 
     def _explain(self, error: Exception) -> EverfoldError:
         """Return the error that a user is shown."""
-        found = explained(error, (), JobFolder(self.folder).log_file)
+        found = explain_failure(error, (), JobFolder(self.folder).log_file)
         if found.code != _UNKNOWN_FAILURE:
             return found
         return StateError.of(

@@ -14,9 +14,9 @@ from typing import Any
 import polars as pl
 
 from everfold.compat.shape import OperatorShape
-from everfold.inspection.slots import completed, merged
+from everfold.inspection.slots import add_shared_slots, merge_parts
 from everfold.operators.clock import Clock
-from everfold.operators.frames import reach_ms
+from everfold.operators.frames import frame_retention_ms
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec
 from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import Frame
@@ -47,7 +47,7 @@ class StoredTable:
     rows: pl.DataFrame
 
 
-def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> list[StoredTable]:
+def read_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> list[StoredTable]:
     """Return the tables of an operator, read from the pages of its buckets.
 
     epoch: of its state. StateError `damaged-page`, `unknown-aggregate-state`.
@@ -58,16 +58,16 @@ def stored_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> 
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
             if "base" in state:
-                rows = completed(_read_keyed(store, epoch, name, state, expired), shape.calls)
+                rows = add_shared_slots(_read_keyed(store, epoch, name, state, expired), shape.calls)
             else:
-                rows = _merge_parts(shape, completed(_read_runs(store, epoch, name, state), shape.calls))
+                rows = _merge_parts(shape, add_shared_slots(_read_runs(store, epoch, name, state), shape.calls))
             parts.setdefault(name, []).append(rows)
     tables = [StoredTable(name, _concat(frames)) for name, frames in parts.items()]
     # Among windows only CUMULATE has totals.
     return [each for each in tables if each.rows.width or (shape.kind, each.name) != ("WindowAggregate", "totals")]
 
 
-def knows_updates(shape: OperatorShape) -> bool:
+def has_update_time(shape: OperatorShape) -> bool:
     """Whether the column `touched` is the time when a row was updated; elsewhere it is a time in
     the rows.
     """
@@ -114,7 +114,7 @@ def _merge_parts(shape: OperatorShape, rows: pl.DataFrame) -> pl.DataFrame:
             return rows
         case "WindowAggregate":
             window = [AT] if shape.kept.slice_ms else [START, END]
-            return merged(rows, [*window, *keys], shape.calls, retracting=shape.input.updating)
+            return merge_parts(rows, [*window, *keys], shape.calls, retracting=shape.input.updating)
         case "Rank":
             return _first(shape, rows, keys)
         case _:
@@ -165,4 +165,4 @@ def _retention_ms(shape: OperatorShape) -> int | None:
     if shape.kept.frame is None:
         return None
     rows, first, last = shape.kept.frame
-    return None if rows or first is None else reach_ms(Frame(rows=rows, first=first, last=last))
+    return None if rows or first is None else frame_retention_ms(Frame(rows=rows, first=first, last=last))

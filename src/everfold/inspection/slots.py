@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from everfold.aggregates import lists
-from everfold.aggregates.calls import over_distinct
+from everfold.aggregates.calls import make_distinct
 from everfold.aggregates.folding import Fold
 from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, lookup
-from everfold.aggregates.shared_state import stored_as
+from everfold.aggregates.shared_state import matching_columns
 from everfold.compat.shape import CallShape
 from everfold.errors import StateError
 from everfold.sql.dialects.flink import parse_type
@@ -47,7 +47,7 @@ def slot_types(call: CallShape) -> dict[str, DataType]:
     return {slot.name: slot.type for retracting in (True, False) for slot in _slots(call, retracting)}
 
 
-def completed(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
+def add_shared_slots(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
     """Add the slots that calls share with other calls, where pages are older than the calls
     (`aggregates.shared_state`).
     """
@@ -56,13 +56,13 @@ def completed(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
         since = f" since {call.since}" if call.since else ""
         for slot in slot_types(call):
             known = f"{call.text}|{slot}{since}"
-            found = stored_as(known, rows.columns)
+            found = matching_columns(known, rows.columns)
             if found and found != [known]:
                 columns.append(pl.coalesce(found).alias(known))
     return rows.with_columns(columns)
 
 
-def merged(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *, retracting: bool) -> pl.DataFrame:
+def merge_parts(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *, retracting: bool) -> pl.DataFrame:
     """Merge the parts of each group, which are in order, to one row with `by` and those slots of
     the calls that the rows have.
 
@@ -87,7 +87,7 @@ def merged(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape], *,
 
 
 def _concat(column: str, call: CallShape, retracting: bool) -> pl.Expr:
-    parts = lists.elements_of(pl.col(column))
+    parts = lists.explode_lists(pl.col(column))
     return (parts.unique(maintain_order=True) if call.distinct and not retracting else parts).implode()
 
 
@@ -114,7 +114,7 @@ def _entry(call: CallShape) -> Aggregate | None:
     """
     entry = None if call.python else lookup(call.function)
     applies = entry is not None and call.distinct and entry.distinct is Distinct.APPLIES
-    return over_distinct(entry) if applies and entry is not None else entry
+    return make_distinct(entry) if applies and entry is not None else entry
 
 
 def _signature(call: CallShape, retracting: bool) -> Signature:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from everfold.compat.shape import OperatorShape
 from everfold.compat.state_schema import NamedShape
-from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, knows_updates
+from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, has_update_time
 from everfold.inspection.slots import slot_types, slots_of, type_of
 from everfold.operators.changelog import INPUT_KIND
-from everfold.operators.layout import distinct_texts
+from everfold.operators.layout import number_repeats
 from everfold.plan.changelog import RowKind
 from everfold.state.partition_rows import NUMBER
 from everfold.state.segments import TOUCHED
@@ -82,7 +82,7 @@ class _Column:
     value: pl.Expr
 
 
-def shown_table(shape: OperatorShape, table: StoredTable) -> StateTable:
+def to_state_table(shape: OperatorShape, table: StoredTable) -> StateTable:
     """Return a table of an operator for users."""
     if not table.rows.width:
         return StateTable(table.name, Schema(()), pa.table({}))
@@ -118,7 +118,7 @@ def _columns(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
     if _ROWS in stored:
         yield _Column("rows", BIGINT, pl.col(_ROWS))
     yield from (_Column(name, BIGINT, pl.col(name)) for name in stored if name.partition(" ")[0] == _COUNT)
-    if TOUCHED in stored and knows_updates(shape):
+    if TOUCHED in stored and has_update_time(shape):
         yield _ms("last update", TIMESTAMP_LTZ3, pl.col(TOUCHED))
 
 
@@ -142,9 +142,9 @@ def _texts(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
     """Yield the columns that are named by their expressions: those of rows and keys, each in their
     order, values, orders.
     """
-    of_rows = distinct_texts([of.text for of in shape.kept.columns])
+    of_rows = number_repeats([of.text for of in shape.kept.columns])
     names = {**_expressions(shape), **dict(zip(of_rows, shape.kept.columns, strict=True))}
-    positions = {text: at for at, text in enumerate(dict.fromkeys([*of_rows, *distinct_texts(list(shape.keys))]))}
+    positions = {text: at for at, text in enumerate(dict.fromkeys([*of_rows, *number_repeats(list(shape.keys))]))}
     found: list[tuple[tuple[int, int], _Column]] = []
     for column, dtype in stored.items():
         kind = next((each for each in (COLUMN, KEY, VALUE, ORDER) if column.startswith(each)), "")
@@ -175,7 +175,7 @@ def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
 def _order(shape: OperatorShape, table: StoredTable) -> list[str]:
     """Return the columns that rows are sorted by."""
     stored = table.rows.schema
-    keys = [f"{kind}{text}" for text in distinct_texts(list(shape.keys)) for kind in (KEY, COLUMN)]
+    keys = [f"{kind}{text}" for text in number_repeats(list(shape.keys)) for kind in (KEY, COLUMN)]
     names = [AT, START, *keys, _TIME, NUMBER, *(name for name in stored if name.startswith(VALUE))]
     return [name for name in names if name in stored and not stored[name].is_nested()]
 

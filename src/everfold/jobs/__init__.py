@@ -83,7 +83,7 @@ class Finished:
 _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 
 
-def engine_of(master: str | None, conf: Mapping[str, str], *, brief: bool = False) -> Engine:
+def get_engine(master: str | None, conf: Mapping[str, str], *, brief: bool = False) -> Engine:
     """Return this process's engine for a master and a Spark configuration, creating it if needed.
 
     brief: applies only to a new engine.
@@ -97,9 +97,9 @@ def engine_of(master: str | None, conf: Mapping[str, str], *, brief: bool = Fals
     return _ENGINES[key]
 
 
-def bounded(request: Request) -> bool:
+def is_bounded(request: Request) -> bool:
     """Whether all input of the job is bounded, judged by the options of its tables alone."""
-    return engine_of(request.master, request.conf, brief=request.brief).bounded(request.roots, request.settings)
+    return get_engine(request.master, request.conf, brief=request.brief).is_bounded(request.roots, request.settings)
 
 
 def submit(
@@ -109,7 +109,7 @@ def submit(
 
     rows: called with the rows that a bare SELECT emits (`c0`, …, `__kind`).
     """
-    return engine_of(request.master, request.conf, brief=request.brief).run(
+    return get_engine(request.master, request.conf, brief=request.brief).run(
         request.roots,
         settings=request.settings,
         base_folder=request.base_folder,

@@ -17,21 +17,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.compat.operator_ids import SourceNote, named, operators_of
-from everfold.connectors.null_rowtime import PLACE
-from everfold.jobs.failure import explained
+from everfold.compat.operator_ids import SourceNote, map_source_names, operators_of
+from everfold.connectors.null_rowtime import LOCATION
+from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
 from everfold.jobs.spark_checkpoint import newest_batch
-from everfold.jobs.state_pages import pages_of
-from everfold.operators.backfill import Aggregating, Fillable, as_given, beginning, is_fillable
+from everfold.jobs.state_pages import read_pages
+from everfold.operators.backfill import Aggregating, Fillable, is_fillable, restrict_to_emitted, restrict_to_new_calls
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
-from everfold.spark.backfill_writer import Recall
+from everfold.spark.backfill_writer import BackfillWriter
 from everfold.spark.batch import BatchLowering
 from everfold.spark.exchange import HASH
-from everfold.spark.operator_inputs import hash_text, input_texts
+from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars
 from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode_head
@@ -48,7 +48,7 @@ second size.
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class BackfillResult:
     """The new aggregates of an operator that were backfilled.
 
     rows: number of rows read. late: rows that the job had dropped as late.
@@ -57,20 +57,18 @@ class Filled:
 
     calls: tuple[str, ...]
     rows: int
-    late: int
-    counted: bool
+    late_rows: int
+    late_counted: bool
 
     @property
-    def text(self) -> str:
+    def summary(self) -> str:
         """A summary for people."""
         summary = (
             f"{', '.join(self.calls)}: computed from the beginning, over {self.rows:,} row{'s' * (self.rows != 1)}"
         )
-        if self.late:
-            verb = "is" if self.late == 1 else "are"
-            summary += (
-                f"; {self.late:,} that the job had dropped as late {verb} {'counted' if self.counted else 'left out'}"
-            )
+        if self.late_rows:
+            verb = "is" if self.late_rows == 1 else "are"
+            summary += f"; {self.late_rows:,} that the job had dropped as late {verb} {'counted' if self.late_counted else 'left out'}"
         return summary
 
 
@@ -95,36 +93,36 @@ class Backfill:
     version: int
     epoch: int
     operators: Sequence[str]
-    fresh: Collection[str]
+    new_operators: Collection[str]
     notes: Sequence[SourceNote]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
     log_file: Path
-    gone: list[str] = field(default_factory=list)
+    lost_input: list[str] = field(default_factory=list)
     _names: dict[int, str] = field(default_factory=dict)
     _operators: dict[int, str] = field(default_factory=dict)
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _order: dict[str, int] = field(default_factory=dict)
 
-    def write(self, roots: Sequence[Root]) -> list[Filled]:
+    def write(self, roots: Sequence[Root]) -> list[BackfillResult]:
         """Write the backfill of the new aggregates in the plans.
 
         Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = named(roots, self.notes)
+        self._names = map_source_names(roots, self.notes)
         nodes = operators_of(roots)
         self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            known = (node for node in nodes if self._operators[id(node)] not in self.fresh)
-            begun = ((node, beginning(node, self.version)) for node in known)
+            known = (node for node in nodes if self._operators[id(node)] not in self.new_operators)
+            begun = ((node, restrict_to_new_calls(node, self.version)) for node in known)
             return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
-            raise explained(error, self.sources.opened, self.log_file) from error
+            raise explain_failure(error, self.sources.opened, self.log_file) from error
 
-    def _fill(self, node: StatefulNode, begun: Aggregating) -> Filled:
-        given = replace(begun, input=as_given(begun.input, self._reached))
+    def _fill(self, node: StatefulNode, begun: Aggregating) -> BackfillResult:
+        given = replace(begun, input=restrict_to_emitted(begun.input, self._reached))
         name = self._operators[id(node)]
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
@@ -133,7 +131,7 @@ class Backfill:
         rows = self._write_operator(given, operator, since)
         late = sum(int(head.get("late", 0)) for head in self._heads(name))
         calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
-        return Filled(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
+        return BackfillResult(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
 
     def _write_operator(self, node: Aggregating, operator: Fillable, since: int) -> int:
         """Write the backfill of an operator and return how many rows were read."""
@@ -143,13 +141,13 @@ class Backfill:
         with _read_whole_files(self.spark):
             lowering = BatchLowering(self.spark, self.zone, self._open_history)
             width = len(node.input.schema)
-            texts = input_texts(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
+            texts = input_columns_sql(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
             count = Observation()
-            below = lowering.rows(node.input, (PLACE,)).selectExpr(*texts, PLACE)
+            below = lowering.rows(node.input, (LOCATION,)).selectExpr(*texts, LOCATION)
             below = below.observe(count, F.count("*").alias("rows"))
             names = [each.name for each in operator.inputs]
-            below = below.selectExpr(f"{hash_text(operator.inputs, operator.hash_columns)} AS {HASH}", *names, PLACE)
-            recall = Recall(operator, self.bucket_ids, since, self._order)
+            below = below.selectExpr(f"{hash_sql(operator.inputs, operator.hash_columns)} AS {HASH}", *names, LOCATION)
+            recall = BackfillWriter(operator, self.bucket_ids, since, self._order)
             below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
             return int(count.get["rows"])
 
@@ -157,11 +155,11 @@ class Backfill:
         """Return what the job has read of a table; of a lookup table, the current rows."""
         name = self._names.get(id(node))
         if name is None:
-            return self.sources.scanned(node)
+            return self.sources.read_scan(node)
         history, gone = self.sources.history(node.table, name, self.checkpoint)
         self._order.update(history.order)
         if gone is not None:
-            self.gone.append(f"table `{node.table.name}`: {gone} no longer exist")
+            self.lost_input.append(f"table `{node.table.name}`: {gone} no longer exist")
         return history.frame
 
     def _reached(self, node: StatefulNode) -> int | None:
@@ -170,13 +168,13 @@ class Backfill:
         operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
         if not is_fillable(operator):
             return None
-        return min((operator.reached(head) for head in self._heads(name)), default=NO_WATERMARK)
+        return min((operator.final_until(head) for head in self._heads(name)), default=NO_WATERMARK)
 
     def _heads(self, operator: str) -> list[dict[str, Any]]:
         """Return the head page of each bucket of an operator."""
         if operator not in self._read:
             batch = newest_batch(self.checkpoint / "commits")
-            pages = pages_of(self.reading, self.checkpoint, operator, self.epoch, batch)
+            pages = read_pages(self.reading, self.checkpoint, operator, self.epoch, batch)
             blobs = pages.where(f"tbl = '{HEAD}'").select("blob").collect()
             self._read[operator] = [decode_head(row["blob"]) for row in blobs]
         return self._read[operator]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink
 from everfold.jobs import Finished
-from everfold.jobs.failure import explained
+from everfold.jobs.failure import explain_failure
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Root
 from everfold.spark.batch import BatchLowering
-from everfold.spark.batch_metrics import left_out
+from everfold.spark.batch_metrics import count_skipped_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +34,10 @@ def run_batch(
 
     epoch: differs between runs of the same job.
     """
-    lowering = BatchLowering(spark, zone, sources.scanned)
+    lowering = BatchLowering(spark, zone, sources.read_scan)
     rows_out = 0
     try:
-        with left_out(spark) as dropped:
+        with count_skipped_rows(spark) as dropped:
             for root, target in zip(roots, targets, strict=True):
                 frame = lowering.lower(root.input).selectExpr("*", f"CAST(0 AS TINYINT) AS {KIND}")
                 batch = BatchId(job, target.name, epoch, 0)
@@ -48,5 +48,5 @@ def run_batch(
                 else:
                     rows_out += target.sink.write(frame, batch) or 0
     except Exception as error:
-        raise explained(error, sources.opened, log_file) from error
+        raise explain_failure(error, sources.opened, log_file) from error
     return Finished(rows_out=rows_out, dropped_rows=dropped)

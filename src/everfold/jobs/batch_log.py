@@ -16,8 +16,8 @@ from typing import Any
 
 from everfold.errors import StateError
 from everfold.files import write_atomically
-from everfold.jobs.failure import damaged
-from everfold.jobs.spark_checkpoint import newest_batch, positions
+from everfold.jobs.failure import damaged_checkpoint_error
+from everfold.jobs.spark_checkpoint import newest_batch, read_positions
 
 NAME = "last_batch.json"
 _OFFSET = "logOffset"
@@ -34,7 +34,7 @@ class BatchLog:
     def begin(self, batch: int) -> str:
         """Record durably that the sinks receive a batch, and return its digest. Raises OSError."""
         write_atomically(self.folder / NAME, json.dumps({"epoch": self.epoch, "batch": batch}))
-        return digest_of(self.checkpoint, batch)
+        return compute_digest(self.checkpoint, batch)
 
 
 def last_batch(folder: Path) -> tuple[int, int] | None:
@@ -49,9 +49,9 @@ def last_batch(folder: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise damaged(path) from error
+        raise damaged_checkpoint_error(path) from error
     if type(epoch) is not int or type(batch) is not int:
-        raise damaged(path)
+        raise damaged_checkpoint_error(path)
     return epoch, batch
 
 
@@ -77,16 +77,16 @@ def _missing(file: Path, expected: int, found: int) -> StateError:
     )
 
 
-def digest_of(checkpoint: Path, batch: int) -> str:
+def compute_digest(checkpoint: Path, batch: int) -> str:
     """Return a digest of the input of a planned batch: the range of each source, and its files.
 
     A batch that runs again has the same digest. It does not cover times, settings and the folders
     of files, because files may be moved. Returns an empty string if the batch was not planned.
     """
-    end = positions(checkpoint, batch)
+    end = read_positions(checkpoint, batch)
     if not end:
         return ""
-    start = positions(checkpoint, batch - 1) if batch else {}
+    start = read_positions(checkpoint, batch - 1) if batch else {}
     read = {name: _list_input(checkpoint / "sources" / name, start.get(name), line) for name, line in end.items()}
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -18,13 +18,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from everfold.compat import REFERENCE, Judgement, QueryShape, Terms, Verdict, judge, shape_of, succeeding
-from everfold.compat.matching import twins
+from everfold.compat import REFERENCE, CompatOptions, Judgement, QueryShape, Verdict, carry_state, judge, shape_of
+from everfold.compat.matching import pair_queries
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.files import link, write_atomically
-from everfold.jobs.spark_checkpoint import newest, positions, unfinished
-from everfold.operators.backfill import NEW_OPERATOR, beginning, unfillable
+from everfold.jobs.spark_checkpoint import has_unfinished_batch, newest_entry, read_positions
+from everfold.operators.backfill import NEW_OPERATOR, no_backfill_error, restrict_to_new_calls
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode
 
@@ -66,8 +66,8 @@ def refuse(_: Judgement) -> OnChange:
     return OnChange.REFUSE
 
 
-def decided(
-    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, terms: Terms, decide: Decide
+def decide_change(
+    folder: Path, old: Sequence[QueryShape], roots: Sequence[Root], *, terms: CompatOptions, decide: Decide
 ) -> OnChange:
     """Decide how a changed job continues; a change that keeps the whole state is accepted.
 
@@ -103,7 +103,7 @@ def _refusal(code: str, message: str, judgement: Judgement, help_: str) -> State
     return StateError.of(code, f"{message}\n\n{as_text(judgement)}\n", help=help_)
 
 
-def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
+def check_added_operators(folder: Path, operators: Sequence[str], *, noted: bool) -> None:
     """Raise StateError `reshaped-query` if operators cannot be added to a job.
 
     operators: those that the job has. noted: whether the manifest records the job's sources.
@@ -117,18 +117,18 @@ def check_grafting(folder: Path, operators: Sequence[str], *, noted: bool) -> No
         raise StateError.of("reshaped-query", message, help="run the old query once more, and then change it")
 
 
-def going_on(
-    old: Sequence[QueryShape], roots: Sequence[Root], version: int, terms: Terms = REFERENCE
+def carry_plans(
+    old: Sequence[QueryShape], roots: Sequence[Root], version: int, terms: CompatOptions = REFERENCE
 ) -> tuple[Root, ...]:
     """Return the plans with the version since which each aggregate counts.
 
     Kept aggregates keep theirs, others count since this version.
     """
-    pairs = twins(old, [shape_of(root) for root in roots])
-    return tuple(succeeding(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
+    pairs = pair_queries(old, [shape_of(root) for root in roots])
+    return tuple(carry_state(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
-def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
+def check_backfill(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
     """Raise StateError `no-backfill` if a new aggregate or operator cannot be backfilled.
 
     fresh: identities of the new operators. A new operator over a changelog needs no backfill: it
@@ -136,14 +136,14 @@ def check_past(operators: Iterable[StatefulNode], version: int, fresh: Collectio
     """
     for node in operators:
         if id(node) not in fresh:
-            beginning(node, version)
+            restrict_to_new_calls(node, version)
         elif isinstance(node, ChangelogNormalize) or not is_updating(node.input):
-            raise unfillable(NEW_OPERATOR, node.span)
+            raise no_backfill_error(NEW_OPERATOR, node.span)
 
 
 def check_finished(folder: Path, checkpoint: Path) -> None:
     """Raise StateError `unfinished-batch` if the last batch of the old query is not finished."""
-    if unfinished(checkpoint):
+    if has_unfinished_batch(checkpoint):
         raise StateError.of(
             "unfinished-batch",
             f"the job in `{folder}` was interrupted during a batch, which only the old query can finish",
@@ -151,7 +151,7 @@ def check_finished(folder: Path, checkpoint: Path) -> None:
         )
 
 
-def unsettled(folder: Path) -> StateError:
+def unfinished_change_error(folder: Path) -> StateError:
     """Return the error `unfinished-change`: the first batch of the last change has not run yet.
 
     That batch reads the backfill of new aggregates.
@@ -163,13 +163,13 @@ def unsettled(folder: Path) -> StateError:
     )
 
 
-def copied(old: Path, new: Path, old_positions: Sequence[int | None] | None = None) -> None:
+def copy_checkpoint(old: Path, new: Path, old_positions: Sequence[int | None] | None = None) -> None:
     """Copy a checkpoint by hard links, replacing the remains of an interrupted copy.
 
     old_positions: the old position of the operator at each position, None for a new one. The state
     of operators that are not in it is left out. Raises OSError, and then leaves no copy.
     """
-    cleared(new)
+    clear_checkpoint(new)
     part = _part_folder(new)
     try:
         copy_links(old, part)
@@ -178,11 +178,11 @@ def copied(old: Path, new: Path, old_positions: Sequence[int | None] | None = No
         move_schemas(part, new)
         os.rename(part, new)
     except OSError:
-        cleared(new)
+        clear_checkpoint(new)
         raise
 
 
-def cleared(new: Path) -> None:
+def clear_checkpoint(new: Path) -> None:
     """Remove the remains of an interrupted copy to a checkpoint that is not in use yet."""
     for left in (_part_folder(new), new):
         shutil.rmtree(left, ignore_errors=True)
@@ -241,35 +241,35 @@ def move_schemas(checkpoint: Path, path: Path) -> None:
         _replace(file, _OPERATOR_ID.sub(rf"\g<1>{at}", moved))
 
 
-def restored(checkpoint: Path, earlier: Iterable[Path]) -> None:
+def restore_positions(checkpoint: Path, earlier: Iterable[Path]) -> None:
     """Write the last positions in sources that the previous version did not read into a checkpoint.
 
     Otherwise Spark would read such a source from the beginning when it is used again. earlier: the
     checkpoints before this one, newest first.
     """
-    log = newest(checkpoint / "offsets")
+    log = newest_entry(checkpoint / "offsets")
     if log is None:
         return
-    known: dict[str, str] = positions(checkpoint, int(log.name))
+    known: dict[str, str] = read_positions(checkpoint, int(log.name))
     more: dict[str, str] = {}
     for each in earlier:
-        more |= {name: line for name, line in positions(each).items() if name not in known | more}
+        more |= {name: line for name, line in read_positions(each).items() if name not in known | more}
     if more:
         text = log.read_text(encoding="utf-8").rstrip("\n")
         _replace(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
 
 
-def joined(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
+def add_source_positions(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
     """Give new sources in a checkpoint the positions of others.
 
     pairs: the other source of each new one, both by their names without the suffix for what they
     read (`Sources`). kept: the folder of copied rows; a source that has a copy is left out.
     """
-    log = newest(checkpoint / "offsets")
+    log = newest_entry(checkpoint / "offsets")
     if log is None:
         return
     text = log.read_text(encoding="utf-8").rstrip("\n")
-    for name, line in positions(checkpoint, int(log.name)).items():
+    for name, line in read_positions(checkpoint, int(log.name)).items():
         for new, other in pairs.items():
             if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name) and not [*kept.glob(f"**/{name}.rows")]:
                 new_name = new + name.removeprefix(other)

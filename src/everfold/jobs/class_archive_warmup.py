@@ -9,9 +9,9 @@ from pathlib import Path
 from everfold.cache import cache_folder
 from everfold.errors import UsageError
 from everfold.jobs.engine import Engine
-from everfold.spark.archive import archive_of, written
+from everfold.spark.archive import archive_of, write_archive
 from everfold.spark.java import require_java
-from everfold.spark.session import end_jvm, quoted
+from everfold.spark.session import quote_option, stop_jvm
 from everfold.sql.planner import Session, Submit
 
 _SCRIPT = """
@@ -30,7 +30,7 @@ GROUP BY window_start, window_end;
 _ROWS = [{"at": f"2020-04-15 08:0{minute}:00", "price": 4.25, "item": "C"} for minute in range(6)]
 
 
-def rehearse() -> Path:
+def write_class_archive() -> Path:
     """Write the class archive for the current Java and Spark unless it exists, and return its path.
 
     Raises UsageError `no-archive` if the JVM does not write one, and the errors of starting Spark.
@@ -40,7 +40,7 @@ def rehearse() -> Path:
     if known is not None:
         return known
     log_file = cache_folder() / "rehearsal.log"
-    with tempfile.TemporaryDirectory(prefix="everfold-rehearsal-") as folder, written(java) as part:
+    with tempfile.TemporaryDirectory(prefix="everfold-rehearsal-") as folder, write_archive(java) as part:
         _run(Path(folder), log_file, part)
     made = archive_of(java)
     if made is None:
@@ -56,7 +56,7 @@ def _run(folder: Path, log_file: Path, part: Path) -> None:
     bids = folder / "bids" / "1.json"
     bids.parent.mkdir()
     bids.write_text("\n".join(map(json.dumps, _ROWS)))
-    record = quoted(f"-XX:ArchiveClassesAtExit={part}")
+    record = quote_option(f"-XX:ArchiveClassesAtExit={part}")
     engine = Engine(conf={"spark.driver.extraJavaOptions": record}, log_file=log_file)
     try:
         submits = [action for action in Session().run(_SCRIPT) if isinstance(action, Submit)]
@@ -70,4 +70,4 @@ def _run(folder: Path, log_file: Path, part: Path) -> None:
             )
     finally:
         engine.close()
-        end_jvm()
+        stop_jvm()

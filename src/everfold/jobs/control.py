@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.files import link, make_private_folder
-from everfold.jobs.failure import damaged
-from everfold.jobs.spark_checkpoint import is_sound, needed, newest, unfinished
-from everfold.spark.exchange import FLUSH, GIVE_AGAIN, RECALL, TICK
+from everfold.jobs.failure import damaged_checkpoint_error
+from everfold.jobs.spark_checkpoint import has_unfinished_batch, is_sound, list_required_files, newest_entry
+from everfold.spark.exchange import BACKFILL_COMMAND, FLUSH, REEMIT_COMMAND, TICK
 
 _HALF_WRITTEN = ".*.tmp*"
 """Files that Spark has not finished writing, and their checksums."""
@@ -61,11 +61,11 @@ class Control:
         for name in ("offsets", "commits"):
             for part in (self.checkpoint / name).glob(_HALF_WRITTEN):
                 part.unlink()
-        if newest(self.checkpoint / "offsets") is None and any((self.checkpoint / "state").glob("*")):
-            raise damaged(self.checkpoint / "offsets")
-        for file in needed(self.checkpoint):
+        if newest_entry(self.checkpoint / "offsets") is None and any((self.checkpoint / "state").glob("*")):
+            raise damaged_checkpoint_error(self.checkpoint / "offsets")
+        for file in list_required_files(self.checkpoint):
             if not is_sound(file):
-                raise damaged(file)
+                raise damaged_checkpoint_error(file)
         planned = self._planned()
         logged: set[str] = set()
         for log, entries in self._source_logs():
@@ -80,24 +80,24 @@ class Control:
             elif file.name not in logged:
                 file.unlink(missing_ok=True)
 
-    def recall(self, past: Path) -> None:
+    def link_backfill(self, past: Path) -> None:
         """Link the files of a folder under `backfill/` as control files until a batch reads them.
 
         Files that a finished batch has read are deleted. Call it after `repair`.
         """
         taken = self._taken
-        for file in self.awaiting(past):
+        for file in self.list_pending(past):
             name = _past_name(past, file)
             (self.folder / name).unlink(missing_ok=True)
             link(file, self.folder / name)
-        if taken and not unfinished(self.checkpoint):
+        if taken and not has_unfinished_batch(self.checkpoint):
             for file in past.glob("part-*"):
                 name = _past_name(past, file)
                 if name in taken:
                     (self.folder / name).unlink(missing_ok=True)
                     file.unlink()
 
-    def awaiting(self, past: Path) -> list[Path]:
+    def list_pending(self, past: Path) -> list[Path]:
         """Return the files of a folder under `backfill/` that no batch has read yet."""
         taken = self._taken
         return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in taken]
@@ -108,10 +108,10 @@ class Control:
         return {name for _, entries in self._source_logs() for name in entries}
 
     @staticmethod
-    def again(past: Path, operators: Sequence[str]) -> None:
+    def request_reemit(past: Path, operators: Sequence[str]) -> None:
         """Write the control file that tells operators to re-emit their rows. past: its folder."""
         make_private_folder(past)
-        (past / "part-again").write_text("".join(f"{GIVE_AGAIN} {each}\n" for each in operators), encoding="utf-8")
+        (past / "part-again").write_text("".join(f"{REEMIT_COMMAND} {each}\n" for each in operators), encoding="utf-8")
 
     def _planned(self) -> set[str]:
         """Return the names of the control files that the newest offsets cover."""
@@ -123,7 +123,7 @@ class Control:
         return covered
 
     def _newest_offsets(self) -> dict[str, int]:
-        log = newest(self.checkpoint / "offsets")
+        log = newest_entry(self.checkpoint / "offsets")
         if log is None:
             return {}
         found: dict[str, int] = {}
@@ -144,7 +144,7 @@ class Control:
 
 def _past_name(past: Path, file: Path) -> str:
     """Return the name of a backfill file as a control file; it is unique among versions."""
-    return f"{RECALL}-{past.name}-{file.name}"
+    return f"{BACKFILL_COMMAND}-{past.name}-{file.name}"
 
 
 def _log_lines(log: Path) -> Iterator[tuple[str, int]]:
@@ -161,4 +161,4 @@ def _check_log(file: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(file) from error
+        raise damaged_checkpoint_error(file) from error

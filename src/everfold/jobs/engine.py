@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.compat import Terms
+from everfold.compat import CompatOptions
 from everfold.compat.operator_ids import operators_of
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
@@ -27,20 +27,20 @@ from everfold.jobs.folder import JobFolder, Manifest, fingerprint, now
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.locations import Locations
 from everfold.jobs.progress import Progress
-from everfold.jobs.rewind import Consent, check_duplicates, sink_name, told
-from everfold.jobs.rewind_progress import CatchingUp
-from everfold.jobs.sink_checks import check_not_behind, note_other_jobs, refuse_batch
+from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
+from everfold.jobs.rewind_progress import RewindProgress
+from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spark_checkpoint import newest_batch
 from everfold.jobs.state_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
-from everfold.operators.reemit import repeats
+from everfold.operators.reemit import can_reemit
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Sink, Table, last_operators
 from everfold.plan.rewrites import tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.session import own_session, start_spark
+from everfold.spark.session import create_session, start_spark
 from everfold.sql.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _IGNORED = "retractions of rows that do not exist"
 def _announce_rebuild(manifest: Manifest, consent: Consent) -> None:
     """Report the effect of a rebuild on the job's tables. Raises StateError `sink-duplicates`."""
     notes = manifest.version.sinks or ()
-    for line in told(notes, lambda again: again.when_anew):
+    for line in describe_effects(notes, lambda again: again.on_rebuild):
         consent.note(line)
     check_duplicates(notes, accepted=consent.duplicates)
 
@@ -75,10 +75,10 @@ def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
 def _report_stale_rows(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
     """Report which rows of the tables stay as the old query wrote them."""
     names = zip(operators_of(roots), manifest.version.operators, strict=True)
-    fresh = {id(node) for node, name in names if name in manifest.fresh}
+    fresh = {id(node) for node, name in names if name in manifest.new_operators}
     for root in roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
-        parts = {repeats(node) for node in last_operators(root.input) if id(node) not in fresh}
+        parts = {can_reemit(node) for node in last_operators(root.input) if id(node) not in fresh}
         if consent.refresh and False in parts:
             consent.note(f"{name}: rows that state no longer holds, as those of closed windows, stay as they are")
         elif not consent.refresh and True in parts:
@@ -132,18 +132,18 @@ class Engine:
                 self._started.stop()
             self._started = None
 
-    def bounded(self, roots: Sequence[Root], settings: Settings) -> bool:
+    def is_bounded(self, roots: Sequence[Root], settings: Settings) -> bool:
         """Whether all input of the roots is bounded; the input of a batch always is."""
         if not settings.streaming:
             return True
         for table in tables_read(roots):
             external = self.externals.get(table.name)
             if external is not None:
-                ends = external.bounded
+                ends = external.is_bounded
             else:
                 found = connector_of(table)
                 found.check(table, Role.SOURCE)
-                ends = found.source(table).bounded()
+                ends = found.source(table).is_bounded()
             if not ends:
                 return False
         return True
@@ -211,7 +211,7 @@ class Engine:
             partitions = self.partitions(settings)
             if not streaming:
                 refuse_batch(folder.path)
-            is_new = streaming and folder.manifest() is None
+            is_new = streaming and folder.read_manifest() is None
             if streaming:
                 plan = "\n".join(explain(root) for root in roots)
                 buckets = self.buckets(partitions)
@@ -223,7 +223,7 @@ class Engine:
                     buckets=buckets,
                     partitions=partitions,
                     sql=sql,
-                    terms=Terms.of(settings),
+                    terms=CompatOptions.of(settings),
                     decide=decide,
                     refresh=consent.refresh,
                 )
@@ -231,12 +231,12 @@ class Engine:
                 for line in located.notes:
                     consent.note(line)
                 manifest, partitions = located.manifest, manifest.partitions
-                version, last = manifest.version, folder.before(manifest)
+                version, last = manifest.version, folder.previous_version(manifest)
                 if last is not None and version.rebuilt:
                     _announce_rebuild(manifest, consent)
                 elif last is not None and version.state_epoch != version.number:
                     _report_stale_rows(manifest, roots, consent)
-            spark = own_session(self.spark(folder.log_file), partitions)
+            spark = create_session(self.spark(folder.log_file), partitions)
             folder.lock_in_jvm(spark)
             if streaming:
                 folder.move(located)
@@ -247,7 +247,7 @@ class Engine:
             for target in targets:
                 target.sink.prepare()
             if streaming and not is_new:
-                check_not_behind(folder, manifest, targets)
+                check_sinks_not_ahead(folder, manifest, targets)
             if streaming and last_batch(folder.path) is None:
                 note_other_jobs(manifest, targets, consent.note)
             if not streaming:
@@ -263,7 +263,7 @@ class Engine:
                     epoch=epoch,
                     log_file=folder.log_file,
                 )
-            if last is not None and manifest.version.backfilled:
+            if last is not None and manifest.version.is_backfilled:
                 past = Sources(spark, base_folder, settings, folder.path, self.externals)
                 past.spark_names = located.spark_names
                 checkpoint = folder.checkpoint(last.epoch)
@@ -272,9 +272,9 @@ class Engine:
             earlier = [folder.checkpoint(each.epoch) for each in manifest.versions if each.epoch < manifest.origin]
             sources.origin, sources.earlier = manifest.origin, earlier
             sources.spark_names = located.spark_names
-            if manifest.past is not None:
+            if manifest.job_lineage is not None:
                 for target in targets:
-                    target.sink.look_back(manifest.past)
+                    target.sink.undo_discarded_batches(manifest.job_lineage)
             router = StreamJob(
                 spark=spark,
                 folder=folder,
@@ -289,14 +289,14 @@ class Engine:
                 batch_latency_ms=settings.batch_latency_ms or 0,
                 progress=progress,
                 stopping=stopping,
-                catching_up=CatchingUp(
+                rewind_progress=RewindProgress(
                     checkpoint=folder.checkpoint(manifest.current),
-                    earlier=[folder.checkpoint(each.epoch) for each in manifest.left],
+                    earlier=[folder.checkpoint(each.epoch) for each in manifest.abandoned_versions],
                     targets=targets,
                     prune=consent.prune,
                     note=consent.note,
                 )
-                if manifest.left
+                if manifest.abandoned_versions
                 else None,
                 warn=lambda text: _warn(folder, consent, text),
             ).run()
@@ -331,11 +331,11 @@ class Engine:
             spark=spark,
             reading=reading_session(spark, manifest.partitions),
             checkpoint=checkpoint,
-            target=folder.past(manifest.version.number),
+            target=folder.backfill_folder(manifest.version.number),
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
             operators=manifest.version.operators,
-            fresh=manifest.fresh,
+            new_operators=manifest.new_operators,
             notes=manifest.version.sources or (),
             sources=sources,
             zone=zone,
@@ -343,8 +343,8 @@ class Engine:
             log_file=folder.log_file,
         )
         for filled in backfill.write(roots):
-            note(filled.text)
-        for gone in backfill.gone:
+            note(filled.summary)
+        for gone in backfill.lost_input:
             note(f"{gone}: new aggregates do not count them")
 
     @staticmethod

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from everfold.connectors.connector_errors import os_trouble
-from everfold.connectors.null_rowtime import find_timeless
+from everfold.connectors.connector_errors import file_system_error
+from everfold.connectors.null_rowtime import find_null_rowtime
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.jobs.spark_checkpoint import finished_name, unsound
-from everfold.spark.error_transport import crossed
+from everfold.jobs.spark_checkpoint import final_name, find_damaged_file
+from everfold.spark.error_transport import extract_error
 
 _RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
@@ -60,7 +60,7 @@ class ReadsFailures(Protocol):
         """Return the source's error, None if the failure has another cause."""
 
 
-def chain(error: BaseException) -> Iterable[BaseException]:
+def error_chain(error: BaseException) -> Iterable[BaseException]:
     """Yield an error and its causes, outermost first."""
     current: BaseException | None = error
     while current is not None:
@@ -68,20 +68,20 @@ def chain(error: BaseException) -> Iterable[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: Path) -> EverfoldError:
+def explain_failure(error: BaseException, sources: Sequence[ReadsFailures], log_file: Path) -> EverfoldError:
     """Return the error that a user sees for a failed query."""
-    for each in chain(error):
+    for each in error_chain(error):
         if isinstance(each, EverfoldError):
             return each
-    text = "\n".join(str(each).partition(_QUERY)[0] for each in chain(error))
-    own = crossed(text)
+    text = "\n".join(str(each).partition(_QUERY)[0] for each in error_chain(error))
+    own = extract_error(text)
     if own is not None:
         return own
     for source in sources:
         found = source.failure(text)
         if found is not None:
             return found
-    timeless = find_timeless(text)
+    timeless = find_null_rowtime(text)
     if timeless is not None:
         return timeless.error()
     raised = _PYTHON.search(text)
@@ -103,7 +103,7 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
         return ConnectorError.of("no-permission", f"no permission to read or write {what}", help=f"see {log_file}")
     file = _file_of(log_file.parent, text)
     if _DAMAGED.search(text) or (file is not None and _MISSING.search(text)):
-        return damaged(file or unsound(log_file.parent) or log_file.parent / "checkpoints")
+        return damaged_checkpoint_error(file or find_damaged_file(log_file.parent) or log_file.parent / "checkpoints")
     if _NO_MEMORY.search(text):
         return EverfoldError.of("out-of-memory", "Spark is out of memory", help=f"give it more: {_MORE_MEMORY}")
     if spark_died(error):
@@ -113,28 +113,28 @@ def explained(error: BaseException, sources: Sequence[ReadsFailures], log_file: 
             help=f"run the same command again to resume. If it ran out of memory: {_MORE_MEMORY}",
         )
     if _WORKER_DIED.search(text):
-        return worker_died(log_file)
+        return worker_died_error(log_file)
     if _NO_WORKER.search(text):
         return EverfoldError.of(
             "no-worker",
             "a Python worker of Spark did not start within Spark's limit of ten seconds",
             help="the machine is overloaded: run the same command again to resume",
         )
-    for each in chain(error):
+    for each in error_chain(error):
         if isinstance(each, OSError):
             what = f"`{each.filename}`" if each.filename else "a file"
-            return os_trouble(each, f"{what} cannot be read or written", f"see {log_file}")
-    broken = unsound(log_file.parent)
+            return file_system_error(each, f"{what} cannot be read or written", f"see {log_file}")
+    broken = find_damaged_file(log_file.parent)
     if broken is not None:
-        return damaged(broken)
+        return damaged_checkpoint_error(broken)
     if _WORKER_HUNG_UP.search(text):
-        return worker_died(log_file)
+        return worker_died_error(log_file)
     return EverfoldError.of("job-failed", f"the job failed: {_first_line(text)}", help=f"for details see {log_file}")
 
 
 def spark_died(error: BaseException) -> bool:
     """Whether an error says that the JVM no longer answers."""
-    found = list(chain(error))
+    found = list(error_chain(error))
     return any(isinstance(each, ConnectionError) for each in found) or any(_NO_JVM.search(str(each)) for each in found)
 
 
@@ -148,7 +148,7 @@ def spark_may_be_gone() -> Iterator[None]:
             raise
 
 
-def worker_died(log_file: Path) -> EverfoldError:
+def worker_died_error(log_file: Path) -> EverfoldError:
     """Return the error for a Python worker that was killed or has crashed."""
     return EverfoldError.of(
         "spark-died",
@@ -158,13 +158,13 @@ def worker_died(log_file: Path) -> EverfoldError:
     )
 
 
-def damaged(file: Path) -> StateError:
+def damaged_checkpoint_error(file: Path) -> StateError:
     """Return the error for a damaged or missing file of a job directory.
 
     For a folder, the error is about one of the files in it. A temporary file of Spark is reported
     under its final name.
     """
-    file = file.with_name(finished_name(file.name) or file.name)
+    file = file.with_name(final_name(file.name) or file.name)
     return StateError.of(
         "damaged-checkpoint",
         f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",

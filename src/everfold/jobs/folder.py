@@ -29,11 +29,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.compat import REFERENCE, QueryShape, Terms, shape_of
-from everfold.compat.operator_ids import SourceNote, first_names, fresh_names, moves, operators_of, source_notes
-from everfold.compat.serde import from_json, note_positions, to_json
-from everfold.connectors.connector_errors import os_trouble
-from everfold.connectors.replay import Past
+from everfold.compat import REFERENCE, CompatOptions, QueryShape, shape_of
+from everfold.compat.operator_ids import (
+    SourceNote,
+    first_names,
+    fresh_names,
+    map_old_positions,
+    operators_of,
+    source_notes,
+)
+from everfold.compat.serde import add_positions, from_json, to_json
+from everfold.connectors.connector_errors import file_system_error
+from everfold.connectors.replay import JobLineage
 from everfold.errors import StateError, UsageError
 from everfold.files import make_private_file, make_private_folder, write_atomically
 from everfold.jobs.batch_log import NAME as LAST_BATCH
@@ -41,31 +48,31 @@ from everfold.jobs.batch_log import check_complete, last_batch
 from everfold.jobs.change import (
     Decide,
     OnChange,
+    add_source_positions,
+    carry_plans,
+    check_added_operators,
+    check_backfill,
     check_finished,
-    check_grafting,
-    check_past,
-    cleared,
-    copied,
-    decided,
-    going_on,
-    joined,
+    clear_checkpoint,
+    copy_checkpoint,
+    decide_change,
     refuse,
-    restored,
-    unsettled,
+    restore_positions,
+    unfinished_change_error,
 )
 from everfold.jobs.control import Control
 from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.moving import finish_moving, move_checkpoints
 from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
-from everfold.jobs.spark_checkpoint import unfinished
-from everfold.operators.reemit import repeating
+from everfold.jobs.spark_checkpoint import has_unfinished_batch
+from everfold.operators.reemit import operators_to_reemit
 from everfold.plan.nodes import Root, Sink
-from everfold.secrets import without_secrets
+from everfold.secrets import redact_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from everfold.jobs.locations import Located
+    from everfold.jobs.locations import LocatedSources
 
 MANIFEST_FORMAT = 4
 """Version of the manifest format; earlier formats are still read.
@@ -133,12 +140,12 @@ class Version:
     sources: tuple[SourceNote, ...] | None = None
 
     @property
-    def backfilled(self) -> bool:
+    def is_backfilled(self) -> bool:
         """Whether its new aggregates were backfilled."""
         return self.history is not None and self.filled
 
     @property
-    def known(self) -> list[QueryShape]:
+    def query_shapes(self) -> list[QueryShape]:
         """The parsed shapes of its queries."""
         return [from_json(each) for each in self.shapes]
 
@@ -178,7 +185,7 @@ class Manifest:
         """The version that the current checkpoint belongs to."""
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
 
-    def numbered(self, number: int) -> Version:
+    def find_version(self, number: int) -> Version:
         """Return the version with a number. Raises UsageError `no-version`."""
         versions = {each.number: each for each in self.versions}
         if number not in versions:
@@ -187,11 +194,11 @@ class Manifest:
         return versions[number]
 
     @property
-    def next(self) -> tuple[int, int]:
+    def next_ids(self) -> tuple[int, int]:
         """The number and the epoch for the next version."""
         return max(each.number for each in self.versions) + 1, max(each.epoch for each in self.versions) + 1
 
-    def line(self, of: Version) -> list[tuple[Version, int | None]]:
+    def lineage(self, of: Version) -> list[tuple[Version, int | None]]:
         """Return the versions whose batches are part of a version's state, newest first.
 
         The version itself comes first. Each comes with the last of its batches that counts, or None
@@ -214,16 +221,16 @@ class Manifest:
         return frozenset(name for version in self.versions for name in version.operators)
 
     @property
-    def fresh(self) -> frozenset[str]:
+    def new_operators(self) -> frozenset[str]:
         """The names of the operators that are new in the current version."""
-        before = [name for version, _ in self.line(self.version)[1:2] for name in version.operators]
+        before = [name for version, _ in self.lineage(self.version)[1:2] for name in version.operators]
         return frozenset(self.version.operators).difference(before)
 
     @property
-    def strangers(self) -> dict[str, tuple[str, ...]]:
+    def foreign_operators(self) -> dict[str, tuple[str, ...]]:
         """The other operators, for each operator that was added to the job later.
 
-        Such an operator starts with a copy of the state of one of them (`change.copied`).
+        Such an operator starts with a copy of the state of one of them (`change.copy_checkpoint`).
         """
         later = self.operators.difference(self.versions[0].operators)
         return {name: tuple(sorted(self.operators - {name})) for name in later}
@@ -231,15 +238,15 @@ class Manifest:
     @property
     def sources(self) -> list[tuple[SourceNote, ...]]:
         """The sources of each version in the current version's `line`, newest first."""
-        return [version.sources or () for version, _ in self.line(self.version)]
+        return [version.sources or () for version, _ in self.lineage(self.version)]
 
     @property
     def origin(self) -> int:
         """The epoch in which the job last started at the beginning of its input."""
-        return self.line(self.version)[-1][0].epoch
+        return self.lineage(self.version)[-1][0].epoch
 
     @property
-    def left(self) -> tuple[Version, ...]:
+    def abandoned_versions(self) -> tuple[Version, ...]:
         """The versions that the last rewind left, oldest first; empty without a rewind."""
         back = self._back
         return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
@@ -247,25 +254,25 @@ class Manifest:
     @property
     def _back(self) -> Version | None:
         """The version with which the job last went back in its input, None if it never did."""
-        return next((each for each, _ in self.line(self.version) if each.rebuilt or each.back_to is not None), None)
+        return next((each for each, _ in self.lineage(self.version) if each.rebuilt or each.back_to is not None), None)
 
     def _first_left(self, back: Version) -> int:
         """Return the index of the first version that the rewind left."""
-        return 0 if back.back_to is None else self.versions.index(self.numbered(back.back_to)) + 1
+        return 0 if back.back_to is None else self.versions.index(self.find_version(back.back_to)) + 1
 
     @property
-    def past(self) -> Past | None:
+    def job_lineage(self) -> JobLineage | None:
         """Which batches of the job's epochs count; None for a job with a single version."""
         if len(self.versions) == 1:
             return None
-        last = {version.epoch: batch for version, batch in self.line(self.version)}
+        last = {version.epoch: batch for version, batch in self.lineage(self.version)}
         back = self._back
-        return Past(
+        return JobLineage(
             job=self.job,
             epoch=self.current,
-            last=last,
-            back=None if back is None else back.epoch,
-            left=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
+            last_batches=last,
+            rewind_epoch=None if back is None else back.epoch,
+            first_discarded_epoch=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
             sinks=self._sinks,
         )
 
@@ -274,7 +281,7 @@ class Manifest:
         """The sink names of each table over all versions."""
         found: dict[str, set[str]] = {}
         for version in self.versions:
-            for at, shape in enumerate(version.known):
+            for at, shape in enumerate(version.query_shapes):
                 found.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
         return {table: frozenset(names) for table, names in found.items()}
 
@@ -297,7 +304,7 @@ class Manifest:
             raise _damaged_manifest(f"`{path}` is not a valid manifest: {error}") from error
 
 
-def checksum_of(members: dict[str, Any]) -> str:
+def compute_checksum(members: dict[str, Any]) -> str:
     """Return the checksum of a manifest's JSON members."""
     text = json.dumps({name: value for name, value in members.items() if name != "checksum"}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -310,7 +317,7 @@ def _verify_checksum(parsed: Any) -> Any:
     """
     if not isinstance(parsed, dict) or ("checksum" not in parsed and parsed.get("format", 1) < _CHECKED_SINCE):
         return parsed
-    if parsed.get("checksum") != checksum_of(parsed):
+    if parsed.get("checksum") != compute_checksum(parsed):
         raise ValueError("its checksum does not match: it was damaged or edited by hand")
     return {name: value for name, value in parsed.items() if name != "checksum"}
 
@@ -340,7 +347,7 @@ def _parse_version(found: Any) -> Version:
     version = Version(**{**members, **lists})
     try:
         # Format 1 has no operator names: operators could not change their positions then.
-        return replace(version, operators=version.operators or first_names(version.known))
+        return replace(version, operators=version.operators or first_names(version.query_shapes))
     except KeyError as error:
         raise ValueError(f"the shape of a query lacks {error}") from error
 
@@ -351,12 +358,12 @@ def _damaged_manifest(message: str) -> StateError:
     )
 
 
-def manifest_of(path: Path) -> Manifest:
+def load_manifest(path: Path) -> Manifest:
     """Read the manifest of the job in a folder.
 
     Raises UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`.
     """
-    found = JobFolder(path).manifest()
+    found = JobFolder(path).read_manifest()
     if found is None:
         raise UsageError.of(
             "no-job", f"`{path}` is not a job directory", help="name the folder that --state named when the job ran"
@@ -382,7 +389,7 @@ class JobFolder:
         """Folder of the control files."""
         return self.path / "control"
 
-    def past(self, number: int) -> Path:
+    def backfill_folder(self, number: int) -> Path:
         """Return the folder of the control files for the first batch of a version."""
         return self.path / "backfill" / str(number)
 
@@ -436,7 +443,9 @@ class JobFolder:
         try:
             yield
         except OSError as error:
-            raise os_trouble(error, f"the job directory `{self.path}` cannot be written", _FOLDER_HELP) from error
+            raise file_system_error(
+                error, f"the job directory `{self.path}` cannot be written", _FOLDER_HELP
+            ) from error
 
     def lock_in_jvm(self, spark: SparkSession) -> None:
         """Lock the folder for the JVM too.
@@ -469,7 +478,7 @@ class JobFolder:
             self._lock.close()
             self._lock = None
 
-    def manifest(self) -> Manifest | None:
+    def read_manifest(self) -> Manifest | None:
         """Read the manifest; return None for a new job.
 
         Raises StateError `newer-manifest`, or `damaged-manifest`, also if the manifest is missing
@@ -514,14 +523,14 @@ class JobFolder:
             return ran[1]
         if version.back_after is not None:
             return version.back_after
-        line = manifest.line(version)
+        line = manifest.lineage(version)
         if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
             return ran[1]
         return -1
 
-    def before(self, manifest: Manifest) -> Version | None:
+    def previous_version(self, manifest: Manifest) -> Version | None:
         """Return the version that a manifest replaces, None if the manifest is in place already."""
-        known = self.manifest()
+        known = self.read_manifest()
         return None if known is None or known.current == manifest.current else known.version
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -529,15 +538,15 @@ class JobFolder:
         with self._writing():
             write_atomically(self.manifest_path, _to_json(manifest), private=True)
 
-    def move(self, located: Located) -> None:
+    def move(self, located: LocatedSources) -> None:
         """Rewrite the paths in the checkpoints if the job directory or a source's data was moved.
 
         Raises StateError `changed-source` if the old positions mean nothing in the new data,
         `damaged-checkpoint`, ConnectorError `disk-full` and similar.
         """
-        if located.moves or located.before != self.path:
+        if located.moves or located.previous_folder != self.path:
             with self._writing():
-                move_checkpoints(self.path, _to_json(located.known), located.before, located.moves)
+                move_checkpoints(self.path, _to_json(located.current_manifest), located.previous_folder, located.moves)
 
     def open(
         self,
@@ -548,7 +557,7 @@ class JobFolder:
         buckets: int,
         partitions: int,
         sql: str = "",
-        terms: Terms = REFERENCE,
+        terms: CompatOptions = REFERENCE,
         decide: Decide = refuse,
         refresh: bool = False,
     ) -> tuple[Manifest, tuple[Root, ...]]:
@@ -559,11 +568,11 @@ class JobFolder:
         aggregate has the version since which it counts. refresh: add a new version that re-emits
         the current result of every operator that still holds it, even if the query is unchanged.
 
-        Raises StateError `incompatible-change` and similar (`change.decided`), `changed-zone`,
+        Raises StateError `incompatible-change` and similar (`change.decide_change`), `changed-zone`,
         `unfinished-batch`.
         """
         mark = fingerprint(roots, zone)
-        known = self.manifest()
+        known = self.read_manifest()
         if known is None:
             name = hashlib.sha256(f"{self.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
             version = _new_version(0, 0, mark, zone, sql, plan, roots)
@@ -576,12 +585,12 @@ class JobFolder:
         else:
             self.check_complete(known)
             sources = known.version.sources or source_notes(roots, known.version.operators)
-            shapes = note_positions(known.version.shapes, [shape_of(root) for root in roots])
+            shapes = add_positions(known.version.shapes, [shape_of(root) for root in roots])
             current = replace(known.version, shapes=shapes, sinks=sink_notes(roots), sources=sources)
             known = replace(
                 known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
             )
-        return known, going_on(known.version.known, roots, known.version.number)
+        return known, carry_plans(known.version.query_shapes, roots, known.version.number)
 
     def _add_version(
         self,
@@ -591,7 +600,7 @@ class JobFolder:
         sql: str,
         plan: str,
         mark: str,
-        terms: Terms,
+        terms: CompatOptions,
         decide: Decide,
         refresh: bool,
     ) -> tuple[Manifest, tuple[Root, ...]]:
@@ -603,31 +612,31 @@ class JobFolder:
                 f"the state in `{self.path}` was computed in the time zone {last.zone}, but the session uses {zone}",
                 help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
             )
-        how = decided(self.path, last.known, roots, terms=terms, decide=decide)
-        number, epoch = known.next
+        how = decide_change(self.path, last.query_shapes, roots, terms=terms, decide=decide)
+        number, epoch = known.next_ids
         if how is OnChange.REBUILD:
-            made = going_on([], roots, 0)
+            made = carry_plans([], roots, 0)
             version = _new_version(number, epoch, mark, zone, sql, plan, made)
             return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
         self.check_complete(known)
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
         if not reset and self._awaits(last):
-            raise unsettled(self.path)
-        made = going_on([] if reset else last.known, roots, number, terms)
-        old_positions = moves(last.known, [shape_of(root) for root in roots])
+            raise unfinished_change_error(self.path)
+        made = carry_plans([] if reset else last.query_shapes, roots, number, terms)
+        old_positions = map_old_positions(last.query_shapes, [shape_of(root) for root in roots])
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in old_positions)
         filled = how is OnChange.BACKFILL
         nodes = operators_of(made)
         begun = {id(node) for node, at in zip(nodes, old_positions, strict=True) if at is None}
         if begun:
-            check_grafting(self.path, last.operators, noted=last.sources is not None)
+            check_added_operators(self.path, last.operators, noted=last.sources is not None)
         if filled:
-            check_past(nodes, number, begun)
+            check_backfill(nodes, number, begun)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
-        parts = (repeating(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
+        parts = (operators_to_reemit(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
         givers = {id(node) for part in parts for node in part}
         again = tuple(name for name, node in zip(operators, nodes, strict=True) if id(node) in givers)
         history = number if filled or again else None
@@ -638,14 +647,18 @@ class JobFolder:
         """Whether the first batch of a version with backfill or re-emit files is not done yet."""
         if version.history is None:
             return False
-        begun = unfinished(self.checkpoint(version.epoch)) and any(self.past(version.history).glob("part-*"))
+        begun = has_unfinished_batch(self.checkpoint(version.epoch)) and any(
+            self.backfill_folder(version.history).glob("part-*")
+        )
         return begun or self._awaits(version)
 
     def _awaits(self, version: Version) -> bool:
         """Whether no batch has read the backfill or re-emit files of a version yet."""
         if version.history is None:
             return False
-        return bool(Control(self.control, self.checkpoint(version.epoch)).awaiting(self.past(version.history)))
+        return bool(
+            Control(self.control, self.checkpoint(version.epoch)).list_pending(self.backfill_folder(version.history))
+        )
 
     def settle(self, manifest: Manifest) -> None:
         """Carry out the change that `open` found, if any.
@@ -653,7 +666,7 @@ class JobFolder:
         Call it when nothing can refuse the change any more and no process writes the old
         checkpoint. Raises StateError `unfinished-batch`.
         """
-        known = self.manifest()
+        known = self.read_manifest()
         if known is None or known == manifest:
             return
         if known.current != manifest.current:
@@ -663,28 +676,30 @@ class JobFolder:
     def _begin(self, known: Manifest, manifest: Manifest) -> None:
         """Create the checkpoint of a new version."""
         if manifest.version.rebuilt:
-            cleared(self.checkpoint(manifest.current))
+            clear_checkpoint(self.checkpoint(manifest.current))
             return
         last = self.checkpoint(known.current)
         check_finished(self.path, last)
         before, after = known.version.operators, manifest.version.operators
         old_positions = [before.index(each) if each in before else None for each in after]
-        self.link(last, manifest.current, old_positions)
-        earlier = [self.checkpoint(version.epoch) for version, _ in known.line(known.version)[1:]]
+        self.link_checkpoint(last, manifest.current, old_positions)
+        earlier = [self.checkpoint(version.epoch) for version, _ in known.lineage(known.version)[1:]]
         with self._writing():
             if manifest.version.again:
-                Control.again(self.past(manifest.version.number), manifest.version.again)
-            restored(self.checkpoint(manifest.current), earlier)
-            joined(self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources")
+                Control.request_reemit(self.backfill_folder(manifest.version.number), manifest.version.again)
+            restore_positions(self.checkpoint(manifest.current), earlier)
+            add_source_positions(
+                self.checkpoint(manifest.current), _donors(known, manifest.version), self.path / "sources"
+            )
 
-    def link(self, old: Path, epoch: int, old_positions: Sequence[int | None] | None = None) -> None:
+    def link_checkpoint(self, old: Path, epoch: int, old_positions: Sequence[int | None] | None = None) -> None:
         """Copy a checkpoint, if it exists, to the one of a new epoch by hard links.
 
-        old_positions: see `change.copied`. Raises ConnectorError `disk-full` and similar.
+        old_positions: see `change.copy_checkpoint`. Raises ConnectorError `disk-full` and similar.
         """
         with self._writing():
             if old.exists():
-                copied(old, self.checkpoint(epoch), old_positions)
+                copy_checkpoint(old, self.checkpoint(epoch), old_positions)
 
 
 def _new_version(
@@ -708,7 +723,7 @@ def _new_version(
         epoch=epoch,
         fingerprint=mark,
         zone=zone,
-        sql=without_secrets(sql).strip(),
+        sql=redact_script(sql).strip(),
         plan=plan,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
         created=now(),
@@ -726,7 +741,7 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
     the table holds.
     """
     before = known.version
-    tables = {shape.sink for shape in before.known}
+    tables = {shape.sink for shape in before.query_shapes}
     fresh = [name for name in version.operators if name not in before.operators]
     found = {f"control_{name}": f"control_{before.operators[0]}" for name in fresh}
     notes = [note for notes in known.sources for note in notes]
@@ -740,7 +755,7 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
 
 def _to_json(manifest: Manifest) -> str:
     members = json.loads(json.dumps(asdict(manifest)))
-    return json.dumps({**members, "checksum": checksum_of(members)}, indent=2) + "\n"
+    return json.dumps({**members, "checksum": compute_checksum(members)}, indent=2) + "\n"
 
 
 def now() -> str:

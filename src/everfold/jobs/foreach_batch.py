@@ -16,10 +16,10 @@ from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
-from everfold.plan.changelog import AGAIN, GONE, ORDER, RowKind
+from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.exchange import FORWARDED, STATS
 from everfold.spark.stream import Stream
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,8 @@ TARGET = "__target"
 """Column of a batch's rows: the index of the sink that a row is for."""
 
 _KIND = (
-    f"CAST(CASE {KIND} WHEN {AGAIN} THEN {RowKind.UPDATE_AFTER.value}"
-    f" WHEN {GONE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
+    f"CAST(CASE {KIND} WHEN {REEMIT} THEN {RowKind.UPDATE_AFTER.value}"
+    f" WHEN {REEMIT_DELETE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
 )
 """The row kind for sinks: re-emitted rows become +U, and re-emitted deletes become -D."""
 
@@ -44,20 +44,20 @@ class Target:
     width: int
 
 
-def tagged(streams: Sequence[Stream]) -> DataFrame:
+def combine_streams(streams: Sequence[Stream]) -> DataFrame:
     """Return the rows of all branches in one frame.
 
     `__target` is the branch of a row. Each branch has its own columns, NULL in rows of the others.
     """
     first: DataFrame | None = None
     for at, stream in enumerate(streams):
-        kind = _KIND if stream.changes else f"CAST(0 AS TINYINT) AS {KIND}"
+        kind = _KIND if stream.has_row_kinds else f"CAST(0 AS TINYINT) AS {KIND}"
         columns = [f"{at} AS {TARGET}", kind, FORWARDED, ORDER]
         for other, of in enumerate(streams):
             for position, column in enumerate(of.schema):
-                own = physical(position) if other == at else f"CAST(NULL AS {column.type.spark})"
-                columns.append(f"{own} AS t{other}_{physical(position)}")
-        kept = f"{FORWARDED} IS NOT NULL OR __keep" if stream.guarded else "TRUE"
+                own = physical_name(position) if other == at else f"CAST(NULL AS {column.type.spark})"
+                columns.append(f"{own} AS t{other}_{physical_name(position)}")
+        kept = f"{FORWARDED} IS NOT NULL OR __keep" if stream.is_guarded else "TRUE"
         frame = stream.frame.where(kept).selectExpr(*columns)
         first = frame if first is None else first.union(frame)
     assert first is not None
@@ -137,11 +137,13 @@ class Router:
         assert isinstance(target.sink, LocalSink)
         if rows.num_rows:
             rows = self._sort(rows, target, at) if self.has_operators else rows
-        names = [f"t{at}_{physical(position)}" for position in range(target.width)]
+        names = [f"t{at}_{physical_name(position)}" for position in range(target.width)]
         columns = [*(rows[name] for name in names), rows[KIND]]
         import pyarrow as pa
 
-        table = pa.Table.from_arrays(columns, names=[*(physical(position) for position in range(target.width)), KIND])
+        table = pa.Table.from_arrays(
+            columns, names=[*(physical_name(position) for position in range(target.width)), KIND]
+        )
         self.rows_out += table.num_rows
         target.sink.write(table, self._id(target, batch))
 
@@ -158,7 +160,7 @@ class Router:
 
     def _write_cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)
-        columns = [f"t{at}_{physical(position)} AS {physical(position)}" for position in range(target.width)]
+        columns = [f"t{at}_{physical_name(position)} AS {physical_name(position)}" for position in range(target.width)]
         written = target.sink.write(frame.selectExpr(*columns, KIND), self._id(target, batch))
         self.rows_out += written or 0
 
@@ -173,5 +175,5 @@ def _sortable_columns(rows: pa.Table, target: Target, at: int) -> list[str]:
     """Return the columns that break ties of the emission order: all of a comparable type."""
     import pyarrow as pa
 
-    names = [f"t{at}_{physical(position)}" for position in range(target.width)]
+    names = [f"t{at}_{physical_name(position)}" for position in range(target.width)]
     return [name for name in names if not pa.types.is_nested(rows.schema.field(name).type)]

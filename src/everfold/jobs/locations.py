@@ -24,12 +24,12 @@ from everfold.jobs.folder import JobFolder, Manifest, Version
 from everfold.jobs.moving import Move, find_job_folder, read_log
 from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
-from everfold.jobs.spark_checkpoint import newest, newest_batch, positions
+from everfold.jobs.spark_checkpoint import newest_batch, newest_entry, read_positions
 from everfold.plan.nodes import Root, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableLocation:
     """The current location of a table."""
 
     table: Table
@@ -48,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedSources:
     """A job with the locations of its sources.
 
     manifest: its manifest with the locations. known: the manifest in place, with the moved ones.
@@ -57,9 +57,9 @@ class Located:
     """
 
     manifest: Manifest
-    known: Manifest
+    current_manifest: Manifest
     moves: tuple[Move, ...]
-    before: Path
+    previous_folder: Path
     notes: tuple[str, ...] = ()
 
     @property
@@ -69,12 +69,12 @@ class Located:
         return {each["name"]: each["spark_name"] for each in sources if "spark_name" in each}
 
 
-def place_of(table: Table, base_folder: Path) -> Place:
+def locate_table(table: Table, base_folder: Path) -> TableLocation:
     """Return the location of a table. Raises SqlError or ConnectorError if the table is invalid."""
     connector = connector_of(table)
     connector.check(table, Role.SOURCE)
     source = connector.source(table)
-    return Place(table, source, connector.name, source.location(base_folder))
+    return TableLocation(table, source, connector.name, source.location(base_folder))
 
 
 def show_location(note: SourceNote) -> str:
@@ -95,21 +95,21 @@ class Locations:
 
     folder: JobFolder
     base_folder: Path
-    given: Container[str] = ()
+    externals: Container[str] = ()
     answers: Mapping[str, Moved] = field(default_factory=dict)
     _before: Path = field(default_factory=Path)
     _checkpoint: Path = field(default_factory=Path)
 
-    def locate(self, manifest: Manifest, roots: Sequence[Root]) -> Located:
+    def locate(self, manifest: Manifest, roots: Sequence[Root]) -> LocatedSources:
         """Find the sources of a job; the manifest may have a new version that is not in place yet.
 
         Raises StateError `changed-source` with all tables at a new location without an answer,
         StateError `unfinished-batch`, or a ConnectorError of a source.
         """
-        known = self.folder.manifest() or manifest
+        known = self.folder.read_manifest() or manifest
         pending = known.current != manifest.current
         self._look_at(known)
-        begun = newest(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
+        begun = newest_entry(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
         locations = self._find_locations(notes, roots)
         kept: dict[str, SourceNote] = {}
@@ -136,14 +136,16 @@ class Locations:
             old_notes = known.version.sources
             found = tuple(_renew(each, kept) for each in old_notes or ())
             known = self._with_notes(known, known.version, None if old_notes is None else found)
-        decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
+        decided = {locations[name].table.name for name in changed} | {
+            each.source.is_table.name for each in moves.values()
+        }
         tables = {each.table.name for each in locations.values()}
         unused = sorted(tables & self.answers.keys() - decided)
         lines = tuple(
             f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
             for name in unused
         )
-        return Located(manifest, known if pending else manifest, tuple(moves.values()), self._before, lines)
+        return LocatedSources(manifest, known if pending else manifest, tuple(moves.values()), self._before, lines)
 
     def find_changed(self, manifest: Manifest, tables: Iterable[Table]) -> list[str]:
         """Return what `locate` would ask about the tables of a script, as sentences.
@@ -154,13 +156,13 @@ class Locations:
         found: list[str] = []
         for table in tables:
             notes = [each for each in manifest.version.sources or () if each["table"] == table.name]
-            if table.connector is None or not notes or newest(self._checkpoint / "offsets") is None:
+            if table.connector is None or not notes or newest_entry(self._checkpoint / "offsets") is None:
                 continue
             try:
-                current = place_of(table, self.base_folder)
+                current = locate_table(table, self.base_folder)
                 known = [old for old in (self._old_note(each, current) for each in notes) if old is not None]
                 if known and not any(current.is_at(each) or self._moved_with_job(each, current) for each in known):
-                    error = changed_source(table, known[0], current)
+                    error = changed_source_error(table, known[0], current)
                     found.append(
                         f"{error.code}: {error.message};"
                         f" `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
@@ -178,17 +180,17 @@ class Locations:
             Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
         )
 
-    def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, Place]:
+    def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, TableLocation]:
         """Return the present locations of the job's sources by name; each table is checked once."""
         tables = [scan.table for scan in scans_of(roots)]
-        used = {each.name: each for each in tables if each.name not in self.given}
-        found = {name: place_of(each, self.base_folder) for name, each in used.items()}
+        used = {each.name: each for each in tables if each.name not in self.externals}
+        found = {name: locate_table(each, self.base_folder) for name, each in used.items()}
         pairs = zip(notes, tables, strict=True)
         return {note["name"]: found[table.name] for note, table in pairs if table.name in found}
 
     # --- moved sources ----------------------------------------------------------------------------
 
-    def _was_moved(self, old: SourceNote, current: Place) -> bool:
+    def _was_moved(self, old: SourceNote, current: TableLocation) -> bool:
         """Whether the user says that the data was moved.
 
         The positions of one connector mean nothing to another, so the connector must be the same.
@@ -196,7 +198,7 @@ class Locations:
         same_kind = old.get("connector", current.connector) == current.connector
         return same_kind and self.answers.get(current.table.name) is Moved.MOVED and not current.is_at(old)
 
-    def _moved_with_job(self, old: SourceNote, current: Place) -> bool:
+    def _moved_with_job(self, old: SourceNote, current: TableLocation) -> bool:
         """Whether files were moved together with the job directory.
 
         Their path relative to the directory is unchanged, and a file that was read, if any, exists
@@ -214,7 +216,7 @@ class Locations:
         )
         return not files or any(each.exists() for each in there)
 
-    def _seen_before(self, current: Place) -> Path:
+    def _seen_before(self, current: TableLocation) -> Path:
         """Return the old location of a table if it was moved together with the job directory."""
         return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.folder.path)))
 
@@ -223,7 +225,7 @@ class Locations:
 
     # --- jobs of earlier releases -----------------------------------------------------------------
 
-    def _old_note(self, note: SourceNote, current: Place) -> SourceNote | None:
+    def _old_note(self, note: SourceNote, current: TableLocation) -> SourceNote | None:
         """Return the note of a source with its name in the checkpoint, None for a new source.
 
         Earlier releases did not record that name.
@@ -231,12 +233,12 @@ class Locations:
         if "spark_name" in note:
             return note
         name = re.compile(re.escape(note["name"]) + "(_[0-9a-f]{8})?")
-        lines = positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
+        lines = read_positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
         found = [note | {"spark_name": each} for each in sorted(lines) if name.fullmatch(each)]
         found = [each | self._old_location(each, lines[each["spark_name"]], current) for each in found]
         return next((each for each in found if current.is_at(each)), next(iter(found), None))
 
-    def _old_location(self, note: SourceNote, line: str, current: Place) -> SourceNote:
+    def _old_location(self, note: SourceNote, line: str, current: TableLocation) -> SourceNote:
         """Return the old location of a source, empty if it is unknown.
 
         The location of files is read from the checkpoint. That of other sources is the present one
@@ -255,7 +257,7 @@ class Locations:
 
     # --- new sources ------------------------------------------------------------------------------
 
-    def _check_answers(self, changed: Mapping[str, SourceNote], locations: Mapping[str, Place]) -> None:
+    def _check_answers(self, changed: Mapping[str, SourceNote], locations: Mapping[str, TableLocation]) -> None:
         """Raise StateError `changed-source` for changed sources without an answer.
 
         Raises StateError `unfinished-batch` if a batch of the old data must run again.
@@ -264,7 +266,7 @@ class Locations:
         for name, old in changed.items():
             current = locations[name]
             if self.answers.get(current.table.name) is not Moved.NEW:
-                asked[current.table.name] = changed_source(current.table, old, current)
+                asked[current.table.name] = changed_source_error(current.table, old, current)
         if asked:
             raise StateError(*asked.values())
         if changed:
@@ -273,7 +275,7 @@ class Locations:
     def _new_names(
         self,
         manifest: Manifest,
-        locations: Mapping[str, Place],
+        locations: Mapping[str, TableLocation],
         kept: Mapping[str, SourceNote],
         changed: Container[str],
     ) -> dict[str, SourceNote]:
@@ -312,7 +314,7 @@ class Locations:
         return replace(manifest, folder=str(self.folder.path), versions=tuple(map(renew, manifest.versions)))
 
 
-def changed_source(table: Table, old: SourceNote, new: Place) -> Diagnostic:
+def changed_source_error(table: Table, old: SourceNote, new: TableLocation) -> Diagnostic:
     """Return the error `changed-source` for a table at a new location."""
     there = show_location(new.note)
     message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at {there}"
@@ -335,7 +337,7 @@ def _learn(note: SourceNote, known: Mapping[str, SourceNote]) -> SourceNote:
     return note if found is None else note | {each: found[each] for each in ("connector", "location")}
 
 
-def _digest(current: Place, number: int) -> str:
+def _digest(current: TableLocation, number: int) -> str:
     """Return the suffix of a source's name in Spark's checkpoint."""
     parts: Iterable[str] = (current.connector, current.location, *([str(number)] if number else []))
     return "_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

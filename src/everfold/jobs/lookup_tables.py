@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from everfold.jobs.sources import Sources
 from everfold.plan.nodes import Plan, tables_of, walk_plan
 from everfold.spark.batch import BatchLowering
-from everfold.spark.batch_metrics import left_out
+from everfold.spark.batch_metrics import count_skipped_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(slots=True)
-class Beside:
+class LookupTables:
     """Creates the DataFrames of lookup tables, in the order of the query.
 
     folder: where copies of the rows are kept, None to read the tables in every batch.
@@ -31,24 +31,24 @@ class Beside:
     sources: Sources
     folder: Path | None
     unfinished: bool = False
-    left_out: dict[str, int] = field(default_factory=dict)
+    skipped_rows: dict[str, int] = field(default_factory=dict)
     _count: int = 0
 
     def __call__(self, plan: Plan) -> DataFrame:
         """Return the rows of a plan, with columns `c0, c1, …`."""
         frame = self.lowering.lower(plan)
         tables = tables_of(walk_plan(plan))
-        if self.folder is None or not tables or any(map(self.sources.reads_anew, tables)):
+        if self.folder is None or not tables or any(map(self.sources.rereads_table, tables)):
             return frame
         self._count += 1
         kept = self.folder / f"{self._count}.rows"
         if not (self.unfinished and kept.exists()):
             fresh = kept.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)
-            with left_out(self.lowering.spark) as counts:
+            with count_skipped_rows(self.lowering.spark) as counts:
                 frame.write.parquet(str(fresh))
             for why, rows in counts.items():
-                self.left_out[why] = self.left_out.get(why, 0) + rows
+                self.skipped_rows[why] = self.skipped_rows.get(why, 0) + rows
             shutil.rmtree(kept, ignore_errors=True)
             os.rename(fresh, kept)
         return self.lowering.spark.read.schema(frame.schema).parquet(str(kept))

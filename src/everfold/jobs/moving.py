@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everfold.connectors.contract import Source
-from everfold.connectors.filesystem.source_log import files_logged, move_files
+from everfold.connectors.filesystem.source_log import list_logged_files, move_files
 from everfold.files import write_atomically
 from everfold.jobs.change import copy_links, move_schemas
-from everfold.jobs.failure import damaged
+from everfold.jobs.failure import damaged_checkpoint_error
 
 _SCHEMA = re.compile(r'"(?:file:/*)?(/[^"]*)/checkpoints/\d+/state/\d+/_stateSchema')
 
@@ -35,11 +35,11 @@ class Move:
 
 
 def read_log(log: Path) -> dict[Path, int]:
-    """Return the files in a source's log (`files_logged`), or raise `damaged-checkpoint`."""
+    """Return the files in a source's log (`list_logged_files`), or raise `damaged-checkpoint`."""
     try:
-        return files_logged(log)
+        return list_logged_files(log)
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(log) from error
+        raise damaged_checkpoint_error(log) from error
 
 
 def find_job_folder(checkpoint: Path) -> Path | None:
@@ -75,7 +75,7 @@ def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[
             for each in moved.values():
                 each.source.move(checkpoint, each.name, each.old, each.new)
         except (ValueError, KeyError, TypeError) as error:
-            raise damaged(old / checkpoint.name) from error
+            raise damaged_checkpoint_error(old / checkpoint.name) from error
     write_atomically(new / "manifest.json", manifest, private=True)
     os.rename(new, folder / "checkpoints.moved")
     finish_moving(folder)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from everfold.connectors.registry import connector_of
-from everfold.connectors.replay import Again
+from everfold.connectors.replay import ReplayEffect
 from everfold.errors import StateError
 from everfold.plan.nodes import Root, Sink
 
@@ -37,7 +37,9 @@ def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
     """Return the tables that queries write; a bare SELECT has none."""
     tables = [root.table for root in roots if isinstance(root, Sink)]
     found = ((table, connector_of(table)) for table in tables)
-    return tuple({"table": each.name, "connector": of.name, "again": of.again(each).value} for each, of in found)
+    return tuple(
+        {"table": each.name, "connector": of.name, "again": of.replay_effect(each).value} for each, of in found
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,9 @@ class Consent:
     note: Callable[[str], None] = lambda _: None
 
 
-def told(notes: Iterable[SinkNote], words: Callable[[Again], str]) -> list[str]:
+def describe_effects(notes: Iterable[SinkNote], words: Callable[[ReplayEffect], str]) -> list[str]:
     """Return a line for each table that says what happens to it."""
-    return [f"`{each['table']}` ({each['connector']}): {words(Again(each['again']))}" for each in notes]
+    return [f"`{each['table']}` ({each['connector']}): {words(ReplayEffect(each['again']))}" for each in notes]
 
 
 def check_duplicates(notes: Sequence[SinkNote] | None, *, accepted: bool) -> None:
@@ -69,11 +71,15 @@ def check_duplicates(notes: Sequence[SinkNote] | None, *, accepted: bool) -> Non
 
     Also raised if it is unknown which tables are written (None). Duplicates can be accepted.
     """
-    if accepted or (notes is not None and all(Again(each["again"]) is not Again.TWICE for each in notes)):
+    if accepted or (
+        notes is not None and all(ReplayEffect(each["again"]) is not ReplayEffect.DUPLICATES for each in notes)
+    ):
         return
     if notes is None:
         message = "the tables of that version were not recorded: replayed rows may be duplicates there"
     else:
-        names = ", ".join(f"`{each['table']}`" for each in notes if Again(each["again"]) is Again.TWICE)
+        names = ", ".join(
+            f"`{each['table']}`" for each in notes if ReplayEffect(each["again"]) is ReplayEffect.DUPLICATES
+        )
         message = f"{names} would hold duplicate rows: replayed rows are appended"
     raise StateError.of("sink-duplicates", message, help="to accept duplicates, pass --sink-duplicates accept")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everfold.connectors.contract import Position
 from everfold.jobs.foreach_batch import Target
-from everfold.jobs.sources import OpenedSource, position_of
+from everfold.jobs.sources import OpenedSource, read_position
 from everfold.jobs.spark_checkpoint import newest_batch
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
@@ -21,7 +21,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(slots=True)
-class CatchingUp:
+class RewindProgress:
     """Watch a job after a rewind until it reaches its old position in the input.
 
     checkpoint: the job's own. earlier: those of the versions that it left, oldest first.
@@ -36,7 +36,7 @@ class CatchingUp:
     done: bool = False
     _positions: dict[str, list[Position]] = field(default_factory=dict)
 
-    def begin(self, sources: Sequence[OpenedSource]) -> None:
+    def report_lost_input(self, sources: Sequence[OpenedSource]) -> None:
         """Report which part of the input no longer exists. Call it before the first batch."""
         if newest_batch(self.checkpoint / "offsets") >= 0:
             return
@@ -45,13 +45,13 @@ class CatchingUp:
             gone = None
             if each.source is not None and old:
                 with suppress(*_UNREADABLE):
-                    gone = each.source.lost(old[-1])
+                    gone = each.source.describe_lost(old[-1])
             if each.source is not None and gone is not None:
                 self.note(
-                    f"table `{each.source.table.name}`: {gone} no longer exist; the job is rebuilt from the others"
+                    f"table `{each.source.is_table.name}`: {gone} no longer exist; the job is rebuilt from the others"
                 )
 
-    def look(self, sources: Sequence[OpenedSource], offsets: Mapping[str, str]) -> None:
+    def check_position(self, sources: Sequence[OpenedSource], offsets: Mapping[str, str]) -> None:
         """Check after a batch whether the job has reached its old position.
 
         offsets: the lines of the offset log by source. The check never succeeds if the old position
@@ -59,9 +59,9 @@ class CatchingUp:
         """
         known = any(self._old_positions(each.name) for each in sources)
         if known and not self.done and all(self._has_passed(each, offsets) for each in sources):
-            self.arrive()
+            self.finish()
 
-    def arrive(self) -> None:
+    def finish(self) -> None:
         """Report the keys that were not replayed, once.
 
         Call it when the job has reached its old position.
@@ -69,7 +69,7 @@ class CatchingUp:
         if self.done:
             return
         self.done = True
-        reports = [target.sink.left_over(prune=self.prune) for target in self.targets]
+        reports = [target.sink.report_leftovers(prune=self.prune) for target in self.targets]
         for each in dict.fromkeys(reports):  # several sinks may write one table
             if each is not None:
                 self.note(each)
@@ -90,6 +90,6 @@ class CatchingUp:
             self._positions[source] = []
             for checkpoint in self.earlier:
                 with suppress(*_UNREADABLE):
-                    found = position_of(checkpoint, source)
+                    found = read_position(checkpoint, source)
                     self._positions[source] += [] if found is None else [found]
         return self._positions[source]

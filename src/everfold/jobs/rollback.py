@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from everfold.errors import StateError
-from everfold.jobs.failure import damaged
-from everfold.jobs.folder import JobFolder, Manifest, Version, manifest_of, now
-from everfold.jobs.rewind import check_duplicates, told
-from everfold.jobs.spark_checkpoint import is_sound, needed, newest_batch
+from everfold.jobs.failure import damaged_checkpoint_error
+from everfold.jobs.folder import JobFolder, Manifest, Version, load_manifest, now
+from everfold.jobs.rewind import check_duplicates, describe_effects
+from everfold.jobs.spark_checkpoint import is_sound, list_required_files, newest_batch
 
 
 def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
@@ -32,17 +32,17 @@ def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable
     `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError `disk-full` and
     similar.
     """
-    manifest_of(path)
+    load_manifest(path)
     folder = JobFolder(path.absolute())
     folder.lock()
     try:
-        manifest = manifest_of(path)
-        wanted = manifest.version if number is None else manifest.numbered(number)
+        manifest = load_manifest(path)
+        wanted = manifest.version if number is None else manifest.find_version(number)
         if number is not None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is already the current one")
         checkpoint = folder.checkpoint(wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
-        for line in consequences(manifest, wanted):
+        for line in describe_rollback(manifest, wanted):
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)
         return _carry_out(folder, manifest, wanted, checkpoint)
@@ -50,19 +50,22 @@ def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable
         folder.release()
 
 
-def consequences(manifest: Manifest, wanted: Version) -> list[str]:
+def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
     """Return a line for each table that says how a rollback to a version affects it.
 
     This covers the tables of that version and those that only later versions write.
     """
     if wanted.sinks is None:
         return [f"the tables of version {wanted.number} were not recorded: replayed rows may be duplicates there"]
-    kept = {version.number for version, _ in manifest.line(wanted)}
-    later = [version for version, _ in manifest.line(manifest.version) if version.number not in kept]
+    kept = {version.number for version, _ in manifest.lineage(wanted)}
+    later = [version for version, _ in manifest.lineage(manifest.version) if version.number not in kept]
     names = {each["table"] for each in wanted.sinks}
     others = {each["table"]: each for version in later for each in version.sinks or () if each["table"] not in names}
     stays = f"stays as it is: version {wanted.number} does not write it"
-    return [*told(wanted.sinks, lambda again: again.when_back), *told(others.values(), lambda _: stays)]
+    return [
+        *describe_effects(wanted.sinks, lambda again: again.on_rollback),
+        *describe_effects(others.values(), lambda _: stays),
+    ]
 
 
 def _check_checkpoint(checkpoint: Path, number: int) -> None:
@@ -72,15 +75,15 @@ def _check_checkpoint(checkpoint: Path, number: int) -> None:
             f"version {number} has no checkpoint: `{checkpoint}` does not exist",
             help="it was removed, or the version never ran; to use its query again, run it with --on-change rebuild",
         )
-    for file in needed(checkpoint):
+    for file in list_required_files(checkpoint):
         if not is_sound(file):
-            raise damaged(file)
+            raise damaged_checkpoint_error(file)
 
 
 def _carry_out(folder: JobFolder, manifest: Manifest, wanted: Version, checkpoint: Path) -> Version:
-    number, epoch = manifest.next
+    number, epoch = manifest.next_ids
     last = newest_batch(checkpoint / "commits")
-    folder.link(checkpoint, epoch)
+    folder.link_checkpoint(checkpoint, epoch)
     _remove_planned(folder.checkpoint(epoch), last)
     made = replace(
         wanted, number=number, epoch=epoch, created=now(), back_to=wanted.number, back_after=last, rebuilt=False

@@ -7,29 +7,29 @@ from pathlib import Path
 
 from everfold.connectors.applied import BatchId, check_not_ahead
 from everfold.errors import StateError
-from everfold.jobs.batch_log import digest_of
-from everfold.jobs.failure import damaged
+from everfold.jobs.batch_log import compute_digest
+from everfold.jobs.failure import damaged_checkpoint_error
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.foreach_batch import Target
-from everfold.jobs.spark_checkpoint import newest_batch, unsound
+from everfold.jobs.spark_checkpoint import find_damaged_file, newest_batch
 
 
-def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
+def check_sinks_not_ahead(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
     """Refuse a job whose tables hold later batches than its checkpoint.
 
     This happens when the job directory is restored from an older copy. A changed job is compared as
     it was before the change; a rebuilt job has no batch yet. Raises StateError `sink-ahead`, or
     `damaged-checkpoint` if a file of the checkpoint is damaged.
     """
-    known = folder.manifest()
+    known = folder.read_manifest()
     if known is None:
         return
     epoch, batch, digest = manifest.current, -1, ""
     if known.current == manifest.current or not manifest.version.rebuilt:
         checkpoint = folder.checkpoint(known.current)
         epoch, batch = known.current, newest_batch(checkpoint / "offsets")
-        digest = digest_of(checkpoint, batch)
-    past = manifest.past
+        digest = compute_digest(checkpoint, batch)
+    past = manifest.job_lineage
     for target in targets:
         earlier = frozenset[str]() if past is None else past.sinks.get(target.sink.table.name, frozenset())
         for name in sorted({target.name, *earlier}):
@@ -37,16 +37,16 @@ def check_not_behind(folder: JobFolder, manifest: Manifest, targets: Iterable[Ta
             try:
                 check_not_ahead(target.sink.table.name, planned, target.sink.last_applied(manifest.job, name))
             except StateError:
-                file = unsound(folder.path)
+                file = find_damaged_file(folder.path)
                 if file is not None:
-                    raise damaged(file) from None
+                    raise damaged_checkpoint_error(file) from None
                 raise
 
 
 def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callable[[str], None]) -> None:
     """Report tables to which another job has written the result of the same query."""
     for target in targets:
-        other = target.sink.written_by_others(manifest.job)
+        other = target.sink.find_other_job(manifest.job)
         if other is not None:
             note(
                 f"table `{target.sink.table.name}`: the job in `{other}` has written the result of the same query"
@@ -59,7 +59,7 @@ def refuse_batch(folder: Path) -> None:
 
     It would write the whole result again. Raises StateError `streaming-job`.
     """
-    if JobFolder(folder).manifest() is not None:
+    if JobFolder(folder).read_manifest() is not None:
         raise StateError.of(
             "streaming-job",
             f"the job in `{folder}` is a streaming job, and this query runs as a batch:"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import SPLIT, History, Position, Role, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
-from everfold.jobs.spark_checkpoint import positions
+from everfold.jobs.spark_checkpoint import read_positions
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream
 
@@ -41,8 +41,8 @@ class External:
     """
 
     open: Callable[[SparkSession, str, Table], DataFrame]
-    bounded: bool
-    past: Callable[[SparkSession, Table], History] | None = None
+    is_bounded: bool
+    history: Callable[[SparkSession, Table], History] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class OpenedSource:
     """
 
     name: str
-    bounded: bool
+    is_bounded: bool
     source: Source | None = None
     context: SourceContext | None = None
 
     def failure(self, error_text: str) -> ConnectorError | None:
         """Return the source's error, None if the failure has another cause."""
-        return None if self.source is None else self.source.failure(error_text)
+        return None if self.source is None else self.source.parse_failure(error_text)
 
     def after_batch(self, offsets: Mapping[str, str]) -> None:
         """Notify the source of a committed batch. offsets: lines of the offset log by source."""
@@ -82,14 +82,14 @@ class OpenedSource:
 
     def reached_end(self, offsets: Mapping[str, str]) -> bool:
         """Whether a bounded source is at its end. Call it when all available data was read."""
-        if self.source is None or self.context is None or type(self.source).reached_end is Source.reached_end:
+        if self.source is None or self.context is None or type(self.source).has_reached_end is Source.has_reached_end:
             return True
-        return self.name in offsets and self.source.reached_end(self.context, offsets[self.name])
+        return self.name in offsets and self.source.has_reached_end(self.context, offsets[self.name])
 
 
-def position_of(checkpoint: Path, source: str) -> Position | None:
+def read_position(checkpoint: Path, source: str) -> Position | None:
     """Return the position in a source after the last finished batch, None if there is none."""
-    line = positions(checkpoint).get(source)
+    line = read_positions(checkpoint).get(source)
     return None if line is None else Position(line, checkpoint / "sources" / source)
 
 
@@ -119,13 +119,13 @@ class Sources:
         """Open a table as a stream. The source's name identifies what it reads."""
         external = self.externals.get(table.name)
         if external is not None:
-            self.opened.append(OpenedSource(name, external.bounded))
+            self.opened.append(OpenedSource(name, external.is_bounded))
             frame = external.open(self.spark, name, table)
             return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         frame = source.stream(context)
-        self.opened.append(OpenedSource(context.name, source.bounded(), source, context))
+        self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
         return SourceStream(frame, source.splits(context))
 
     def batch(self, table: Table) -> DataFrame:
@@ -146,27 +146,27 @@ class Sources:
         None if all of it does. Raises StateError `no-past`.
         """
         external = self.externals.get(table.name)
-        if external is not None and external.past is not None:
-            return external.past(self.spark, table), None
+        if external is not None and external.history is not None:
+            return external.history(self.spark, table), None
         if external is not None:
             what = f"table `{table.name}`: the rows that were read from a DataFrame cannot be read again"
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         self.opened.append(OpenedSource(context.name, True, source))
-        position = position_of(checkpoint, context.name)
-        return source.history(context, position), None if position is None else source.lost(position)
+        position = read_position(checkpoint, context.name)
+        return source.history(context, position), None if position is None else source.describe_lost(position)
 
-    def scanned(self, node: Scan) -> DataFrame:
+    def read_scan(self, node: Scan) -> DataFrame:
         """Open the current rows of a scan's table."""
         return self.batch(node.table)
 
-    def reads_anew(self, table: Table) -> bool:
+    def rereads_table(self, table: Table) -> bool:
         """Whether a join reads the table again in every batch.
 
         An option of its connector decides this. DataFrames of the caller are left to Spark.
         """
-        return table.name in self.externals or self._source(table).read_anew()
+        return table.name in self.externals or self._source(table).is_read_per_batch()
 
     @staticmethod
     def _source(table: Table) -> Source:
@@ -183,7 +183,7 @@ class Sources:
             settings=self.settings,
             job_folder=self.job_folder,
             origin=self.origin,
-            before=self._before(name),
+            previous_log=self._before(name),
         )
 
     def _spark_name(self, table: Table, name: str) -> str:

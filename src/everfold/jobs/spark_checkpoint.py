@@ -25,12 +25,12 @@ _MAX_BYTES = 64 << 20
 """Larger files are not read in search of the damaged one."""
 
 
-def unsound(job: Path) -> Path | None:
+def find_damaged_file(job: Path) -> Path | None:
     """Return the first damaged file in a job directory, None if no damage is found."""
     for checkpoint in sorted((job / "checkpoints").glob("*")):
         for crc in sorted(checkpoint.rglob(".*.crc")):
             file = crc.with_name(crc.name[1 : -len(".crc")])
-            if finished_name(file.name) is None and not _has_checksum(file, crc):
+            if final_name(file.name) is None and not _has_checksum(file, crc):
                 return file
         for file in _text_files(checkpoint):
             if not is_sound(file):
@@ -41,7 +41,7 @@ def unsound(job: Path) -> Path | None:
     return None
 
 
-def finished_name(name: str) -> str | None:
+def final_name(name: str) -> str | None:
     """Return the final name of a file that Spark is still writing, None for a finished file.
 
     A kill leaves half-written files behind. Spark never reads them: it writes the files again under
@@ -70,18 +70,20 @@ def _numbers(log: Path) -> set[int]:
     return {int(each.name) for each in log.iterdir() if each.name.isdigit()} if log.is_dir() else set()
 
 
-def needed(checkpoint: Path) -> Iterator[Path]:
+def list_required_files(checkpoint: Path) -> Iterator[Path]:
     """Yield the files that a start depends on.
 
     These are the query's metadata, the offsets of the newest batch, and the newest commit.
     """
-    logs = [log for log in (newest(checkpoint / "offsets"), newest(checkpoint / "commits")) if log is not None]
+    logs = [
+        log for log in (newest_entry(checkpoint / "offsets"), newest_entry(checkpoint / "commits")) if log is not None
+    ]
     if logs:
         yield checkpoint / "metadata"
     yield from logs
 
 
-def newest(log: Path) -> Path | None:
+def newest_entry(log: Path) -> Path | None:
     """Return the entry with the highest number in a log of Spark, None if it is empty."""
     entries = [each for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
     return max(entries, key=lambda each: int(each.name), default=None)
@@ -89,16 +91,16 @@ def newest(log: Path) -> Path | None:
 
 def newest_batch(log: Path) -> int:
     """Return the highest number in a log of Spark, -1 if it is empty."""
-    entry = newest(log)
+    entry = newest_entry(log)
     return -1 if entry is None else int(entry.name)
 
 
-def unfinished(checkpoint: Path) -> bool:
+def has_unfinished_batch(checkpoint: Path) -> bool:
     """Whether a planned batch is not finished; the next start runs it again."""
     return newest_batch(checkpoint / "offsets") > newest_batch(checkpoint / "commits")
 
 
-def positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
+def read_positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
     """Return the position of each source as JSON, after a batch or after the last finished one."""
     batch = newest_batch(checkpoint / "commits") if batch is None else batch
     log = checkpoint / "offsets" / str(batch)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.jobs.failure import damaged
-from everfold.jobs.spark_checkpoint import newest
-from everfold.spark.session import own_session
+from everfold.jobs.failure import damaged_checkpoint_error
+from everfold.jobs.spark_checkpoint import newest_entry
+from everfold.spark.session import create_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
     """Return a session that reads state without writing to the checkpoint."""
-    session = own_session(spark, partitions)
+    session = create_session(spark, partitions)
     # Otherwise Spark creates an empty changelog in the folder that it reads.
     session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false")
     # A loaded store reports to a coordinator, which Spark starts with its first stream manager.
@@ -25,7 +25,7 @@ def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
     return session
 
 
-def pages_of(session: SparkSession, checkpoint: Path, operator: str, epoch: int, batch: int) -> DataFrame:
+def read_pages(session: SparkSession, checkpoint: Path, operator: str, epoch: int, batch: int) -> DataFrame:
     """Return the pages of an operator after a batch.
 
     Columns: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY. epoch: of the
@@ -33,7 +33,7 @@ def pages_of(session: SparkSession, checkpoint: Path, operator: str, epoch: int,
     """
     numbers = dict(_numbers(checkpoint))
     if operator not in numbers:
-        raise damaged(checkpoint / "state")
+        raise damaged_checkpoint_error(checkpoint / "state")
     reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
     pages = reader.option("stateVarName", f"pages_{operator}").load(str(checkpoint))
     of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
@@ -46,7 +46,7 @@ def _numbers(checkpoint: Path) -> Iterator[tuple[str, int]]:
     Raises StateError `damaged-checkpoint`.
     """
     for folder in (checkpoint / "state").glob("*/_metadata/v2"):
-        file = newest(folder)
+        file = newest_entry(folder)
         if file is None:
             continue
         try:
@@ -56,4 +56,4 @@ def _numbers(checkpoint: Path) -> Iterator[tuple[str, int]]:
             number = int(found["operatorInfo"]["operatorId"])
             yield from ((each["stateName"].removeprefix("pages_"), number) for each in variables)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged(file) from error
+            raise damaged_checkpoint_error(file) from error

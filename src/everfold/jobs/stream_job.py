@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.compat.operator_ids import operators_of
-from everfold.connectors.skipped_rows import add_left_out
+from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.control import Control
-from everfold.jobs.failure import explained, spark_may_be_gone
+from everfold.jobs.failure import explain_failure, spark_may_be_gone
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.foreach_batch import Router, Target, tagged
-from everfold.jobs.lookup_tables import Beside
+from everfold.jobs.foreach_batch import Router, Target, combine_streams
+from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.progress import Progress
-from everfold.jobs.rewind_progress import CatchingUp
+from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import Sources
-from everfold.jobs.spark_checkpoint import positions, unfinished
+from everfold.jobs.spark_checkpoint import has_unfinished_batch, read_positions
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
@@ -81,7 +81,7 @@ class StreamJob:
     batch_latency_ms: int = 0
     progress: Callable[[Progress], None] | None = None
     stopping: Callable[[], bool] = lambda: False
-    catching_up: CatchingUp | None = None
+    rewind_progress: RewindProgress | None = None
     warn: Callable[[str], None] | None = None
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
@@ -93,12 +93,12 @@ class StreamJob:
         control = Control(self.folder.control, checkpoint)
         control.repair()
         if self.manifest.version.history is not None:
-            control.recall(self.folder.past(self.manifest.version.history))
-        lookup_tables = Beside(
-            BatchLowering(self.spark, self.zone, self.sources.scanned),
+            control.link_backfill(self.folder.backfill_folder(self.manifest.version.history))
+        lookup_tables = LookupTables(
+            BatchLowering(self.spark, self.zone, self.sources.read_scan),
             self.sources,
             self.folder.path / "beside",
-            unfinished=unfinished(checkpoint),
+            unfinished=has_unfinished_batch(checkpoint),
         )
         lowering = StreamLowering(
             spark=self.spark,
@@ -111,16 +111,16 @@ class StreamJob:
             epoch=self.manifest.version.state_epoch,
             names=self._names,
             source_names=(note["name"] for note in self.manifest.version.sources or ()),
-            strangers=self.manifest.strangers,
-            again=bool(self.manifest.version.again),
-            read_beside=lookup_tables,
+            foreign_operators=self.manifest.foreign_operators,
+            has_reemitted_rows=bool(self.manifest.version.again),
+            read_lookup_table=lookup_tables,
         )
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explained(error, self.sources.opened, self.folder.log_file) from error
-        if self.catching_up is not None:
-            self.catching_up.begin(self.sources.opened)
+            raise explain_failure(error, self.sources.opened, self.folder.log_file) from error
+        if self.rewind_progress is not None:
+            self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
         router = Router(
             job=self.manifest.job,
@@ -128,15 +128,15 @@ class StreamJob:
             targets=self.targets,
             has_operators=bool(lowering.operators),
             progress=self.progress,
-            dropped=lookup_tables.left_out,
+            dropped=lookup_tables.skipped_rows,
         )
-        writer = tagged(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
+        writer = combine_streams(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
         wait_ms = 0 if self._bounded else self.batch_latency_ms
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
-            raise explained(router.failure or error, self.sources.opened, self.folder.log_file) from error
+            raise explain_failure(router.failure or error, self.sources.opened, self.folder.log_file) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
@@ -176,12 +176,12 @@ class StreamJob:
         if any(_leaves_open(node) for node in operators) and not self.suspend:
             control.flush()
             self._wait_until(query, router, lambda: True)
-        if self.catching_up is not None and not self.suspend:
-            self.catching_up.arrive()
+        if self.rewind_progress is not None and not self.suspend:
+            self.rewind_progress.finish()
 
     @property
     def _bounded(self) -> bool:
-        return all(source.bounded for source in self.sources.opened)
+        return all(source.is_bounded for source in self.sources.opened)
 
     def _wait_until(self, query: StreamingQuery, router: Router, reached: Callable[[], bool]) -> None:
         """Wait until all available data has been processed and `reached` returns True."""
@@ -212,7 +212,7 @@ class StreamJob:
             raise _Stopped
 
     def _all_read(self) -> bool:
-        offsets = positions(self._checkpoint)
+        offsets = read_positions(self._checkpoint)
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
@@ -234,12 +234,12 @@ class StreamJob:
             rows = _data_rows(report)
             router.rows += rows
             self._had_data = rows > 0
-            add_left_out(report.observedMetrics or {}, router.dropped)
-            offsets = positions(self._checkpoint, batch)
+            add_skipped_rows(report.observedMetrics or {}, router.dropped)
+            offsets = read_positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
-            if self.catching_up is not None and not self._bounded:
-                self.catching_up.look(self.sources.opened, offsets)
+            if self.rewind_progress is not None and not self._bounded:
+                self.rewind_progress.check_position(self.sources.opened, offsets)
             if self.progress is not None:
                 self.progress(
                     Progress(

@@ -12,9 +12,9 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from everfold.aggregates.calls import arguments_of, duckdb_twin, kept_condition, looks_up_row
+from everfold.aggregates.calls import arguments_of, filter_condition_of, looks_up_row, write_duckdb_call
 from everfold.errors import UnsupportedFeature
-from everfold.memory.duck import Duck, names
+from everfold.memory.duck import Duck, physical_names
 from everfold.plan.changelog import KIND
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
@@ -41,10 +41,10 @@ from everfold.plan.nodes import (
     WindowEmit,
     WindowTableFunction,
 )
-from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
+from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import DateType, DecimalType, FloatingType, TimestampType, physical
+from everfold.types import DateType, DecimalType, FloatingType, TimestampType, physical_name
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table]) -> str:
@@ -93,7 +93,7 @@ class _Query:
             case WindowTableFunction():
                 return self._window_rows(node)
             case WindowAggregate() | GroupAggregate() if calls_python_aggregate(node):
-                return self.relation(over_collected_rows(node))
+                return self.relation(collect_rows(node))
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
@@ -128,13 +128,13 @@ class _Query:
                 message = f"table `{node.table.name}` has changes, but a batch query supports only inserts"
                 raise UnsupportedFeature.of("changes-in-batch", message, node.span)
             table = table.drop_columns([KIND])
-        return self.duck.leaf(table, node.schema)
+        return self.duck.register_table(table, node.schema)
 
     # --- windows ----------------------------------------------------------------------------------
 
     def _window_rows(self, node: WindowTableFunction) -> str:
-        columns = names(node.input.schema)
-        keys = [physical(at) for at in node.partition_keys]
+        columns = physical_names(node.input.schema)
+        keys = [physical_name(at) for at in node.partition_keys]
         bounded = self._add_window_bounds(self.relation(node.input), node, keys)
         return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({bounded})"
 
@@ -142,7 +142,7 @@ class _Query:
         keys = [f"__k{at}" for at in range(len(node.keys))]
         inner = self._add_call_inputs(self.relation(node.input), node.keys, node.calls, len(node.input.schema))
         grouped = self._group(self._add_window_bounds(inner, node, keys), node.calls, len(keys), ["__start", "__end"])
-        columns = [physical(at) for at in range(len(keys) + len(node.calls))]
+        columns = [physical_name(at) for at in range(len(keys) + len(node.calls))]
         return f"SELECT {', '.join([*columns, *self.duck.window_columns(node, len(columns))])} FROM ({grouped})"
 
     def _add_window_bounds(self, below: str, node: WindowTableFunction | WindowAggregate, keys: Sequence[str]) -> str:
@@ -150,7 +150,7 @@ class _Query:
 
         Adds `__start` and `__end` in local milliseconds.
         """
-        of, column = node.input.schema[node.time_column], physical(node.time_column)
+        of, column = node.input.schema[node.time_column], physical_name(node.time_column)
         at = self.duck.milliseconds(column, of.type, node.zone)
         timed = f"SELECT *, {at} AS __at FROM ({below}) WHERE {column} IS NOT NULL"
         if not isinstance(node.window, Session):
@@ -169,22 +169,24 @@ class _Query:
 
     def _add_call_inputs(self, below: str, keys: Sequence[Expr], calls: Sequence[AggCall], width: int) -> str:
         """Add the keys `__k0, …` and the inputs of the calls `__a0_0, …` to the rows."""
-        columns = [physical(at) for at in range(width)]
+        columns = [physical_name(at) for at in range(width)]
         parts = [f"{self._key(key, columns)} AS __k{at}" for at, key in enumerate(keys)]
         for at, call in enumerate(calls):
-            parts += [f"{self.duck.text(each, columns)} AS {name}" for each, name in _input_columns(call, at).items()]
+            parts += [
+                f"{self.duck.render_sql(each, columns)} AS {name}" for each, name in _input_columns(call, at).items()
+            ]
         return f"SELECT {', '.join([*columns, *parts])} FROM ({below})"
 
     def _key(self, key: Expr, columns: Sequence[str]) -> str:
         """Return a grouping key as SQL; -0.0 and 0.0 are one key, 0.0."""
-        sql = self.duck.text(key, columns)
+        sql = self.duck.render_sql(key, columns)
         return f"({sql} + CAST(0 AS {key.type.duckdb}))" if isinstance(key.type, FloatingType) else sql
 
     def _group(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
         """Return one row per group: keys, calls and the further key columns `more`."""
         by = [*(f"__k{at}" for at in range(keys)), *more]
-        outputs = [f"__k{at} AS {physical(at)}" for at in range(keys)]
-        outputs += [f"{_aggregate_sql(call, at)} AS {physical(keys + at)}" for at, call in enumerate(calls)]
+        outputs = [f"__k{at} AS {physical_name(at)}" for at in range(keys)]
+        outputs += [f"{_aggregate_sql(call, at)} AS {physical_name(keys + at)}" for at, call in enumerate(calls)]
         grouping = f" GROUP BY {', '.join(by)}" if by else ""
         return f"SELECT {', '.join([*outputs, *more])} FROM ({below}){grouping}"
 
@@ -196,9 +198,9 @@ class _Query:
         This is slow, but as simple as possible.
         """
         width = len(node.input.schema)
-        columns = [physical(at) for at in range(width)]
+        columns = [physical_name(at) for at in range(width)]
         keys = [f"__k{at}" for at in range(len(node.partition))]
-        order = [f"{self.duck.text(key.expression, columns)} AS __o{at}" for at, key in enumerate(node.order)]
+        order = [f"{self.duck.render_sql(key.expression, columns)} AS __o{at}" for at, key in enumerate(node.order)]
         below = self._add_call_inputs(self.relation(node.input), node.partition, node.calls, width)
         below = f"SELECT {', '.join(['*', *order])}, row_number() OVER () AS __row FROM ({below})"
         by = [
@@ -227,7 +229,7 @@ class _Query:
             value = f"{'r' if looks_up_row(call) else 'v'}.__v{at}"
             if _may_be_empty(node.frame):
                 value = f"CASE WHEN v.__of IS NULL THEN (SELECT __v{at} FROM ({nothing})) ELSE {value} END"
-            results.append(f"{value} AS {physical(width + at)}")
+            results.append(f"{value} AS {physical_name(width + at)}")
         return (
             f"WITH rows AS MATERIALIZED ({numbered}) "
             f"SELECT {', '.join([*(f'r.{name}' for name in columns), *results])} "
@@ -236,10 +238,10 @@ class _Query:
 
     def _distance(self, node: OverAggregate, columns: Sequence[str]) -> str:
         """Return the value that a range frame is measured by, ascending in any sort order."""
-        if not node.frame.by_distance:
+        if not node.frame.is_by_distance:
             return "0"
         (key,) = node.order
-        sql = self.duck.text(key.expression, columns)
+        sql = self.duck.render_sql(key.expression, columns)
         match key.expression.type:
             case TimestampType():
                 sql = self.duck.milliseconds(sql, key.expression.type)
@@ -254,9 +256,9 @@ class _Query:
     # --- the rest ---------------------------------------------------------------------------------
 
     def _sort(self, node: Sort) -> str:
-        columns = names(node.schema)
+        columns = physical_names(node.schema)
         keys = [
-            f"{self.duck.text(key.expression, columns)} {'DESC' if key.descending else 'ASC'}"
+            f"{self.duck.render_sql(key.expression, columns)} {'DESC' if key.descending else 'ASC'}"
             f" NULLS {'FIRST' if key.nulls_first else 'LAST'}"
             for key in node.keys
         ]
@@ -266,7 +268,7 @@ class _Query:
 def _frame_conditions(node: OverAggregate) -> list[str]:
     """Return the conditions for a row `o` to be in the frame of a row `r` of its partition."""
     found, frame = [], node.frame
-    floating = frame.by_distance and isinstance(node.order[0].expression.type, FloatingType)
+    floating = frame.is_by_distance and isinstance(node.order[0].expression.type, FloatingType)
     for bound, sign in ((frame.first, ">="), (frame.last, "<=")):
         if bound is None:
             continue
@@ -298,10 +300,10 @@ def _may_be_empty(frame: Frame) -> bool:
 
 def _input_columns(call: AggCall, at: int) -> dict[Expr, str]:
     """Map the expressions that a call reads to the columns that hold their values."""
-    condition = kept_condition(call)
+    condition = filter_condition_of(call)
     parts = [*arguments_of(call), *([] if condition is None else [condition])]
     return {each: f"__a{at}_{nth}" for nth, each in enumerate(dict.fromkeys(parts))}
 
 
 def _aggregate_sql(call: AggCall, at: int) -> str:
-    return duckdb_twin(call, _input_columns(call, at).__getitem__)
+    return write_duckdb_call(call, _input_columns(call, at).__getitem__)

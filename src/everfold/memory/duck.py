@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from everfold.errors import ConnectorError
-from everfold.memory.python import with_python
-from everfold.plan.changelog import AGAIN, GONE
+from everfold.memory.python import project_with_python
+from everfold.plan.changelog import REEMIT, REEMIT_DELETE
 from everfold.plan.expressions import Expr, PythonCall
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
@@ -29,7 +29,7 @@ from everfold.types import (
     RowType,
     Schema,
     TimestampType,
-    physical,
+    physical_name,
 )
 
 _FAILURE = re.compile(r"everfold\[([a-z-]+)\]: (.*)", re.S)
@@ -53,11 +53,11 @@ class Duck:
         """The context that expressions depend on."""
         return RenderContext(zone=self.zone, now=f"make_timestamp({self.now_ms * 1000})")
 
-    def text(self, expression: Expr, columns: Sequence[str]) -> str:
+    def render_sql(self, expression: Expr, columns: Sequence[str]) -> str:
         """Return an expression as SQL over columns given as SQL."""
         return to_duckdb(expression, columns, self.context)
 
-    def leaf(self, table: pa.Table, schema: Schema, hidden: Sequence[str] = ()) -> str:
+    def register_table(self, table: pa.Table, schema: Schema, hidden: Sequence[str] = ()) -> str:
         """Return a relation over an Arrow table.
 
         Its columns are those of the schema, by position, then the hidden ones.
@@ -65,11 +65,11 @@ class Duck:
         name = f"leaf{self._leaves}"
         self._leaves += 1
         table = table.select([*range(len(schema)), *map(table.schema.get_field_index, hidden)])
-        table = table.rename_columns([*names(schema), *hidden])
+        table = table.rename_columns([*physical_names(schema), *hidden])
         self.connection.register(name, table)
         columns = []
         for at, of in enumerate(schema):
-            column = physical(at)
+            column = physical_name(at)
             if isinstance(of.type, MapType) and not pa.types.is_map(table.schema.field(at).type):
                 columns.append(f"map_from_entries({column}) AS {column}")
             elif _holds_instants(of.type):
@@ -96,9 +96,9 @@ class Duck:
         """Return the rows of a relation in the schema's Arrow types, with its hidden columns."""
         table = self.run(relation)
         fields = [*schema.arrow, *(table.schema.field(name) for name in hidden)]
-        return table.rename_columns([*names(schema), *hidden]).cast(pa.schema(fields))
+        return table.rename_columns([*physical_names(schema), *hidden]).cast(pa.schema(fields))
 
-    def forget(self) -> None:
+    def unregister_tables(self) -> None:
         """Unregister the Arrow tables of all relations."""
         for at in range(self._leaves):
             self.connection.unregister(f"leaf{at}")
@@ -109,33 +109,33 @@ class Duck:
     def project(self, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
         """Project to one column per expression and the hidden columns."""
         if any(isinstance(each, PythonCall) for each in expressions):
-            return with_python(self, below, expressions, width, hidden)
-        outputs = [f"{self.text(each, _columns(width))} AS {physical(at)}" for at, each in enumerate(expressions)]
+            return project_with_python(self, below, expressions, width, hidden)
+        outputs = [
+            f"{self.render_sql(each, _columns(width))} AS {physical_name(at)}" for at, each in enumerate(expressions)
+        ]
         return f"SELECT {', '.join([*outputs, *hidden])} FROM ({below})"
 
     def filter(self, below: str, condition: Expr, width: int, again: str | None = None) -> str:
         """Keep the rows for which the condition is TRUE.
 
         again: the row kind column if some rows are re-emitted; those that the condition excludes
-        become `GONE`.
+        become `REEMIT_DELETE`.
         """
-        text = self.text(condition, _columns(width))
+        text = self.render_sql(condition, _columns(width))
         if again is None:
             return f"SELECT * FROM ({below}) WHERE {text}"
-        kind = f"CASE WHEN {again} = {AGAIN} AND NOT coalesce({text}, FALSE) THEN {GONE} ELSE {again} END"
-        return (
-            f"SELECT * REPLACE (CAST({kind} AS TINYINT) AS {again}) FROM ({below}) WHERE {again} >= {AGAIN} OR ({text})"
-        )
+        kind = f"CASE WHEN {again} = {REEMIT} AND NOT coalesce({text}, FALSE) THEN {REEMIT_DELETE} ELSE {again} END"
+        return f"SELECT * REPLACE (CAST({kind} AS TINYINT) AS {again}) FROM ({below}) WHERE {again} >= {REEMIT} OR ({text})"
 
     def values(self, rows: Sequence[Sequence[Expr]], schema: Schema) -> str:
         """Return a relation of constant rows."""
         if not rows:
-            nulls = [f"CAST(NULL AS {of.type.duckdb}) AS {physical(at)}" for at, of in enumerate(schema)]
+            nulls = [f"CAST(NULL AS {of.type.duckdb}) AS {physical_name(at)}" for at, of in enumerate(schema)]
             return f"SELECT {', '.join(nulls)} WHERE FALSE"
         selects = [
             "SELECT "
             + ", ".join(
-                f"CAST({self.text(each, ())} AS {of.type.duckdb}) AS {physical(at)}"
+                f"CAST({self.render_sql(each, ())} AS {of.type.duckdb}) AS {physical_name(at)}"
                 for at, (each, of) in enumerate(zip(row, schema, strict=True))
             )
             for row in rows
@@ -146,11 +146,11 @@ class Duck:
         """Join two relations, in the order of the left one and with its hidden columns."""
         width, more = len(node.left.schema), len(node.right.schema)
         columns = [*(f"l.{column}" for column in _columns(width)), *(f"r.{column}" for column in _columns(more))]
-        condition = "TRUE" if node.condition is None else self.text(node.condition, columns)
+        condition = "TRUE" if node.condition is None else self.render_sql(node.condition, columns)
         if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
             negated = "NOT " if node.kind is JoinKind.ANTI else ""
             return f"SELECT l.* FROM ({left}) l WHERE {negated}EXISTS (SELECT 1 FROM ({right}) r WHERE {condition})"
-        outputs = [f"{column} AS {physical(at)}" for at, column in enumerate(columns)]
+        outputs = [f"{column} AS {physical_name(at)}" for at, column in enumerate(columns)]
         kind = "JOIN" if node.kind is JoinKind.CROSS else JOINS[node.kind]
         numbered = f"SELECT *, row_number() OVER () AS __nth FROM ({left})"
         carried = ", ".join([*outputs, *(f"l.{name}" for name in hidden)])
@@ -179,7 +179,7 @@ class Duck:
         if node.ordinality:
             parts.append("CAST(__position AS INTEGER)")
         assert len(parts) == len(node.fields)
-        collection = self.text(node.collection, _columns(width))
+        collection = self.render_sql(node.collection, _columns(width))
         listed = (
             f"SELECT {carried}, {items} AS __items FROM (SELECT {carried}, {collection} AS __collection FROM ({below}))"
         )
@@ -192,7 +192,7 @@ class Duck:
         else:
             position = "unnest(range(1, len(__items) + 1))"
         each_row = f"SELECT {carried}, unnest(__items) AS __element, {position} AS __position FROM ({listed})"
-        outputs = [f"{part} AS {physical(width + at)}" for at, part in enumerate(parts)]
+        outputs = [f"{part} AS {physical_name(width + at)}" for at, part in enumerate(parts)]
         return f"SELECT {', '.join([*_columns(width), *outputs, *hidden])} FROM ({each_row})"
 
     # --- time -------------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ class Duck:
             earlier = f"({later} - to_minutes(60))"
             time = f"CASE WHEN {writer.local(earlier)} = {time} THEN {earlier} ELSE {later} END"
         return [
-            f"make_timestamp(__start * 1000) AS {physical(first)}",
-            f"make_timestamp(__end * 1000) AS {physical(first + 1)}",
-            f"{time} AS {physical(first + 2)}",
+            f"make_timestamp(__start * 1000) AS {physical_name(first)}",
+            f"make_timestamp(__end * 1000) AS {physical_name(first + 1)}",
+            f"{time} AS {physical_name(first + 2)}",
         ]
 
     def assign_windows(self, below: str, node: WindowTableFunction, hidden: Sequence[str] = ()) -> str:
@@ -261,7 +261,7 @@ class Duck:
         assert isinstance(node.window, Tumble | Hop | Cumulate)
         width = len(node.input.schema)
         carried = ", ".join([*_columns(width), *hidden])
-        at = self.milliseconds(physical(node.time_column), node.input.schema[node.time_column].type, node.zone)
+        at = self.milliseconds(physical_name(node.time_column), node.input.schema[node.time_column].type, node.zone)
         ended = (
             f"SELECT {carried}, unnest({self.window_ends(node.window, '__at')}) AS __end "
             f"FROM (SELECT {carried}, {at} AS __at FROM ({below}))"
@@ -271,13 +271,13 @@ class Duck:
         return f"SELECT {', '.join(outputs)} FROM ({bounded})"
 
 
-def names(schema: Schema) -> list[str]:
+def physical_names(schema: Schema) -> list[str]:
     """Return the physical column names `c0, c1, …`."""
     return _columns(len(schema))
 
 
 def _columns(width: int) -> list[str]:
-    return [physical(at) for at in range(width)]
+    return [physical_name(at) for at in range(width)]
 
 
 def _floor(at: str, width: int, offset: int) -> str:

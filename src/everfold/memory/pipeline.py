@@ -17,16 +17,22 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everfold.compat import Terms, judge, shape_of, succeeding
-from everfold.compat.reuse import is_complete
+from everfold.compat import CompatOptions, carry_state, judge, shape_of
+from everfold.compat.reuse import starts_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.backfill import NEW_OPERATOR, as_given, beginning, is_fillable, unfillable
+from everfold.operators.backfill import (
+    NEW_OPERATOR,
+    is_fillable,
+    no_backfill_error,
+    restrict_to_emitted,
+    restrict_to_new_calls,
+)
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
-from everfold.operators.reemit import begun, parted, repeating
-from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, RowKind, is_updating
+from everfold.operators.reemit import bootstrap, operators_to_reemit, split_reemitted
+from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind, is_updating
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -44,13 +50,13 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowTableFunction,
     is_stateful,
-    streamed,
     tables_of,
+    walk_streamed,
 )
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.bucket_head import read_head
 from everfold.state.store import MemoryStore
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,13 +110,15 @@ class MemoryPipeline:
         names: Sequence[str] = (),
     ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
-        self._names = dict(zip((id(node) for node in streamed(root.input) if is_stateful(node)), names, strict=False))
+        self._names = dict(
+            zip((id(node) for node in walk_streamed(root.input) if is_stateful(node)), names, strict=False)
+        )
         self._lookup_tables = lookup_tables or {}
         self._stages: list[_Stage] = []
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
-        self._constant = not tables_of(streamed(root.input))
+        self._constant = not tables_of(walk_streamed(root.input))
         if not self._constant:
             self._build(root.input)
 
@@ -126,15 +134,17 @@ class MemoryPipeline:
         """End the input and emit everything that is still open."""
         return self._batch({}, now_ms, flush=True)
 
-    def restarted(self) -> MemoryPipeline:
+    def restart(self) -> MemoryPipeline:
         """Return a new pipeline that continues with the state of this one."""
-        pipeline = self._with(self._root, self._settings, [stage.operator.name for stage in self._by_place()])
+        pipeline = self._with(
+            self._root, self._settings, [stage.operator.name for stage in self._stages_in_plan_order()]
+        )
         for stage, old in zip(pipeline._stages, self._stages, strict=True):
             stage.stores, stage.stats = old.stores, old.stats
         pipeline._dropped, pipeline._started = self._dropped, self._started
         return pipeline
 
-    def changed(
+    def change_query(
         self,
         root: Root,
         version: int,
@@ -154,31 +164,33 @@ class MemoryPipeline:
         this pipeline is then unchanged.
         """
         settings, old = settings or self._settings, shape_of(self._root)
-        terms = Terms.of(settings)
+        terms = CompatOptions.of(settings)
         new = shape_of(root)
         judgement = judge([old], [new], terms)
-        if not judgement.verdict.reuses:
+        if not judgement.verdict.reuses_state:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the new query cannot use the state"
             )
-        succession = succeeding(old, root, version, terms)
-        old_stages, kept = self._by_place(), succession.matching.old
+        succession = carry_state(old, root, version, terms)
+        old_stages, kept = self._stages_in_plan_order(), succession.matching.old
         used_names = {stage.operator.name for stage in old_stages}
         fresh = (name for name in map("w{}".format, count(1)) if name not in used_names)
         names = [old_stages[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
         pipeline = self._with(succession.root, settings, names)
-        stages = pipeline._by_place()
+        stages = pipeline._stages_in_plan_order()
         for at, one in kept.items():
             stages[at].stores, stages[at].stats = old_stages[one].stores, old_stages[one].stats
         pipeline._dropped, pipeline._started = self._dropped, self._started
         new_nodes = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
-        reemitting = {id(node) for node in repeating(succession.root, version, refresh=refresh, fresh=new_nodes)}
+        reemitting = {
+            id(node) for node in operators_to_reemit(succession.root, version, refresh=refresh, fresh=new_nodes)
+        }
         for stage in stages:
             stage.repeat = id(stage.node) in reemitting
         if history is not None:
             for at, stage in enumerate(stages):
-                if at not in kept and not is_complete(new, at, kept):
-                    raise unfillable(NEW_OPERATOR, stage.node.span)
+                if at not in kept and not starts_complete(new, at, kept):
+                    raise no_backfill_error(NEW_OPERATOR, stage.node.span)
             for at in kept:
                 pipeline._backfill(stages[at], version, history)
         return pipeline
@@ -188,13 +200,13 @@ class MemoryPipeline:
 
     def _backfill(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
         """Backfill the new aggregates of a stage."""
-        beginning_node = beginning(stage.node, version)
+        beginning_node = restrict_to_new_calls(stage.node, version)
         if beginning_node is None:
             return
         final_until = {id(each.node): _final_until(each) for each in self._stages}
         duck = Duck(self._settings.local_time_zone, 0)
         beginning_node = replace(
-            beginning_node, input=as_given(beginning_node.input, lambda node: final_until[id(node)])
+            beginning_node, input=restrict_to_emitted(beginning_node.input, lambda node: final_until[id(node)])
         )
         operator = operator_of(beginning_node, stage.operator.name, clock_of(beginning_node, (), None))
         assert is_fillable(operator)
@@ -205,10 +217,10 @@ class MemoryPipeline:
         found = operator.history(rows, since)
         stage.past = _split_by_bucket(found, len(stage.stores))
 
-    def _by_place(self) -> list[_Stage]:
+    def _stages_in_plan_order(self) -> list[_Stage]:
         """Return the stages in plan order, topmost first."""
         by_node = {id(stage.node): stage for stage in self._stages}
-        return [by_node[id(node)] for node in streamed(self._root.input) if id(node) in by_node]
+        return [by_node[id(node)] for node in walk_streamed(self._root.input) if id(node) in by_node]
 
     @property
     def stats(self) -> tuple[Stats, ...]:
@@ -288,9 +300,9 @@ class MemoryPipeline:
             table = duck.rows(found.relation, schema, found.hidden)
             return _to_sink_kinds(table) if again and found.hidden else table
         finally:
-            duck.forget()
+            duck.unregister_tables()
 
-    def drop(self, rows: int) -> None:
+    def count_dropped(self, rows: int) -> None:
         """Count rows dropped because they have no time."""
         self._dropped += rows
 
@@ -363,7 +375,7 @@ class _Batch:
         hidden = (KIND,) if is_updating(node) else ()
         if hidden and KIND not in table.column_names:
             table = table.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), table.num_rows))
-        return _Stream(self.duck.leaf(table, node.schema, hidden), (split,), hidden=hidden)
+        return _Stream(self.duck.register_table(table, node.schema, hidden), (split,), hidden=hidden)
 
     def _watermark(self, node: WatermarkAssigner) -> _Stream:
         """Advance the watermark by all rows, before any WHERE.
@@ -373,21 +385,21 @@ class _Batch:
         below, duck = self.stream(node.input), self.duck
         schema = node.input.schema
         table = duck.rows(below.relation, schema, below.hidden)
-        at = physical(node.column)
+        at = physical_name(node.column)
         missing = table[at].is_null()
         if below.hidden:  # the delete of an upsert has its key only
             missing = pc.and_(missing, pc.not_equal(table[KIND], RowKind.DELETE.value))
         nulls = pc.sum(missing).as_py() or 0
         if nulls and self.pipeline._settings.null_rowtime != "drop":
             name = schema[node.column].name
-            table = next(each.name for each in tables_of(streamed(node)))
+            table = next(each.name for each in tables_of(walk_streamed(node)))
             message = f"table `{table}`: the time attribute `{name}` is NULL"
             raise ConnectorError.of("null-rowtime", message, help=NULL_ROWTIME_HELP)
         if nulls:
-            self.pipeline.drop(nulls)
+            self.pipeline.count_dropped(nulls)
             table = table.filter(pc.invert(missing))
-        relation = duck.leaf(table, schema, below.hidden)
-        moved = duck.milliseconds(duck.text(node.watermark, table.column_names), node.watermark.type)
+        relation = duck.register_table(table, schema, below.hidden)
+        moved = duck.milliseconds(duck.render_sql(node.watermark, table.column_names), node.watermark.type)
         highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
         watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
         return _Stream(relation, below.splits, watermarks, below.hidden)
@@ -398,7 +410,7 @@ class _Batch:
         buckets = len(stage.stores)
         rows, given = _prepare_input(self.duck, node, below, operator), None
         if operator.updating:
-            rows, given = parted(rows, "kind")
+            rows, given = split_reemitted(rows, "kind")
         # As in a Spark task, an empty input is not prepared: it would create a row for a global
         # group.
         prepared = _split_by_bucket(operator.prepare(rows), buckets) if rows.height else []
@@ -408,7 +420,7 @@ class _Batch:
         steps = []
         for at, store in enumerate(stage.stores):
             past = [stage.past[at]] if stage.past is not None else []
-            first = begun(operator, store, 0, repeat=stage.repeat, past=past, given=counted[at : at + 1])
+            first = bootstrap(operator, store, 0, repeat=stage.repeat, past=past, given=counted[at : at + 1])
             changed += first.changes
             steps.append(operator.step(store, [*first.rows, *prepared[at : at + 1]], metas))
         stage.past, stage.repeat = None, False
@@ -418,16 +430,16 @@ class _Batch:
             rows = rows.sort(ORDER, maintain_order=True)
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         hidden = (KIND,) if is_updating(node) else ()
-        relation = self.duck.leaf(table, operator.schema, hidden)
+        relation = self.duck.register_table(table, operator.schema, hidden)
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
 
 def _prepare_input(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
     """Return the input columns that the operator requires, including `kind` and `seq`."""
-    columns = [physical(at) for at in range(len(node.input.schema))]
+    columns = [physical_name(at) for at in range(len(node.input.schema))]
     input_columns = []
     for each in operator.inputs:
-        text = duck.text(each.expression, columns)
+        text = duck.render_sql(each.expression, columns)
         if each.as_ms:
             text = duck.milliseconds(text, each.expression.type, each.zone)
         if each.as_hash:
@@ -457,8 +469,8 @@ def _split_by_bucket(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
 def _to_sink_kinds(rows: pa.Table) -> pa.Table:
     """Replace internal row kinds by those for a sink: re-emitted rows are +U, deleted ones -D."""
     kinds = rows[KIND]
-    kinds = pc.if_else(pc.equal(kinds, AGAIN), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
-    kinds = pc.if_else(pc.equal(kinds, GONE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
+    kinds = pc.if_else(pc.equal(kinds, REEMIT), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
+    kinds = pc.if_else(pc.equal(kinds, REEMIT_DELETE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
     return rows.set_column(rows.schema.get_field_index(KIND), KIND, kinds)
 
 
@@ -471,7 +483,7 @@ def _final_until(stage: _Stage) -> int | None:
     operator = stage.operator
     if not is_fillable(operator):
         return None
-    return min(operator.reached(read_head(store, 0)) for store in stage.stores)
+    return min(operator.final_until(read_head(store, 0)) for store in stage.stores)
 
 
 def _sum_stats(name: str, stats: list[Stats]) -> Stats:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from everfold.plan.expressions import Expr, Literal, PythonCall
 from everfold.types import INT, Field, Schema
-from everfold.udf.running import opened
+from everfold.udf.running import open_function
 from everfold.udf.scalar import ScalarRun
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ROWS = Literal(type=INT.as_nullable(False), value=0)
 """A column that is always selected, so that the number of rows is known without other columns."""
 
 
-def with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str]) -> str:
+def project_with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str]) -> str:
     """Project to one column per expression, some of them Python calls, and the hidden columns.
 
     Raises FunctionError.
@@ -45,12 +45,12 @@ def with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int,
             at += 1
     schema = _schema(expressions)
     projected = pa.table([*columns, *(table[name] for name in hidden)], names=[*schema.arrow.names, *hidden])
-    return duck.leaf(projected, schema, hidden)
+    return duck.register_table(projected, schema, hidden)
 
 
 def _values(call: PythonCall, arguments: Sequence[pa.ChunkedArray], rows: int) -> pa.Array:
     run = ScalarRun(call.of, [arg.type for arg in call.args], call.type, call.span)
-    with opened(call.of, call.span):
+    with open_function(call.of, call.span):
         return run([column.combine_chunks() for column in arguments], rows)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 from everfold.errors import Span, StateError
 from everfold.operators.protocol import NO_WATERMARK, Operator
 from everfold.plan.changelog import is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, references
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, column_references
 from everfold.plan.nodes import (
     Filter,
     GroupAggregate,
@@ -49,7 +49,7 @@ Aggregating: TypeAlias = GroupAggregate | WindowAggregate | OverAggregate
 class Fillable(Operator, Protocol):
     """An operator whose aggregates can be backfilled."""
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return the time up to which a bucket's rows are final, from its head page, in
         milliseconds of its windows.
         """
@@ -69,7 +69,7 @@ class Fillable(Operator, Protocol):
         """
 
 
-def beginning(node: Plan, version: int) -> Aggregating | None:
+def restrict_to_new_calls(node: Plan, version: int) -> Aggregating | None:
     """Return the node with only those calls that begin with a version of the query.
 
     None if there are none, and for an updating input, which is re-emitted instead (`reemit`).
@@ -83,11 +83,11 @@ def beginning(node: Plan, version: int) -> Aggregating | None:
     found = replace(node, calls=calls)
     why = _obstacle(found)
     if why is not None:
-        raise unfillable(why, node.span)
+        raise no_backfill_error(why, node.span)
     return found
 
 
-def unfillable(why: str, span: Span | None = None) -> StateError:
+def no_backfill_error(why: str, span: Span | None = None) -> StateError:
     """Return the error `no-backfill`, with the reason why a new part of a query cannot be
     backfilled.
     """
@@ -111,21 +111,21 @@ def _obstacle(node: Aggregating) -> str | None:
     return None
 
 
-def as_given(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
+def restrict_to_emitted(node: Plan, reached: Callable[[StatefulNode], int | None]) -> Plan:
     """Return the plan over past input, without rows that had no time, in which each operator emits
     only what it has already emitted.
 
-    reached: returns the time up to which an operator's rows are final, by `Fillable.reached`; None
+    reached: returns the time up to which an operator's rows are final, by `Fillable.final_until`; None
     for an operator that does not support backfill. StateError `no-backfill` for an operator whose
     results are not final when they are emitted.
     """
     inputs = tuple(
-        each if isinstance(node, Join) and at == 1 else as_given(each, reached)
+        each if isinstance(node, Join) and at == 1 else restrict_to_emitted(each, reached)
         for at, each in enumerate(children(node))
     )
     past = with_children(node, inputs)
     if isinstance(past, WatermarkAssigner):
-        time = references(past.schema)[past.column]
+        time = column_references(past.schema)[past.column]
         return Filter(input=past, condition=Call(type=BOOLEAN, function="IS NOT NULL", args=(time,)))
     if not is_stateful(node):
         return past
@@ -151,7 +151,7 @@ def is_fillable(operator: Operator) -> TypeGuard[Fillable]:
     return hasattr(operator, "fill")
 
 
-def in_order(histories: Sequence[pl.DataFrame]) -> Sequence[pl.DataFrame]:
+def sort_histories(histories: Sequence[pl.DataFrame]) -> Sequence[pl.DataFrame]:
     """Return the past rows of several tasks, in arrival order where it matters (column `seq`)."""
     import polars as pl
 

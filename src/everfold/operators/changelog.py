@@ -10,23 +10,25 @@ import polars as pl
 
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.changelog import KIND, ORDER, RowKind
-from everfold.types import Schema, physical
+from everfold.types import Schema, physical_name
 
 INPUT_KIND = "kind"
 """The column with the kind of a row in the input of `prepare`."""
 
 
-def takes_back() -> pl.Expr:
+def is_retraction() -> pl.Expr:
     """Whether a row retracts an earlier one."""
     return pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
 
 
 def sign() -> pl.Expr:
     """Return +1 for a row that is added, -1 for one that is retracted."""
-    return pl.when(takes_back()).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
+    return pl.when(is_retraction()).then(pl.lit(-1, dtype=pl.Int64)).otherwise(pl.lit(1, dtype=pl.Int64))
 
 
-def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: pl.Expr, has: pl.Expr) -> pl.DataFrame:
+def diff_rows(
+    rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: pl.Expr, has: pl.Expr
+) -> pl.DataFrame:
     """Return the changes of keys from the columns `old` to the columns `new`, as the columns `new`,
     `__kind`, `__order`.
 
@@ -47,7 +49,7 @@ def changes(rows: pl.DataFrame, new: Sequence[str], old: Sequence[str], *, had: 
     return pl.concat(parts).sort(ORDER, maintain_order=True)
 
 
-def deletes_first(found: pl.DataFrame) -> pl.DataFrame:
+def sort_deletes_first(found: pl.DataFrame) -> pl.DataFrame:
     """Sort changes so that each -D comes before the other kinds.
 
     A key whose row moves to another bucket is then deleted in the old bucket before it is inserted
@@ -58,9 +60,9 @@ def deletes_first(found: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
 
 
-def no_changes(schema: Schema) -> pl.DataFrame:
+def empty_changes(schema: Schema) -> pl.DataFrame:
     """Return an empty table of changes for a schema."""
-    fields = {physical(at): of.type.polars for at, of in enumerate(schema)}
+    fields = {physical_name(at): of.type.polars for at, of in enumerate(schema)}
     return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
 
 

@@ -61,7 +61,7 @@ class Clock:
         Return whether time is live: false while every split is idle or has not delivered yet, and
         the watermark does not advance.
         """
-        meta = Meta.joined(metas)
+        meta = Meta.merge(metas)
         self.now_ms = max(self.now_ms, meta.now_ms)
         self._update_ended(meta)
         if self.spec.processing_time:
@@ -98,12 +98,12 @@ class Clock:
         """Record that a flush has emitted windows up to `end`."""
         self.closed = max(self.closed, end)
 
-    def forwarded(self, name: str, live: bool, metas: Sequence[Meta]) -> Meta:
+    def forward_meta(self, name: str, live: bool, metas: Sequence[Meta]) -> Meta:
         """Return the meta row for the operators after this one.
 
         An operator whose splits are all idle is idle too, and forwards no watermark.
         """
-        meta = Meta.joined(metas)
+        meta = Meta.merge(metas)
         has_watermark = live and self.watermark != NO_WATERMARK
         return Meta(meta.now_ms, {name: self.watermark} if has_watermark else {}, ended=(name,) if self.flush else ())
 

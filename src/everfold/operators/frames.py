@@ -21,14 +21,14 @@ import polars as pl
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots
 from everfold.plan.nodes import Frame
 
-Places: TypeAlias = npt.NDArray[np.int64]
+Positions: TypeAlias = npt.NDArray[np.int64]
 _FRAME, _PIECE = "__frame", "__piece"
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 PART = "part"
 """Column of sorted rows: the number of their partition, ascending."""
 
 
-def reach_ms(frame: Frame) -> int:
+def frame_retention_ms(frame: Frame) -> int:
     """Return how long rows are kept for a frame that is bounded by time: one and a half times its
     length, because that is how long Flink recognizes late rows.
     """
@@ -36,7 +36,7 @@ def reach_ms(frame: Frame) -> int:
     return -frame.first * 3 // 2 + 1
 
 
-def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
+def aggregate_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions, last: Positions) -> pl.DataFrame:
     """Return the slots of each frame.
 
     rows: slots of single rows, in order, with `part`. first, last: the positions of a frame's first
@@ -46,7 +46,7 @@ def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: 
     The slots depend only on the rows of the frame's own partition, to the last bit of a float: the
     same rows produce them again in a later batch.
     """
-    adding = [fold for fold in folds if fold.adds_up and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
+    adding = [fold for fold in folds if fold.is_additive and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
     others = [fold for fold in folds if fold not in adding]
     columns = [column for fold in adding for column in _differences(rows, fold, first, last)]
     if others:
@@ -54,7 +54,7 @@ def over_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: 
     return pl.DataFrame(columns).select(slot for fold in folds for slot in fold.slots)
 
 
-def _differences(rows: pl.DataFrame, fold: Fold, first: Places, last: Places) -> list[pl.Series]:
+def _differences(rows: pl.DataFrame, fold: Fold, first: Positions, last: Positions) -> list[pl.Series]:
     found = []
     for slot in fold.slots:
         values = rows[slot].fill_null(0).to_numpy()
@@ -64,7 +64,7 @@ def _differences(rows: pl.DataFrame, fold: Fold, first: Places, last: Places) ->
     return found
 
 
-def _merge_pieces(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last: Places) -> pl.DataFrame:
+def _merge_pieces(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions, last: Positions) -> pl.DataFrame:
     """Return the slots of each frame, merged from its pieces."""
     slots = [slot for fold in folds for slot in fold.slots]
     longest = int((last - first).max()) + 1 if len(first) else 0
@@ -89,7 +89,7 @@ def _merge_pieces(rows: pl.DataFrame, folds: Sequence[Fold], first: Places, last
     return wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select(slots)
 
 
-def _start_positions(part: Places) -> Places:
+def _start_positions(part: Positions) -> Positions:
     """Return the position where each partition begins.
 
     part: the number of each row's partition, from 0 without gaps.
@@ -97,7 +97,7 @@ def _start_positions(part: Places) -> Places:
     return np.flatnonzero(np.append(True, part[1:] != part[:-1])) if len(part) else np.zeros(0, dtype=np.int64)
 
 
-def _merge_pairs(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> pl.DataFrame:
+def _merge_pairs(rows: pl.DataFrame, pairs: Positions, folds: Sequence[Fold]) -> pl.DataFrame:
     """Merge neighboring rows that have the same number in `pairs`.
 
     Numbers are ascending; a row may be alone.
@@ -106,7 +106,9 @@ def _merge_pairs(rows: pl.DataFrame, pairs: Places, folds: Sequence[Fold]) -> pl
     return fold_slots(numbered, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
 
 
-def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequence[int]) -> tuple[Places, Places]:
+def _pieces(
+    first: Positions, last: Positions, begins: Sequence[Positions], heights: Sequence[int]
+) -> tuple[Positions, Positions]:
     """Return the pieces of each frame, in row order: the numbers of the frames, and the positions
     of the pieces where all levels are concatenated.
 
@@ -115,7 +117,7 @@ def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequ
     low, high = first - begins[0], np.maximum(last + 1, first) - begins[0]
     who = np.arange(len(first))
     start = 0
-    found: list[tuple[Places, Places, Places]] = []
+    found: list[tuple[Positions, Positions, Positions]] = []
     for level, (begin, height) in enumerate(zip(begins, heights, strict=True)):
         left = (low < high) & (low & 1 == 1)
         found.append((who[left], (start + begin + low)[left], np.full(int(left.sum()), level)))
@@ -129,9 +131,9 @@ def _pieces(first: Places, last: Places, begins: Sequence[Places], heights: Sequ
     return frames[order], positions[order]
 
 
-def frames_of(
-    part: Places, at: Places, frame: Frame, *, peers: bool, block: Places | None = None
-) -> tuple[Places, Places]:
+def frame_bounds(
+    part: Positions, at: Positions, frame: Frame, *, peers: bool, block: Positions | None = None
+) -> tuple[Positions, Positions]:
     """Return the positions of the first and last row of each row's frame.
 
     part: the partition numbers of the rows. at: the value of the sort order of each row, ascending
@@ -153,7 +155,7 @@ def frames_of(
     return first, last
 
 
-def _search(block: Places, at: Places, distance: int, scale: int, side: Literal["left", "right"]) -> Places:
+def _search(block: Positions, at: Positions, distance: int, scale: int, side: Literal["left", "right"]) -> Positions:
     """Return the position in its block at which a row would be inserted that is `distance` away
     from each row, before or after its peers.
     """
@@ -181,7 +183,7 @@ def _search(block: Places, at: Places, distance: int, scale: int, side: Literal[
     return found
 
 
-def with_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
+def add_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     """Add to each row the slots of an aggregate over it alone."""
     lifted = [fold.lift() for fold in folds]
     rows = rows.with_columns(expr for each in lifted if each is not None for expr in each)
@@ -192,7 +194,7 @@ def with_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     return rows.hstack(alone)
 
 
-def in_partitions(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def sort_by_partition(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Sort rows by partition, keeping their order within each, and add the partition number as
     `part`.
     """

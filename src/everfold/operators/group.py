@@ -17,21 +17,21 @@ from typing import Any
 
 import polars as pl
 
-from everfold.aggregates.folding import Fold, compacted, fold_rows, fold_slots, results, settle
-from everfold.operators.changelog import changes, no_changes, sign
+from everfold.aggregates.folding import Fold, compact_slots, compute_results, fold_rows, fold_slots, settle
+from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.group_layout import Count, ValueTable, group_layout
-from everfold.operators.layout import normalised, page_columns
+from everfold.operators.layout import normalize_keys, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, Meta, Stats, Step
-from everfold.operators.reemit import as_again
+from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.partition_rows import low_place, place, ranges
+from everfold.state.partition_rows import lowest_position, position_ranges, row_position
 from everfold.state.store import Store
-from everfold.types import physical
+from everfold.types import physical_name
 
 _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
@@ -50,7 +50,7 @@ class GroupOperator:
         self._layout, self._tables = found.layout, found.tables
         self._plain = [found.layout.folds[at] for at in found.plain]
         self.schema = node.schema
-        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
@@ -67,7 +67,7 @@ class GroupOperator:
         """
         keys = self._layout.keys
         floats = [column for table in self._tables for column in table.columns]
-        rows = rows.with_columns(*normalised(self._layout.inputs, [*keys, *dict.fromkeys(floats)]))
+        rows = rows.with_columns(*normalize_keys(self._layout.inputs, [*keys, *dict.fromkeys(floats)]))
         if self.updating:
             rows = rows.with_columns(sign().alias("sign"))
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
@@ -103,11 +103,11 @@ class GroupOperator:
         if frames:
             rows = self._apply(pl.concat(frames, how="diagonal").sort("seq", maintain_order=True), state)
         else:
-            rows = no_changes(self.schema)
+            rows = empty_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, state.late, state.rows, state.ignored)
-        return Step(rows, clock.forwarded(self.name, live, metas), stats)
+        return Step(rows, clock.forward_meta(self.name, live, metas), stats)
 
     def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State) -> pl.DataFrame:
         """Return the rows whose windows still accept rows, and count the others.
@@ -170,7 +170,7 @@ class GroupOperator:
         missing: positions of calls that the results emitted so far do not have.
         """
         folds = self._layout.folds
-        merged = compacted(settle(merged, folds, whole=True), folds)
+        merged = compact_slots(settle(merged, folds, whole=True), folds)
         has = pl.col("n") > 0 if self.updating else pl.lit(True)
         state.write_groups(merged, old, has)
         return self._diff(merged, old, has, missing)
@@ -201,7 +201,7 @@ class GroupOperator:
 
     # --- backfill ---------------------------------------------------------------------------------
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return NO_WATERMARK: a group accepts rows of all times."""
         return NO_WATERMARK
 
@@ -227,7 +227,7 @@ class GroupOperator:
         facts = [old[name] for name in ("had", "n", "touched") if name in old.columns]
         groups, old = groups.with_columns(facts).filter(exists), old.filter(exists)
         if groups.is_empty():
-            return no_changes(self.schema)
+            return empty_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
         groups, old, parts = self._number_groups(groups.with_columns(before), old)
         newest = self._newest
@@ -244,9 +244,9 @@ class GroupOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
         groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
-        names = [physical(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
+        names = [physical_name(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
         rows = groups.select("g", *self._keys_out()).hstack(self._results(groups, names).drop("g"))
-        return as_again(rows.drop("g"))
+        return mark_reemitted(rows.drop("g"))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
@@ -329,23 +329,23 @@ class GroupOperator:
         Old results are NULL at the positions `missing`.
         """
         layout = self._layout
-        new_names = [physical(len(layout.keys) + at) for at in range(len(layout.calls))]
+        new_names = [physical_name(len(layout.keys) + at) for at in range(len(layout.calls))]
         old_names = [f"old_{name}" for name in new_names]
         rows = merged.select("g", "seq", "had", has.alias("has"), *self._keys_out())
         alive, before = merged.filter(has), old.filter("had")
         rows = rows.join(self._results(alive, new_names), on="g", how="left", maintain_order="left")
         rows = rows.join(self._results(before, old_names), on="g", how="left", maintain_order="left")
         rows = rows.with_columns(pl.lit(None, dtype=rows.schema[old_names[at]]).alias(old_names[at]) for at in missing)
-        keys = [physical(at) for at in range(len(layout.keys))]
-        return changes(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
+        keys = [physical_name(at) for at in range(len(layout.keys))]
+        return diff_rows(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
 
     def _keys_out(self) -> list[pl.Expr]:
-        return [pl.col(key).alias(physical(at)) for at, key in enumerate(self._layout.keys)]
+        return [pl.col(key).alias(physical_name(at)) for at, key in enumerate(self._layout.keys)]
 
     def _results(self, groups: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """Return the values of the calls, by `g`."""
         folds = [self._layout.folds[fold] for fold in self._layout.calls]
-        return groups.select("g").with_columns(results(groups, folds, names))
+        return groups.select("g").with_columns(compute_results(groups, folds, names))
 
 
 class _State:
@@ -498,9 +498,9 @@ class _Values:
 
         groups: `g`, `hash`, keys.
         """
-        page = self._from_page(self.table.scan(ranges(groups), expired_before=self._expired))
-        owners = groups.select("g", low_place().alias("low"), *self._keys)
-        page = page.with_columns(low_place("h").alias("low"))
+        page = self._from_page(self.table.scan(position_ranges(groups), expired_before=self._expired))
+        owners = groups.select("g", lowest_position().alias("low"), *self._keys)
+        page = page.with_columns(lowest_position("h").alias("low"))
         return page.join(owners, on=["low", *self._keys], nulls_equal=True)
 
     def forget(self, groups: pl.DataFrame) -> None:
@@ -515,7 +515,7 @@ class _Values:
         mixed = pl.col(self.layout.hashes[0])
         for name in self.layout.hashes[1:]:
             mixed = mixed * 31 + pl.col(name)
-        return place(mixed)
+        return row_position(mixed)
 
     def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
         added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from everfold.aggregates.calls import arguments_of, columns_of, entry_of, kept_condition
+from everfold.aggregates.calls import argument_columns, arguments_of, entry_of, filter_condition_of
 from everfold.aggregates.folding import Fold
-from everfold.operators.layout import Layout, distinct_texts, fold_of, slot_name
+from everfold.operators.layout import Layout, fold_of, number_repeats, slot_name
 from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import call_text, expr_text
 from everfold.plan.expressions import Call, Expr, Literal
@@ -93,7 +93,7 @@ class _LayoutBuilder:
         node = self._node
         keys = tuple(f"k{at}" for at in range(len(node.keys)))
         self._inputs += map(InputColumn.of, keys, node.keys)
-        texts = distinct_texts([expr_text(key, node.input) for key in node.keys])
+        texts = number_repeats([expr_text(key, node.input) for key in node.keys])
         self._names |= {name: f"key {text}" for name, text in zip(keys, texts, strict=True)}
         known: dict[str, int] = {}
         calls: list[int] = []
@@ -124,8 +124,8 @@ class _LayoutBuilder:
     def _fold(
         self, call: AggCall, text: str, arguments: tuple[Expr, ...], retracting: bool, filtered: bool = True
     ) -> None:
-        columns = columns_of(call, arguments, self.column, self.hash_of)
-        kept = self.column(condition) if filtered and (condition := kept_condition(call)) is not None else None
+        columns = argument_columns(call, arguments, self.column, self.hash_of)
+        kept = self.column(condition) if filtered and (condition := filter_condition_of(call)) is not None else None
         start = sum(len(fold.slots) for fold in self._folds)
         fold, slots = fold_of(call, columns, kept, start, retracting)
         for name, slot in zip(fold.slots, slots, strict=True):
@@ -180,7 +180,7 @@ class _Values:
         return ValueTable(
             f"values {', '.join(self._texts)}",
             self._columns,
-            tuple(f"value {text}" for text in distinct_texts(self._texts)),
+            tuple(f"value {text}" for text in number_repeats(self._texts)),
             self._hashes,
             tuple(self._counts),
             tuple(self.distinct),

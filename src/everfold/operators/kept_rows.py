@@ -12,7 +12,7 @@ import polars as pl
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.ranking import RankedRows
 from everfold.state.keyed import KeyedTable
-from everfold.state.partition_rows import NUMBER, place, ranges
+from everfold.state.partition_rows import NUMBER, position_ranges, row_position
 from everfold.state.store import Store
 
 OLD, ALIVE, TURN = "old", "alive", "turn"
@@ -56,7 +56,7 @@ class KeptRows:
 
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
         """Return the stored rows of partitions."""
-        found = self._from_page(self._table.scan(ranges(partitions), expired_before=self._expired))
+        found = self._from_page(self._table.scan(position_ranges(partitions), expired_before=self._expired))
         return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
 
     def all(self) -> pl.DataFrame:
@@ -105,7 +105,9 @@ class KeptRows:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         touched = [pl.lit(self._now_ms, dtype=pl.Int64).alias("touched")] if self._ttl_ms else []
-        return self._rows.to_page(rows, [place(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], self._columns)
+        return self._rows.to_page(
+            rows, [row_position(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], self._columns
+        )
 
 
 def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]:

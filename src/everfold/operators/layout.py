@@ -14,23 +14,23 @@ from dataclasses import dataclass
 import polars as pl
 
 from everfold.aggregates.calls import (
+    argument_columns,
     arguments_of,
-    columns_of,
     entry_of,
+    filter_condition_of,
     is_distinct,
-    kept_condition,
-    over_distinct,
+    make_distinct,
     signature_of,
 )
 from everfold.aggregates.folding import Fold
 from everfold.aggregates.registry import Slot
-from everfold.aggregates.shared_state import stored_as
+from everfold.aggregates.shared_state import matching_columns
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import call_text, column_texts, expr_text
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, WindowTableFunction
-from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical
+from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical_name
 
 _PRESENT = "present"
 """The only column of a page that has neither keys nor slots (SELECT DISTINCT window_start,
@@ -58,7 +58,7 @@ class Layout:
     rows: str | None = None
 
     @property
-    def hashed(self) -> tuple[str, ...]:
+    def hash_keys(self) -> tuple[str, ...]:
         """The keys in canonical order, so that the hash of a group does not depend on how they are
         written.
         """
@@ -72,7 +72,7 @@ class Layout:
     @property
     def ordered(self) -> bool:
         """Whether a value depends on row order."""
-        return any(fold.ordered for fold in self.folds)
+        return any(fold.is_ordered for fold in self.folds)
 
     def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
         """Rename the columns of a frame to their names in pages.
@@ -94,7 +94,7 @@ class Layout:
         columns: list[pl.Expr] = [pl.col(name) for name in kept]
         for name, known in self.page_names.items():
             if name in self.slot_types:
-                found = stored_as(known, present)
+                found = matching_columns(known, present)
                 column = pl.coalesce(found) if found else pl.lit(None, dtype=self.slot_types[name])
             elif known in present:
                 column = pl.col(known)
@@ -124,7 +124,7 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
     inputs += map(InputColumn.of, keys, node.keys)
     names = {
         name: f"key {text}"
-        for name, text in zip(keys, distinct_texts([expr_text(key, node.input) for key in node.keys]), strict=True)
+        for name, text in zip(keys, number_repeats([expr_text(key, node.input) for key in node.keys]), strict=True)
     }
 
     calls = [*node.calls, *([_ROWS] if retracting else [])]
@@ -169,8 +169,8 @@ def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], re
     for call in calls:
         text = call_text(call, plan)
         if text not in known:
-            arguments = columns_of(call, arguments_of(call), column, lambda of: column(of, as_hash=True))
-            condition = kept_condition(call)
+            arguments = argument_columns(call, arguments_of(call), column, lambda of: column(of, as_hash=True))
+            condition = filter_condition_of(call)
             kept = None if condition is None else column(condition)
             fold, slots = fold_of(call, arguments, kept, len(slot_types), retracting, is_distinct(call))
             for name, slot in zip(fold.slots, slots, strict=True):
@@ -198,7 +198,7 @@ def fold_of(
     does not support retraction.
     """
     entry = entry_of(call)
-    if retracting and not entry.retractable:
+    if retracting and not entry.is_retractable:
         raise UnsupportedFeature.of(
             "no-retraction",
             f"`{call.function}` does not support retraction, and its input may retract rows",
@@ -206,7 +206,7 @@ def fold_of(
             "COUNT(DISTINCT …) can" if call.function == "APPROX_COUNT_DISTINCT" else None,
         )
     if distinct:
-        entry = over_distinct(entry)
+        entry = make_distinct(entry)
     of = signature_of(call, retracting)
     slots = entry.slots(of)
     return Fold(entry, of, tuple(columns), tuple(f"s{start + at}" for at in range(len(slots))), kept), slots
@@ -233,7 +233,7 @@ def page_columns(
     ]
 
 
-def normalised(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:
+def normalize_keys(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:
     """Normalize the keys so that equal ones have the same bits: -0.0 becomes 0.0."""
     floating = [each.name for each in inputs if each.name in keys and isinstance(each.type, FloatingType)]
     return [pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key) for key in floating]
@@ -243,10 +243,10 @@ def column_names(plan: Plan) -> list[str]:
     """Return the names in pages of the columns of whole rows: their canonical expressions, so that
     another query finds them under other names.
     """
-    return distinct_texts([f"column {text}" for text in column_texts(plan)])
+    return number_repeats([f"column {text}" for text in column_texts(plan)])
 
 
-def distinct_texts(texts: Sequence[str]) -> list[str]:
+def number_repeats(texts: Sequence[str]) -> list[str]:
     """Number the strings that repeat an earlier one."""
     seen: dict[str, int] = {}
     found = []
@@ -261,10 +261,10 @@ def window_columns(schema: Schema) -> tuple[str, str, str]:
     columns.
     """
     count = len(schema)
-    return physical(count - 3), physical(count - 2), physical(count - 1)
+    return physical_name(count - 3), physical_name(count - 2), physical_name(count - 1)
 
 
-def local_zone(schema: Schema) -> bool:
+def has_local_zone(schema: Schema) -> bool:
     """Whether window_time, the last column, is TIMESTAMP_LTZ."""
     of = schema[len(schema) - 1].type
     assert isinstance(of, TimestampType)

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.changelog import INPUT_KIND, changes, takes_back
+from everfold.operators.changelog import INPUT_KIND, diff_rows, is_retraction
 from everfold.operators.clock import Clock
-from everfold.operators.layout import column_names, normalised, page_columns
+from everfold.operators.layout import column_names, normalize_keys, page_columns
 from everfold.operators.protocol import ClockSpec, InputColumn, Meta, Stats, Step
-from everfold.operators.reemit import as_again
-from everfold.plan.expressions import references
+from everfold.operators.reemit import mark_reemitted
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import ChangelogNormalize
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.store import Store
-from everfold.types import physical
+from everfold.types import physical_name
 
 _OLD = "old_"
 _TOUCHED = "touched"
@@ -44,7 +44,7 @@ class NormalizeOperator:
         self._values = tuple(
             self.hash_columns[node.keys.index(at)] if at in node.keys else f"r{at}" for at in range(len(below))
         )
-        self.inputs = tuple(map(InputColumn.of, self._values, references(below)))
+        self.inputs = tuple(map(InputColumn.of, self._values, column_references(below)))
         known = dict(zip(self._values, column_names(node.input), strict=True))
         self._page_names = known | {key: known[key].replace("column ", "key ", 1) for key in self.hash_columns}
 
@@ -53,7 +53,7 @@ class NormalizeOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the last row of each key: `hash`, `seq`, `kind`, columns."""
-        return self._last(rows.with_columns(*normalised(self.inputs, self.hash_columns)))
+        return self._last(rows.with_columns(*normalize_keys(self.inputs, self.hash_columns)))
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Compare the last row of each key with the stored one."""
@@ -68,7 +68,7 @@ class NormalizeOperator:
         if expired is not None:
             table.sweep(expired, SWEPT_PAGES)
         write_head(store, self._epoch, {"clock": clock.encode(), "rows": table.encode()})
-        return Step(rows, clock.forwarded(self.name, live, metas), Stats(self.name, clock.watermark, 0, table.rows))
+        return Step(rows, clock.forward_meta(self.name, live, metas), Stats(self.name, clock.watermark, 0, table.rows))
 
     def current(self, store: Store) -> pl.DataFrame:
         """Return the last rows of all keys."""
@@ -77,7 +77,9 @@ class NormalizeOperator:
         table = KeyedTable.decode(store, self._epoch, "rows", keys, head.get("rows"))
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._from_page(table.all(expired_before=now_ms - self._node.ttl_ms if self._node.ttl_ms else None))
-        return as_again(rows.select(pl.col(name).alias(physical(at)) for at, name in enumerate(self._values)))
+        return mark_reemitted(
+            rows.select(pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._values))
+        )
 
     def _last(self, rows: pl.DataFrame) -> pl.DataFrame:
         others = [name for name in rows.columns if name not in self.hash_columns]
@@ -94,13 +96,13 @@ class NormalizeOperator:
         else:
             rows = self._with_old(self._none(), self._none())
         had = pl.col("had")
-        has = ~takes_back()
+        has = ~is_retraction()
         alive, dead = rows.filter(has), rows.filter(had & ~has)
         added = int(alive.select((~had).sum()).item()) - dead.height
         alive_page, dead_page = self._to_page(alive, now_ms), self._to_page(dead, now_ms)
         table.write(alive_page, dead_page, added=added, expired_before=expired)
-        found = changes(rows, self._values, [_OLD + name for name in self._values], had=had, has=has)
-        return found.rename({name: physical(at) for at, name in enumerate(self._values)})
+        found = diff_rows(rows, self._values, [_OLD + name for name in self._values], had=had, has=has)
+        return found.rename({name: physical_name(at) for at, name in enumerate(self._values)})
 
     def _with_old(self, rows: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
         """Add the stored rows as `old_…`, and `had`: whether there was one."""

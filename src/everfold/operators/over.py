@@ -26,23 +26,38 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from everfold.aggregates.folding import compacted, fold_slots, results, settle
+from everfold.aggregates.folding import compact_slots, compute_results, fold_slots, settle
 from everfold.aggregates.registry import Signature, lookup
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, reach_ms, with_slots
-from everfold.operators.layout import Folds, Layout, column_names, distinct_texts, folds_of, normalised, page_columns
+from everfold.operators.frames import (
+    PART,
+    add_slots,
+    aggregate_frames,
+    frame_bounds,
+    frame_retention_ms,
+    sort_by_partition,
+)
+from everfold.operators.layout import (
+    Folds,
+    Layout,
+    column_names,
+    folds_of,
+    normalize_keys,
+    number_repeats,
+    page_columns,
+)
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.plan.canonical import expr_text
 from everfold.plan.changelog import ORDER
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import Frame, OverAggregate, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.partition_rows import NUMBER, numbered, place, ranges
+from everfold.state.partition_rows import NUMBER, number_rows, position_ranges, row_position
 from everfold.state.runs import Runs
 from everfold.state.store import Store
-from everfold.types import BIGINT, physical
+from everfold.types import BIGINT, physical_name
 
 _WAITING_PLACES = 32
 """The approximate number of time ranges into which waiting rows are divided."""
@@ -68,11 +83,11 @@ class OverOperator:
         self._keys = tuple(f"k{at}" for at in range(len(partition)))
         inputs += map(InputColumn.of, self._keys, partition)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
-        inputs += map(InputColumn.of, self._columns, references(below))
+        inputs += map(InputColumn.of, self._columns, column_references(below))
         folds = folds_of(node.calls, node.input, inputs)
         if self._by_arrival:
             folds = _rank_by_arrival(folds)
-        texts = distinct_texts([expr_text(key, node.input) for key in partition])
+        texts = number_repeats([expr_text(key, node.input) for key in partition])
         names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
         self._column_names = dict(zip(self._columns, column_names(node.input), strict=True))
         self._layout = Layout(
@@ -90,8 +105,8 @@ class OverOperator:
         """Return each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns,
         slots.
         """
-        rows = rows.with_columns(*normalised(self.inputs, self._keys))
-        rows = with_slots(rows, self._layout.folds)
+        rows = rows.with_columns(*normalize_keys(self.inputs, self._keys))
+        rows = add_slots(rows, self._layout.folds)
         return rows.select("hash", "seq", _TIME, *self._keys, *self._columns, *self._layout.slots)
 
     # --- a batch ----------------------------------------------------------------------------------
@@ -128,11 +143,11 @@ class OverOperator:
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
-        return Step(out, clock.forwarded(self.name, live, metas), stats)
+        return Step(out, clock.forward_meta(self.name, live, metas), stats)
 
     # --- backfill ---------------------------------------------------------------------------------
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return the time up to which rows have been emitted."""
         clock = Clock.decode(self._clock, head.get("clock"))
         return max(clock.watermark, clock.closed)
@@ -155,7 +170,7 @@ class OverOperator:
             kept = pl.col(_TIME).sort().tail(_kept_rows(frame)).first()
             out = out.filter(pl.col(_TIME) >= (kept.over(self._keys) if self._keys else kept))
         else:
-            out = out.filter(pl.col(_TIME) >= since - reach_ms(frame))
+            out = out.filter(pl.col(_TIME) >= since - frame_retention_ms(frame))
         return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
@@ -170,7 +185,7 @@ class OverOperator:
         past = _Past(self, store, head, clock.now_ms)
         fixed = ["hash", "seq", _TIME]
         rows = pl.concat([self._layout.from_page(each, fixed) for each in histories]).sort("seq")
-        past.fill(rows, self.reached(head))
+        past.fill(rows, self.final_until(head))
         pages = [
             self._from_page(page).with_columns(pl.lit(at, dtype=pl.Int64).alias("at"))
             for at in waiting.index
@@ -213,7 +228,7 @@ class OverOperator:
         frames = [frame for frame in prepared if frame.height]
         if not frames:
             return self._none()
-        return numbered(frames, head.get("arrived", 0))
+        return number_rows(frames, head.get("arrived", 0))
 
     def _due(self, rows: pl.DataFrame, waiting: Runs, since: int, upto: int) -> pl.DataFrame:
         """Return the rows that the watermark has passed, by time and arrival, and buffer the
@@ -252,25 +267,27 @@ class OverOperator:
         is_due = np.concatenate((np.zeros(before.height, dtype=bool), np.ones(due.height, dtype=bool)))
         # Earlier rows are sorted by partition, due ones by time and arrival: a stable sort keeps
         # both.
-        rows = in_partitions(
+        rows = sort_by_partition(
             rows.with_columns(pl.Series("due", is_due), pl.int_range(pl.len()).alias("row")), self._keys
         )
-        first, last = frames_of(
+        first, last = frame_bounds(
             rows[PART].to_numpy(), rows[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival
         )
         wanted = rows["due"].to_numpy()
-        merged = over_frames(rows, self._layout.folds, first[wanted], last[wanted])
+        merged = aggregate_frames(rows, self._layout.folds, first[wanted], last[wanted])
         past.keep(rows, upto)
         back = np.argsort(rows["row"].to_numpy()[wanted])
         merged = settle(merged[back], self._layout.folds, whole=True)
-        names = [physical(len(self._columns) + at) for at in range(len(self._layout.calls))]
-        return self._result_rows(due, results(merged, [self._layout.folds[at] for at in self._layout.calls], names))
+        names = [physical_name(len(self._columns) + at) for at in range(len(self._layout.calls))]
+        return self._result_rows(
+            due, compute_results(merged, [self._layout.folds[at] for at in self._layout.calls], names)
+        )
 
     def _result_rows(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
-        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
+        columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
         if not values:
             types = [call.type.polars for call in self._node.calls]
-            values = [pl.Series(physical(len(columns) + at), [], of) for at, of in enumerate(types)]
+            values = [pl.Series(physical_name(len(columns) + at), [], of) for at, of in enumerate(types)]
         return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
 
     # --- pages of waiting rows --------------------------------------------------------------------
@@ -310,7 +327,7 @@ class _Past:
         # Rows of a frame bounded by time expire by their own time, all others by processing time,
         # if there is a TTL.
         self._timed = not self._unbounded and not node.frame.rows
-        self._ttl_ms = reach_ms(node.frame) if self._timed else node.ttl_ms
+        self._ttl_ms = frame_retention_ms(node.frame) if self._timed else node.ttl_ms
         self._fill_slots = operator._fill_slots
         self._now_ms = now_ms
         self._since = head.get("time", NO_WATERMARK)
@@ -362,7 +379,7 @@ class _Past:
             found = self._layout.from_page(page.with_columns(pl.col("h").alias("hash")), ["hash"])
             first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
             return found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
-        page = self._table.scan(ranges(partitions), expired_before=self._expired)
+        page = self._table.scan(position_ranges(partitions), expired_before=self._expired)
         if page.is_empty():
             fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), NUMBER: pl.Int64()}
             return self._layout.empty(fixed)
@@ -390,7 +407,7 @@ class _Past:
                 pl.concat([stored.select(slots), out]), ["hash", *self._keys], self._layout.folds, facts
             )
             folds = self._layout.folds
-            page = self._layout.to_page(compacted(settle(merged, folds, whole=True), folds), ["h"])
+            page = self._layout.to_page(compact_slots(settle(merged, folds, whole=True), folds), ["h"])
             if self._ttl_ms:
                 page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         self._table.write(page, added=0, expired_before=self._expired)
@@ -405,7 +422,7 @@ class _Past:
             facts = [pl.col("hash", *self._keys).first(), (pl.col(NUMBER) < 0).any().alias("there")]
             merged = fold_slots(rows, [PART], self._layout.folds, facts)
             folds = self._layout.folds
-            merged = compacted(settle(merged, folds, whole=True), folds).with_columns(pl.col("hash").alias("h"))
+            merged = compact_slots(settle(merged, folds, whole=True), folds).with_columns(pl.col("hash").alias("h"))
             page = self._layout.to_page(merged, ["h"])
             if self._ttl_ms:
                 page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
@@ -426,7 +443,9 @@ class _Past:
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        page = self._layout.to_page(rows.with_columns(place(pl.col(NUMBER)).alias("h")), ["h", "hash", _TIME, NUMBER])
+        page = self._layout.to_page(
+            rows.with_columns(row_position(pl.col(NUMBER)).alias("h")), ["h", "hash", _TIME, NUMBER]
+        )
         if self._timed:
             page = page.with_columns(pl.col(_TIME).alias("touched"))
         elif self._ttl_ms:
@@ -441,7 +460,9 @@ def _rank_by_arrival(folds: Folds) -> Folds:
     number = lookup("ROW_NUMBER")
     assert number is not None
     ranked = tuple(
-        replace(fold, entry=number, of=Signature(()), columns=(), slots=fold.slots[:1]) if fold.entry.of_order else fold
+        replace(fold, entry=number, of=Signature(()), columns=(), slots=fold.slots[:1])
+        if fold.entry.takes_order_key
+        else fold
         for fold in folds.folds
     )
     slots = [slot for fold in ranked for slot in fold.slots]

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from everfold.aggregates.calls import looks_up_row
-from everfold.aggregates.folding import results, settle
-from everfold.operators.frames import PART, Places, frames_of, in_partitions, over_frames, with_slots
-from everfold.operators.layout import folds_of, normalised
+from everfold.aggregates.folding import compute_results, settle
+from everfold.operators.frames import PART, Positions, add_slots, aggregate_frames, frame_bounds, sort_by_partition
+from everfold.operators.layout import folds_of, normalize_keys
 from everfold.operators.protocol import InputColumn
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import OverAggregate
-from everfold.types import BIGINT, DateType, DecimalType, FloatingType, TimestampType, physical
+from everfold.types import BIGINT, DateType, DecimalType, FloatingType, TimestampType, physical_name
 
 ARRIVAL = "arrival"
 """Column of the input, BIGINT: the order of rows that ORDER BY does not determine."""
@@ -33,13 +33,13 @@ class OverBatch:
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs = [*map(InputColumn.of, self.keys, node.partition)]
         for name, key in zip(self._order, node.order, strict=True):
-            timed = isinstance(key.expression.type, TimestampType) and node.frame.by_distance
+            timed = isinstance(key.expression.type, TimestampType) and node.frame.is_by_distance
             inputs.append(
                 InputColumn(name=name, expression=key.expression, type=BIGINT, as_ms=True)
                 if timed
                 else InputColumn.of(name, key.expression)
             )
-        inputs += map(InputColumn.of, self._columns, references(below))
+        inputs += map(InputColumn.of, self._columns, column_references(below))
         self._folded = [at for at, call in enumerate(node.calls) if not looks_up_row(call)]
         self._lookups = [at for at, call in enumerate(node.calls) if looks_up_row(call)]
         for at in self._lookups:
@@ -57,19 +57,21 @@ class OverBatch:
 
         rows: all rows of some partitions, with `hash`, `arrival` and the columns of `inputs`.
         """
-        rows = rows.with_columns(*normalised(self.inputs, self.keys)).sort(ARRIVAL)
+        rows = rows.with_columns(*normalize_keys(self.inputs, self.keys)).sort(ARRIVAL)
         for name, key in reversed([*zip(self._order, self._node.order, strict=True)]):
             rows = rows.sort(name, descending=key.descending, nulls_last=not key.nulls_first, maintain_order=True)
-        rows = in_partitions(with_slots(rows, self._folds), self.keys).with_columns(self._at())
+        rows = sort_by_partition(add_slots(rows, self._folds), self.keys).with_columns(self._at())
         width = len(self._columns)
-        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
-        found = rows.select(*columns, *(self._neighbor(rows, at).alias(physical(width + at)) for at in self._lookups))
+        columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
+        found = rows.select(
+            *columns, *(self._neighbor(rows, at).alias(physical_name(width + at)) for at in self._lookups)
+        )
         if self._folds:
             first, last = self._frames(rows)
-            merged = settle(over_frames(rows, self._folds, first, last), self._folds, whole=True)
-            names = [physical(width + at) for at in self._folded]
-            found = found.with_columns(*results(merged, [self._folds[at] for at in self._calls], names))
-        return found.select(physical(at) for at in range(len(self._node.schema)))
+            merged = settle(aggregate_frames(rows, self._folds, first, last), self._folds, whole=True)
+            names = [physical_name(width + at) for at in self._folded]
+            found = found.with_columns(*compute_results(merged, [self._folds[at] for at in self._calls], names))
+        return found.select(physical_name(at) for at in range(len(self._node.schema)))
 
     def _neighbor(self, rows: pl.DataFrame, at: int) -> pl.Series:
         """Return the value of the row at an offset before (LAG) or after each row in its partition,
@@ -85,21 +87,21 @@ class OverBatch:
         other = default[0] if default else pl.Series([None], dtype=value.dtype).new_from_index(0, rows.height)
         return found.zip_with(pl.Series(inside), other.cast(value.dtype))
 
-    def _frames(self, rows: pl.DataFrame) -> tuple[Places, Places]:
+    def _frames(self, rows: pl.DataFrame) -> tuple[Positions, Positions]:
         """Return the positions of the first and last row of each row's frame."""
         part, at, frame = rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame
-        if not frame.by_distance:
-            return frames_of(part, at, frame, peers=True)
+        if not frame.is_by_distance:
+            return frame_bounds(part, at, frame, peers=True)
         (name,), (key,) = self._order, self._node.order
         known = rows[name].is_not_null().to_numpy()
         # NULLs are at distance 0 from each other, and outside any frame of other values.
-        return frames_of(part, at, frame, peers=True, block=part * 2 + (known == key.nulls_first))
+        return frame_bounds(part, at, frame, peers=True, block=part * 2 + (known == key.nulls_first))
 
     def _at(self) -> pl.Expr:
         """Return the position of a row in its order: a distance, or the number of its peer
         group.
         """
-        if not self._node.frame.by_distance:
+        if not self._node.frame.is_by_distance:
             columns = [PART, *self._order]
             differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
             return differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT)

@@ -22,21 +22,21 @@ from typing import Any
 
 import polars as pl
 
-from everfold.aggregates.folding import results, settle
-from everfold.operators.changelog import changes, deletes_first, no_changes, sign
+from everfold.aggregates.folding import compute_results, settle
+from everfold.operators.changelog import diff_rows, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, frames_of, in_partitions, over_frames, with_slots
+from everfold.operators.frames import PART, add_slots, aggregate_frames, frame_bounds, sort_by_partition
 from everfold.operators.kept_rows import ALIVE, OLD, TURN, KeptRows
 from everfold.operators.layout import Layout, folds_of, page_columns
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
-from everfold.operators.reemit import as_again
+from everfold.operators.reemit import mark_reemitted
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import OverAggregate
 from everfold.state.bucket_head import read_head, write_head
-from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.store import Store
-from everfold.types import physical
+from everfold.types import physical_name
 
 _AT, _AFFECTED = "at", "affected"
 """Columns of sorted rows: the number of their peer group, and whether their frame may have changed.
@@ -58,15 +58,15 @@ class UpdatingOverOperator:
         self._layout = self._rows.layout
         self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
         key = unique_key(node.input)
-        self._identity = None if key is None else [physical(at) for at in key]
-        self._columns = [physical(at) for at in range(len(self.schema))]
+        self._identity = None if key is None else [physical_name(at) for at in key]
+        self._columns = [physical_name(at) for at in range(len(self.schema))]
 
     def __reduce__(self) -> tuple[type[UpdatingOverOperator], tuple[str, OverAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return each row with the slots of it alone, and `sign` where rows may be retracted."""
-        rows = with_slots(self._rows.normalised(rows), self._layout.folds)
+        rows = add_slots(self._rows.normalize(rows), self._layout.folds)
         signs = [sign().alias("sign")] if self.updating else []
         return rows.select("hash", "seq", *self._rows.types, *signs)
 
@@ -78,9 +78,9 @@ class UpdatingOverOperator:
         kept = self._load(store, head, clock.now_ms)
         arrived, ignored = head.get("arrived", 0), head.get("ignored", 0)
         frames = [frame for frame in prepared if frame.height]
-        found = no_changes(self.schema)
+        found = empty_changes(self.schema)
         if frames:
-            rows = numbered(frames, arrived)
+            rows = number_rows(frames, arrived)
             arrived += rows.height
             rows, missed = self._merge(rows, kept)
             ignored += missed
@@ -88,17 +88,17 @@ class UpdatingOverOperator:
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, kept.rows, ignored)
-        return Step(found, clock.forwarded(self.name, live, metas), stats)
+        return Step(found, clock.forward_meta(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:
         """Return all rows with their aggregates."""
         head = read_head(store, self._epoch)
         rows = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
-        return as_again(self._result_rows(self._all(rows), "has").select(self._columns))
+        return mark_reemitted(self._result_rows(self._all(rows), "has").select(self._columns))
 
     # --- backfill ---------------------------------------------------------------------------------
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return NO_WATERMARK: a partition accepts rows of all times."""
         return NO_WATERMARK
 
@@ -117,7 +117,7 @@ class UpdatingOverOperator:
         kept = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms)
         rows = kept.all()
         if rows.is_empty():
-            return no_changes(self.schema)
+            return empty_changes(self.schema)
         named = self._layout.page_names
         slots = [slot for slot in self._layout.slots if named[slot] in histories[0].columns]
         like = ["hash", *self._rows.columns]
@@ -153,7 +153,7 @@ class UpdatingOverOperator:
 
     def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Sort rows by partition and order, and add the number of their peer group."""
-        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
         columns = [PART, *self._rows.order]
         differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
         return rows.with_columns(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
@@ -179,7 +179,7 @@ class UpdatingOverOperator:
         pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (TURN, "place"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         rows = pairs.rename({TURN: "seq"}).sort("seq", "place")
-        return deletes_first(changes(rows, self._columns, old_columns, had=had, has=has))
+        return sort_deletes_first(diff_rows(rows, self._columns, old_columns, had=had, has=has))
 
     def _result_rows(self, rows: pl.DataFrame, flag: str) -> pl.DataFrame:
         """Return the result rows whose frame may have changed, with the columns that identify them.
@@ -191,10 +191,10 @@ class UpdatingOverOperator:
         columns = [pl.col(name).alias(column) for name, column in zip(self._rows.columns, self._columns, strict=False)]
         names = self._columns[len(columns) :]
         if shown.height:
-            first, last = frames_of(rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame, peers=True)
+            first, last = frame_bounds(rows[PART].to_numpy(), rows[_AT].to_numpy(), self._node.frame, peers=True)
             folds = self._layout.folds
-            merged = settle(over_frames(rows, folds, first[wanted], last[wanted]), folds, whole=True)
-            values = results(merged, [folds[at] for at in self._layout.calls], names)
+            merged = settle(aggregate_frames(rows, folds, first[wanted], last[wanted]), folds, whole=True)
+            values = compute_results(merged, [folds[at] for at in self._layout.calls], names)
         else:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]

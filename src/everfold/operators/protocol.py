@@ -53,7 +53,7 @@ class Meta:
         return cls(**json.loads(blob))
 
     @classmethod
-    def joined(cls, metas: Iterable[Meta]) -> Meta:
+    def merge(cls, metas: Iterable[Meta]) -> Meta:
         """Merge the meta rows that the tasks of a batch sent."""
         watermarks: dict[str, int] = {}
         ended: set[str] = set()

@@ -20,21 +20,21 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.changelog import INPUT_KIND, changes, deletes_first, no_changes, sign
+from everfold.operators.changelog import INPUT_KIND, diff_rows, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, in_partitions
+from everfold.operators.frames import PART, sort_by_partition
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
 from everfold.operators.protocol import ClockSpec, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
-from everfold.operators.reemit import as_again
+from everfold.operators.reemit import mark_reemitted
 from everfold.plan.changelog import KIND, is_updating
 from everfold.plan.expressions import InputRef
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank, time_attribute
 from everfold.state.bucket_head import read_head, write_head
-from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.store import Store
-from everfold.types import physical
+from everfold.types import physical_name
 
 _BEFORE, _NOW = "before", "now"
 """Columns of sorted rows: their row number before and after the batch (NULL if they had or have
@@ -53,7 +53,7 @@ class RankOperator:
         self._rows = RankedRows(node)
         self.schema = node.schema
         self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
-        self._keeps_numbers = node.by_arrival and not updating
+        self._keeps_numbers = node.is_by_arrival and not updating
         self._time = None if updating else self._time_of_the_first()
         key = None if node.numbered or node.first == node.last else unique_key(node.input)
         self._identity = None if key is None else [self._rows.columns[at] for at in key]
@@ -81,14 +81,14 @@ class RankOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that may be among the first, with `sign` where they may be retracted."""
-        rows = self._rows.normalised(rows)
+        rows = self._rows.normalize(rows)
         if self.updating:
             return rows.with_columns(sign().alias("sign")).drop(INPUT_KIND)
         if self._time is not None:
             # Late rows are determined in `step`.
             return rows
-        first = self._rows.in_order(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
-        return in_partitions(first, self._rows.keys).filter(_row_numbers() <= self._node.last).drop(PART)
+        first = self._rows.sort_rows(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
+        return sort_by_partition(first, self._rows.keys).filter(_row_numbers() <= self._node.last).drop(PART)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Process a batch's rows, advance the clock, and emit the changes of the first rows."""
@@ -101,9 +101,9 @@ class RankOperator:
         timely = [self._not_late(frame, since) for frame in prepared]
         late += sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
         frames = [frame for frame in timely if frame.height]
-        found = self._changes_only(no_changes(self.schema))
+        found = self._changes_only(empty_changes(self.schema))
         if frames:
-            rows = numbered(frames, arrived)
+            rows = number_rows(frames, arrived)
             arrived += rows.height
             rows, missed = self._rank(rows, kept)
             ignored += missed
@@ -111,17 +111,17 @@ class RankOperator:
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, kept.rows, ignored)
-        return Step(found, clock.forwarded(self.name, live, metas), stats)
+        return Step(found, clock.forward_meta(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:
         """Return the rows that are among the first of their partitions."""
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._load(store, head, now_ms).all()
-        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
         rows = rows.with_columns(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
-        columns = [physical(at) for at in range(len(self.schema))]
-        return as_again(self._result_rows(rows, _NOW, columns).select(columns))
+        columns = [physical_name(at) for at in range(len(self.schema))]
+        return mark_reemitted(self._result_rows(rows, _NOW, columns).select(columns))
 
     def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.keys) if self._keeps_numbers else list(self._rows.page_names)
@@ -132,7 +132,7 @@ class RankOperator:
         after, and the number of retractions that matched no row.
         """
         rows, ignored = kept.merge(rows, updating=self.updating)
-        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
         rows = rows.with_columns(_number_where(OLD).alias(_BEFORE), _number_where(ALIVE).alias(_NOW))
         stays = pl.col(ALIVE)
         if not is_updating(self._node.input):
@@ -144,7 +144,7 @@ class RankOperator:
 
     def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the changes from the previous first rows to the current ones."""
-        columns = [physical(at) for at in range(len(self.schema))]
+        columns = [physical_name(at) for at in range(len(self.schema))]
         old_columns = [f"old_{name}" for name in columns]
         before = self._result_rows(rows, _BEFORE, columns)
         now = self._result_rows(rows, _NOW, columns)
@@ -153,8 +153,8 @@ class RankOperator:
         pairs = now.join(before, on=identity, how="full", coalesce=True, nulls_equal=True, suffix="_before")
         pairs = pairs.with_columns(pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
-        found = changes(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
-        return self._changes_only(found if self._identity is None else deletes_first(found))
+        found = diff_rows(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
+        return self._changes_only(found if self._identity is None else sort_deletes_first(found))
 
     def _changes_only(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return changes, without their kinds if all of them are inserts."""

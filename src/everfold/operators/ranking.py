@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.layout import column_names, distinct_texts, normalised, page_columns
+from everfold.operators.layout import column_names, normalize_keys, number_repeats, page_columns
 from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import expr_text
-from everfold.plan.expressions import Expr, InputRef, references
+from everfold.plan.expressions import Expr, InputRef, column_references
 from everfold.plan.nodes import OverAggregate, Rank, time_attribute
 from everfold.state.partition_rows import NUMBER
 from everfold.types import FloatingType
@@ -26,7 +26,7 @@ class RankedRows:
     def __init__(self, node: Rank | OverAggregate) -> None:
         below = node.input.schema
         self.columns = tuple(f"r{at}" for at in range(len(below)))
-        self._inputs = [*map(InputColumn.of, self.columns, references(below))]
+        self._inputs = [*map(InputColumn.of, self.columns, column_references(below))]
         self._names = dict(zip(self.columns, column_names(node.input), strict=True))
         self._node = node
         # In canonical order, so that the hash of a partition does not depend on how they are
@@ -39,15 +39,15 @@ class RankedRows:
         self._nulls_last = [*(not key.nulls_first for key in node.order), False]
         self.inputs = tuple(self._inputs)
         """What the engine computes."""
-        texts = distinct_texts(list(self._names.values()))
+        texts = number_repeats(list(self._names.values()))
         self.page_names = dict(zip(self._names, texts, strict=True))
         self.types = {each.name: each.type.polars for each in self._inputs}
 
-    def normalised(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def normalize(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Normalize the keys, so that equal ones have the same bits."""
-        return rows.with_columns(*normalised(self._inputs, self.keys))
+        return rows.with_columns(*normalize_keys(self._inputs, self.keys))
 
-    def in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def sort_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Sort rows by the order, equal ones by arrival.
 
         rows: with `number`.

@@ -24,21 +24,21 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
-from everfold.operators.backfill import in_order
-from everfold.operators.changelog import changes, sign
+from everfold.operators.backfill import sort_histories
+from everfold.operators.changelog import diff_rows, sign
 from everfold.operators.clock import Clock
-from everfold.operators.layout import column_names, layout_of, local_zone, normalised, time_input
+from everfold.operators.layout import column_names, has_local_zone, layout_of, normalize_keys, time_input
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.time_zones import closed_until
-from everfold.operators.window_output import emitted, window_values
+from everfold.operators.window_output import window_rows, window_values
 from everfold.plan.changelog import ORDER
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.runs import Runs
 from everfold.state.store import Store
-from everfold.types import physical
+from everfold.types import physical_name
 
 PART_ROWS = 8192
 """The number of parts doubles when they would hold more rows than this on average."""
@@ -161,7 +161,7 @@ class _Sessions(ABC):
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, table.rows)
-        return Step(self._output(before, items, done), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._output(before, items, done), clock.forward_meta(self.name, live, metas), stats)
 
     def _complete(self, clock: Clock) -> int:
         """Return the end of the last window that no longer accepts rows, in local milliseconds."""
@@ -185,7 +185,7 @@ class SessionOperator(_Sessions):
     ) -> None:
         self._layout, self.updating = layout_of(node, updating), updating
         super().__init__(name, node, clock, epoch, self._layout.keys)
-        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._slots = self._layout.slots
         self.ordered = self._layout.ordered
 
@@ -196,7 +196,7 @@ class SessionOperator(_Sessions):
         """Return one row per session of the task's own rows: `hash`, keys, `start`, `end`, `n`,
         slots, and `seq` of its first row if row order matters.
         """
-        rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
         rows = rows.with_columns((pl.col("start") + self._gap_ms).alias("end"))
         if self.updating:
             rows = rows.with_columns(sign().alias(SIGN))
@@ -207,7 +207,7 @@ class SessionOperator(_Sessions):
         folded = settle(fold_rows(rows, ["session"], self._layout.folds, facts), self._layout.folds, whole=False)
         return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return the end of the last session that is complete, in local milliseconds."""
         return self._complete(Clock.decode(self._clock, head.get("clock")))
 
@@ -217,7 +217,7 @@ class SessionOperator(_Sessions):
 
         None can be omitted: rows of other tasks may connect it to an open session.
         """
-        rows = rows.with_columns(*normalised(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
         facts = [pl.col("hash").first(), *(pl.col("seq").min() for _ in range(self.ordered))]
         folded = fold_rows(rows, ["start", *self._keys], self._layout.folds, facts)
         folded = settle(folded, self._layout.folds, whole=False)
@@ -230,7 +230,7 @@ class SessionOperator(_Sessions):
         """
         head = read_head(store, self._epoch)
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
-        rows = pl.concat([self._layout.from_page(each, ["hash", "start"]) for each in in_order(histories)])
+        rows = pl.concat([self._layout.from_page(each, ["hash", "start"]) for each in sort_histories(histories)])
         rows = rows.with_columns(pl.col("start").alias("end"), pl.lit(1, dtype=pl.Int64).alias("n"))
         parts: int = head.get("parts", 1)
         for (part,), added in rows.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items():
@@ -283,7 +283,7 @@ class SessionOperator(_Sessions):
         return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
 
     def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
-        return emitted(items, self._layout, self.schema, self._node.zone)
+        return window_rows(items, self._layout, self.schema, self._node.zone)
 
 
 class GrowingSessionOperator(SessionOperator):
@@ -305,7 +305,7 @@ class GrowingSessionOperator(SessionOperator):
             pl.lit(0, dtype=pl.Int64).alias("seq"),
             *(pl.col(name).alias(f"old_{name}") for name in by),
         )
-        found = changes(both, names, [f"old_{name}" for name in names], had=pl.col("had"), has=pl.col("has"))
+        found = diff_rows(both, names, [f"old_{name}" for name in names], had=pl.col("had"), has=pl.col("has"))
         return found.drop(ORDER)
 
 
@@ -319,7 +319,7 @@ class SessionRowsOperator(_Sessions):
         below = node.input.schema
         keys = tuple(f"k{at}" for at in range(len(node.partition_keys)))
         super().__init__(name, node, clock, epoch, keys)
-        columns = references(below)
+        columns = column_references(below)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         self.inputs = (
             time_input(node),
@@ -330,7 +330,7 @@ class SessionRowsOperator(_Sessions):
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns."""
-        rows = rows.with_columns(*normalised(self.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns(*normalize_keys(self.inputs, self._keys)).rename({"ts": "start"})
         return rows.with_columns(
             (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
         ).select(self._empty().columns)
@@ -368,9 +368,9 @@ class SessionRowsOperator(_Sessions):
     def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
         if "at" in items.columns:
             items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
-        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(self._columns)]
+        columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
         return items.select(
-            *columns, *window_values(items["end"], self.schema, self._node.zone, local_zone(self.schema))
+            *columns, *window_values(items["end"], self.schema, self._node.zone, has_local_zone(self.schema))
         )
 
 

@@ -20,7 +20,7 @@ _REPEATS = 8
 """Up to this average number of repetitions, repeating rows is cheaper than doubling runs."""
 
 
-def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int, upto: int) -> pl.DataFrame:
+def merge_into_hops(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int, upto: int) -> pl.DataFrame:
     """Return slots of the windows that end in (since, upto], by `end` and keys.
 
     rows: one per slice and key, slices up to `upto`.
@@ -53,7 +53,7 @@ def hopped(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, since: int,
     return fold_slots(spread, by, layout.folds, newest_first=True)
 
 
-def cumulated(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -> pl.DataFrame:
+def merge_into_steps(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto: int) -> pl.DataFrame:
     """Return slots of every step up to `upto`, starting at a key's first slice in its window, by
     `end` and keys.
 

@@ -26,14 +26,14 @@ from typing import Any
 import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
-from everfold.operators.backfill import in_order
+from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import sign
 from everfold.operators.clock import Clock
-from everfold.operators.layout import layout_of, normalised
+from everfold.operators.layout import layout_of, normalize_keys
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
-from everfold.operators.slices import cumulated, hopped
+from everfold.operators.slices import merge_into_hops, merge_into_steps
 from everfold.operators.time_zones import closed_until
-from everfold.operators.window_output import emitted
+from everfold.operators.window_output import window_rows
 from everfold.plan.nodes import TimeKind, WindowAggregate
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble, last_window_end, slice_end, window_start
 from everfold.state.bucket_head import read_head, write_head
@@ -56,7 +56,7 @@ class WindowOperator:
         self._window: SlicedWindow = node.window
         self._layout = layout_of(node, updating)
         self.ordered = self._layout.ordered
-        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hashed
+        self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self.schema = node.schema
         self._by = ("slice", *self._layout.keys)
 
@@ -71,7 +71,7 @@ class WindowOperator:
         and key, the rows are returned unfolded, since folding would not pay off.
         """
         layout, order = self._layout, ["seq"] * self.ordered
-        rows = rows.with_columns(self._slice().alias("slice"), *normalised(layout.inputs, layout.keys))
+        rows = rows.with_columns(self._slice().alias("slice"), *normalize_keys(layout.inputs, layout.keys))
         if isinstance(self._window, Hop) and self._window.has_gaps:
             rows = rows.filter(self._last_end() >= pl.col("slice"))
         if self.updating:
@@ -106,11 +106,11 @@ class WindowOperator:
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows)
-        return Step(self._emit(results), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._emit(results), clock.forward_meta(self.name, live, metas), stats)
 
     # Backfill
 
-    def reached(self, head: Mapping[str, Any]) -> int:
+    def final_until(self, head: Mapping[str, Any]) -> int:
         """Return the end of the last window that is complete, in local milliseconds."""
         return self._complete(Clock.decode(self._clock, head.get("clock")))
 
@@ -127,9 +127,9 @@ class WindowOperator:
         Emits no rows: they are emitted when their windows are complete.
         """
         head = read_head(store, self._epoch)
-        since = self.reached(head)
+        since = self.final_until(head)
         slices, totals = self._tables(store, head)
-        rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in in_order(histories)])
+        rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in sort_histories(histories)])
         rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
         pages = self._read_runs(slices, slices.index)
         for start in totals.index:
@@ -269,7 +269,7 @@ class WindowOperator:
                 slices.drop(at)
         if not frames:
             return self._layout.empty({"end": pl.Int64()})
-        return hopped(self._merge(frames), self._window, self._layout, since, upto)
+        return merge_into_hops(self._merge(frames), self._window, self._layout, since, upto)
 
     def _fire_cumulate(
         self, window: Cumulate, rows: pl.DataFrame, slices: Runs, totals: Runs, since: int, upto: int
@@ -287,7 +287,7 @@ class WindowOperator:
         frames += [rows] if rows.height else []
         if not frames:
             return self._layout.empty({"end": pl.Int64()})
-        results = cumulated(self._merge(frames), window, self._layout, upto)
+        results = merge_into_steps(self._merge(frames), window, self._layout, upto)
         results = settle(results, self._layout.folds, whole=True)
         for end in results["end"].unique().to_list():
             start = window_start(window, end)
@@ -306,4 +306,4 @@ class WindowOperator:
             start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms
         else:
             start = end - window.size_ms
-        return emitted(results.with_columns(start.alias("start")), self._layout, self.schema, self._node.zone)
+        return window_rows(results.with_columns(start.alias("start")), self._layout, self.schema, self._node.zone)

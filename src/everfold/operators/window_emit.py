@@ -13,18 +13,18 @@ from typing import Any
 
 import polars as pl
 
-from everfold.operators.changelog import INPUT_KIND, changes, takes_back
+from everfold.operators.changelog import INPUT_KIND, diff_rows, is_retraction
 from everfold.operators.clock import Clock
 from everfold.operators.layout import column_names, page_columns
 from everfold.operators.protocol import END_OF_TIME, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.time_zones import closed_until
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import WindowEmit
 from everfold.state.bucket_head import read_head, write_head
-from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.runs import Runs
 from everfold.state.store import Store
-from everfold.types import BIGINT, physical
+from everfold.types import BIGINT, physical_name
 
 _END = "end"
 
@@ -41,10 +41,10 @@ class EmitOperator:
         self.schema = node.schema
         self._columns = [f"r{at}" for at in range(len(below))]
         self.hash_columns = tuple(self._columns[at] for at in node.keys)
-        end = references(below)[node.window.end]
+        end = column_references(below)[node.window.end]
         self.inputs = (
             InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True),
-            *map(InputColumn.of, self._columns, references(below)),
+            *map(InputColumn.of, self._columns, column_references(below)),
         )
         names = dict(zip(self._columns, column_names(node.input), strict=True))
         self._page_names = {name: name for name in (_END, INPUT_KIND, NUMBER)} | names
@@ -90,7 +90,7 @@ class EmitOperator:
         }
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, 0, waiting.rows)
-        return Step(self._net_changes(emitted), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._net_changes(emitted), clock.forward_meta(self.name, live, metas), stats)
 
     def _number(self, prepared: Sequence[pl.DataFrame], head: dict[str, Any]) -> tuple[pl.DataFrame, int]:
         """Return a batch's changes, numbered after the earlier ones, and their total number."""
@@ -98,7 +98,7 @@ class EmitOperator:
         first: int = head.get("arrived", 0)
         if not frames:
             return self._none(), first
-        rows = numbered(frames, first)
+        rows = number_rows(frames, first)
         return rows.select(self._none().columns), first + rows.height
 
     def _is_due(self, end: int, waited_ms: int, since: int, upto: int) -> bool:
@@ -116,8 +116,8 @@ class EmitOperator:
         """Return the net change of each key."""
         pairs = self._net(pl.concat(frames))
         old = [f"old_{name}" for name in self._columns]
-        found = changes(pairs.rename({NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
-        return found.rename({name: physical(at) for at, name in enumerate(self._columns)})
+        found = diff_rows(pairs.rename({NUMBER: "seq"}), self._columns, old, had=pl.col("had"), has=pl.col("has"))
+        return found.rename({name: physical_name(at) for at, name in enumerate(self._columns)})
 
     def _net(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per key: its row before the first change, as `old_…`, and after the last
@@ -125,7 +125,7 @@ class EmitOperator:
 
         `had` and `has`: whether there is such a row.
         """
-        rows, retracts = rows.sort(NUMBER), takes_back()
+        rows, retracts = rows.sort(NUMBER), is_retraction()
         others = [name for name in self._columns if name not in self.hash_columns]
         found = rows.group_by(_END, *self.hash_columns, maintain_order=True).agg(
             *(pl.col(name).first().alias(f"old_{name}") for name in others),

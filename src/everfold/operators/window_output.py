@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.aggregates.folding import results, settle
-from everfold.operators.layout import Layout, local_zone, window_columns
+from everfold.aggregates.folding import compute_results, settle
+from everfold.operators.layout import Layout, has_local_zone, window_columns
 from everfold.operators.time_zones import to_utc
-from everfold.types import Schema, physical
+from everfold.types import Schema, physical_name
 
 
-def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
+def window_rows(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | None) -> pl.DataFrame:
     """Return keys, values and bounds of windows, sorted by window and keys.
 
     merged: merged slots with `start`, `end` and keys. A window whose rows have all been retracted
@@ -20,14 +20,14 @@ def emitted(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str | No
     """
     if layout.rows is not None:
         merged = merged.filter(pl.col(layout.rows) != 0)
-    merged = settle(ordered(merged, layout.keys), layout.folds, whole=True)
-    keys = [pl.col(key).alias(physical(at)) for at, key in enumerate(layout.keys)]
-    names = [physical(len(keys) + at) for at in range(len(layout.calls))]
-    values = results(merged, [layout.folds[fold] for fold in layout.calls], names)
-    return merged.select(*keys, *values, *window_values(merged["end"], schema, zone, local_zone(schema)))
+    merged = settle(sort_windows(merged, layout.keys), layout.folds, whole=True)
+    keys = [pl.col(key).alias(physical_name(at)) for at, key in enumerate(layout.keys)]
+    names = [physical_name(len(keys) + at) for at in range(len(layout.calls))]
+    values = compute_results(merged, [layout.folds[fold] for fold in layout.calls], names)
+    return merged.select(*keys, *values, *window_values(merged["end"], schema, zone, has_local_zone(schema)))
 
 
-def ordered(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def sort_windows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Sort rows by `end`, `start` and keys, one column after the other, which is faster than all at
     once.
     """

@@ -14,18 +14,18 @@ from collections.abc import Sequence
 import polars as pl
 
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, in_partitions
+from everfold.operators.frames import PART, sort_by_partition
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
 from everfold.operators.time_zones import closed_until
 from everfold.plan.changelog import ORDER
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import InWindow, Rank, TimeKind
 from everfold.state.bucket_head import read_head, write_head
-from everfold.state.partition_rows import NUMBER, numbered
+from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.runs import Runs
 from everfold.state.store import Store
-from everfold.types import BIGINT, physical
+from everfold.types import BIGINT, physical_name
 
 _END = "end"
 
@@ -40,7 +40,7 @@ class WindowRankOperator:
         self.name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
         self._rows = RankedRows(node)
         self.schema = node.schema
-        end = references(node.input.schema)[window.end]
+        end = column_references(node.input.schema)[window.end]
         self.inputs = (InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True), *self._rows.inputs)
         self.hash_columns = self._rows.keys
 
@@ -49,7 +49,7 @@ class WindowRankOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that may be among the first."""
-        rows = self._rows.normalised(rows).with_columns(pl.col("seq").alias(NUMBER))
+        rows = self._rows.normalize(rows).with_columns(pl.col("seq").alias(NUMBER))
         return self._first(rows).drop(NUMBER, PART, "rank")
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
@@ -65,7 +65,7 @@ class WindowRankOperator:
 
         arrived, late = head.get("arrived", 0), head.get("late", 0)
         frames = [frame for frame in prepared if frame.height]
-        rows = numbered(frames, arrived) if frames else self._none()
+        rows = number_rows(frames, arrived) if frames else self._none()
         arrived += rows.height
         if since != NO_WATERMARK and self._window.time is not TimeKind.PROCTIME:
             kept = rows.filter(pl.col(_END) > since)
@@ -84,7 +84,7 @@ class WindowRankOperator:
         head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, runs.rows)
-        return Step(self._result_rows(ended), clock.forwarded(self.name, live, metas), stats)
+        return Step(self._result_rows(ended), clock.forward_meta(self.name, live, metas), stats)
 
     def _last_end(self, clock: Clock) -> int:
         """Return the end of the last window that has ended, on the wall clock of the windows."""
@@ -94,14 +94,14 @@ class WindowRankOperator:
         """Return the rows whose row number is at most the last wanted one, in order, with the
         number as `rank`.
         """
-        rows = in_partitions(self._rows.in_order(rows), self._rows.keys)
+        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
         rows = rows.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
         return rows.filter(pl.col("rank") <= self._node.last)
 
     def _result_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.filter(pl.col("rank") >= self._node.first).sort(_END, PART, "rank")
         names = [*self._rows.columns, *(["rank"] if self._node.numbered else [])]
-        columns = [pl.col(name).alias(physical(at)) for at, name in enumerate(names)]
+        columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(names)]
         return rows.select(*columns, pl.col(_END).alias(ORDER))
 
     # --- pages ------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import assert_never
 
-from everfold.limits import MAX_TEXT, too_complex
-from everfold.plan.expressions import Expr, text_of
+from everfold.limits import MAX_TEXT, too_complex_error
+from everfold.plan.expressions import Expr, canonical_text
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -38,7 +38,7 @@ from everfold.plan.nodes import (
 
 def expr_text(expr: Expr, input_plan: Plan) -> str:
     """Return the canonical text of an expression over a plan's columns."""
-    return text_of(expr, column_texts(input_plan))
+    return canonical_text(expr, column_texts(input_plan))
 
 
 def call_text(call: AggCall, input_plan: Plan) -> str:
@@ -47,9 +47,9 @@ def call_text(call: AggCall, input_plan: Plan) -> str:
     For example `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`.
     """
     names = column_texts(input_plan)
-    args = ", ".join(text_of(arg, names) for arg in (*call.args, *call.constants))
+    args = ", ".join(canonical_text(arg, names) for arg in (*call.args, *call.constants))
     distinct = "DISTINCT " if call.distinct else ""
-    condition = f" FILTER ({text_of(call.filter, names)})" if call.filter is not None else ""
+    condition = f" FILTER ({canonical_text(call.filter, names)})" if call.filter is not None else ""
     return f"{call.function}({distinct}{args}){condition}"
 
 
@@ -66,8 +66,8 @@ def rank_text(plan: Rank) -> str:
 def _partition_text(plan: OverAggregate | Rank) -> str:
     """Return PARTITION BY and ORDER BY with canonical texts."""
     names = column_texts(plan.input)
-    keys = ", ".join(text_of(key, names) for key in plan.partition)
-    order = ", ".join(text_of(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order)
+    keys = ", ".join(canonical_text(key, names) for key in plan.partition)
+    order = ", ".join(canonical_text(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order)
     return " ".join([*([f"PARTITION BY {keys}"] if keys else []), *([f"ORDER BY {order}"] if order else [])])
 
 
@@ -98,7 +98,7 @@ def _limited_texts(plan: Plan) -> tuple[str, ...]:
     length = sum(map(len, texts))
     if length > MAX_TEXT:
         what = f"a step of its query has {length:,} characters when expanded down to the columns of tables"
-        raise too_complex(what, MAX_TEXT, plan.span, "write the result of a view to a table and read that table")
+        raise too_complex_error(what, MAX_TEXT, plan.span, "write the result of a view to a table and read that table")
     return texts
 
 
@@ -110,7 +110,7 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
             return column_texts(plan.input)
         case Project():
             below = column_texts(plan.input)
-            return tuple(text_of(each, below) for each in plan.expressions)
+            return tuple(canonical_text(each, below) for each in plan.expressions)
         case Union():
             return _merge_sides(tuple(column_texts(each) for each in plan.inputs))
         case SetOperation():
@@ -119,7 +119,7 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
             return tuple(f"VALUES.{field.name}" for field in plan.fields)
         case Unnest():
             below = column_texts(plan.input)
-            collection = text_of(plan.collection, below)
+            collection = canonical_text(plan.collection, below)
             return (*below, *(f"UNNEST({collection})[{at}]" for at in range(len(plan.fields))))
         case WindowTableFunction():
             return (*column_texts(plan.input), "window_start", "window_end", "window_time")
@@ -142,7 +142,7 @@ def _column_texts(plan: Plan) -> tuple[str, ...]:
 
 def _aggregate_texts(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
     below = column_texts(plan.input)
-    keys = tuple(text_of(key, below) for key in plan.keys)
+    keys = tuple(canonical_text(key, below) for key in plan.keys)
     return (*keys, *(call_text(call, plan.input) for call in plan.calls))
 
 

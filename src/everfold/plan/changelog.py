@@ -35,7 +35,7 @@ class RowKind(IntEnum):
         return ("+I", "-U", "+U", "-D")[self]
 
 
-AGAIN, GONE = 4, 5
+REEMIT, REEMIT_DELETE = 4, 5
 """Kinds besides `RowKind`: a re-emitted row whose value has not changed, and a re-emitted row that
 a later condition now excludes. Sinks get neither as such."""
 
@@ -68,7 +68,7 @@ def _changelog_of(plan: Plan) -> ChangelogMode:
             return ChangelogMode.INSERT_ONLY
         case nodes.Rank(window=None):
             # If no input row is retracted, the first rows to arrive remain the first.
-            stays = plan.by_arrival and not is_updating(plan.input)
+            stays = plan.is_by_arrival and not is_updating(plan.input)
             return ChangelogMode.INSERT_ONLY if stays else ChangelogMode.ALL
         case nodes.Rank():
             return ChangelogMode.INSERT_ONLY

@@ -306,7 +306,7 @@ def _rank_state(node: Rank) -> str:
         return f"the first {node.last} rows{per}, until the window has ended"
     if is_updating(node.input):
         return f"all rows{per}, forever"
-    if node.by_arrival:
+    if node.is_by_arrival:
         return f"the number of rows{per}, forever"
     return f"the first {node.last} rows{per}, forever"
 

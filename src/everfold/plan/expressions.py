@@ -79,7 +79,7 @@ class Retyped(Call):
 Expr: TypeAlias = InputRef | Literal | Call
 
 
-def retyped(expr: Expr, type: DataType) -> Retyped:
+def retype(expr: Expr, type: DataType) -> Retyped:
     """Return the value of an expression in another type."""
     return Retyped(function="CAST", args=(expr,), type=type.as_nullable(expr.type.nullable), span=expr.span)
 
@@ -114,7 +114,7 @@ def transform(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     return expr
 
 
-def references(schema: Schema) -> tuple[InputRef, ...]:
+def column_references(schema: Schema) -> tuple[InputRef, ...]:
     """Return references to all columns of a schema."""
     return tuple(InputRef(type=of.type, position=at, name=of.name) for at, of in enumerate(schema))
 
@@ -135,15 +135,15 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
 
 def conjunction(conditions: Sequence[Expr]) -> Expr:
     """Join one or more conditions by AND."""
-    return balanced(conditions, lambda one, other: Call(type=BOOLEAN, function="AND", args=(one, other)))
+    return join_balanced(conditions, lambda one, other: Call(type=BOOLEAN, function="AND", args=(one, other)))
 
 
-def balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
+def join_balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> Expr:
     """Join one or more parts from left to right, many of them as a tree of minimal height."""
     if len(parts) <= LONG_CHAIN:
         return reduce(join, parts)
     half = len(parts) // 2
-    return join(balanced(parts[:half], join), balanced(parts[half:], join))
+    return join(join_balanced(parts[:half], join), join_balanced(parts[half:], join))
 
 
 def inputs_of(expr: Expr) -> frozenset[int]:
@@ -159,7 +159,7 @@ def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
     return transform(expr, lambda part: columns[part.position] if isinstance(part, InputRef) else None)
 
 
-def text_of(expr: Expr, names: tuple[str, ...] | None = None) -> str:
+def canonical_text(expr: Expr, names: tuple[str, ...] | None = None) -> str:
     """Return the canonical text of an expression: equal for equal expressions.
 
     names: the names of the input columns. Without them their positions are used.
@@ -170,8 +170,8 @@ def text_of(expr: Expr, names: tuple[str, ...] | None = None) -> str:
         case Literal():
             return repr(expr.value) if isinstance(expr.value, str | bytes) else f"{expr.value}:{expr.type.sql}"
         case Retyped(args=(operand,)):
-            return text_of(operand, names)
+            return canonical_text(operand, names)
         case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
-            return f"{expr.function}({text_of(operand, names)} AS {expr.type.sql})"
+            return f"{expr.function}({canonical_text(operand, names)} AS {expr.type.sql})"
         case Call():
-            return f"{expr.function}({', '.join(text_of(arg, names) for arg in expr.args)})"
+            return f"{expr.function}({', '.join(canonical_text(arg, names) for arg in expr.args)})"

@@ -107,7 +107,7 @@ def _parts(expr: Expr) -> frozenset[int] | None:
 
     That is one column as it is, or the fields of a ROW.
     """
-    match told_apart(expr):
+    match strip_injective_casts(expr):
         case InputRef(position=at):
             return frozenset((at,))
         case Call(function="ROW", args=args):
@@ -117,7 +117,7 @@ def _parts(expr: Expr) -> frozenset[int] | None:
             return None
 
 
-def told_apart(expr: Expr) -> Expr:
+def strip_injective_casts(expr: Expr) -> Expr:
     """Return the operand of casts that keep different values different."""
     while isinstance(expr, Call) and expr.function == "CAST":
         if not isinstance(expr, Retyped) and not _is_injective_cast(expr.args[0].type, expr.type):
@@ -179,7 +179,7 @@ def _fixed_by_left(condition: Expr | None, width: int) -> set[int]:
         if not (isinstance(part, Call) and part.function == "="):
             continue
         for one, other in (part.args, part.args[::-1]):
-            of = told_apart(one)
+            of = strip_injective_casts(one)
             if isinstance(of, InputRef) and of.position >= width and all(at < width for at in inputs_of(other)):
                 found.add(of.position - width)
     return found

@@ -72,7 +72,7 @@ class Table:
 
     Computed columns and the watermark are in the plan. `options` are sorted pairs. Option values
     can be secret: they are neither compared nor shown. `changelog`: the kinds of changes among its
-    rows when it is read. `bounded`: whether its rows end. `read_whole`: whether decoding a record
+    rows when it is read. `bounded`: whether its rows end. `needs_all_columns`: whether decoding a record
     needs all physical columns. `positions`: the position in a record of each column that is found
     by position, not by name.
     """
@@ -84,12 +84,12 @@ class Table:
     partition_keys: tuple[str, ...] = ()
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     bounded: bool = field(default=False, compare=False, repr=False)
-    read_whole: bool = field(default=False, compare=False, repr=False)
+    needs_all_columns: bool = field(default=False, compare=False, repr=False)
     positions: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
-    def place_of(self, column: str) -> Span | None:
+    def span_of(self, column: str) -> Span | None:
         """Return the location of a column's declaration, or else of the table's."""
         return next((of.span for of in self.columns if of.name == column and of.span is not None), self.span)
 
@@ -449,7 +449,7 @@ class Frame:
     scale: int = 0
 
     @property
-    def by_distance(self) -> bool:
+    def is_by_distance(self) -> bool:
         """Whether the frame selects rows by their distance from the current one."""
         return not self.rows and bool({self.first, self.last} - {None, 0})
 
@@ -473,7 +473,7 @@ class OverAggregate(PlanNode):
     calls: tuple[AggCall, ...]
     time: TimeKind
     ttl_ms: int = field(default=0, compare=False)
-    refused: SqlError | None = field(default=None, compare=False, repr=False)
+    stream_error: SqlError | None = field(default=None, compare=False, repr=False)
 
     @Fact
     def schema(self) -> Schema:
@@ -511,7 +511,7 @@ class Rank(PlanNode):
         return Schema((*self.input.schema.fields, *([number] if self.numbered else [])))
 
     @property
-    def by_arrival(self) -> bool:
+    def is_by_arrival(self) -> bool:
         """Whether rows are ranked in arrival order, so that a ranked row keeps its rank."""
         return not self.order or (self._by_proctime(self.order[0]) and not self.order[0].descending)
 
@@ -709,14 +709,14 @@ def walk_plan(node: Plan) -> Iterator[Plan]:
         waiting += reversed(children(each))
 
 
-def streamed(node: Plan) -> Iterator[Plan]:
+def walk_streamed(node: Plan) -> Iterator[Plan]:
     """Yield the node and all streamed nodes below it, topmost first.
 
     The side of a join that is read as a batch is left out.
     """
     yield node
     for child in children(node)[: 1 if isinstance(node, Join) else None]:
-        yield from streamed(child)
+        yield from walk_streamed(child)
 
 
 def tables_of(nodes: Iterable[Plan]) -> list[Table]:
@@ -733,7 +733,7 @@ def last_operators(plan: Plan) -> Iterator[StatefulNode]:
         yield from last_operators(child)
 
 
-def repeated(name: str, seen: dict[str, int]) -> str:
+def number_table_name(name: str, seen: dict[str, int]) -> str:
     """Return the name of a table where it is read, with a number from its second use on.
 
     seen: how often each table has been read so far; it is updated.
@@ -743,9 +743,9 @@ def repeated(name: str, seen: dict[str, int]) -> str:
     return name if nth == 0 else f"{name}_{nth}"
 
 
-def read_as_batch(node: Plan) -> Iterator[Plan]:
+def batch_inputs(node: Plan) -> Iterator[Plan]:
     """Yield the sides of the joins below a node that are read as a batch."""
-    return (each.right for each in streamed(node) if isinstance(each, Join))
+    return (each.right for each in walk_streamed(node) if isinstance(each, Join))
 
 
 def runs_on_arrival(node: StatefulNode) -> bool:

@@ -12,31 +12,31 @@ from typing import TypeAlias
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import is_updating
-from everfold.plan.expressions import Call, Expr, Literal, PythonCall, references
-from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, streamed
+from everfold.plan.expressions import Call, Expr, Literal, PythonCall, column_references
+from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, walk_streamed
 from everfold.types import STRING, ArrayType, RowField, RowType
-from everfold.udf.aggregate import OverRows, argument
-from everfold.udf.declared import WholeColumns
+from everfold.udf.aggregate import RowListFunction, argument_name
+from everfold.udf.declared import ColumnsFunction
 from everfold.udf.function import PythonFunction
 
-Aggregating: TypeAlias = WindowAggregate | GroupAggregate
+AggregateNode: TypeAlias = WindowAggregate | GroupAggregate
 """The nodes that call aggregate functions."""
 
 
-def check_streamed(roots: Iterable[Root]) -> None:
+def check_retraction(roots: Iterable[Root]) -> None:
     """Raise UnsupportedFeature for a function without `retract` over an input with retractions."""
     for root in roots:
-        for node in streamed(root.input):
-            if isinstance(node, Aggregating):
+        for node in walk_streamed(root.input):
+            if isinstance(node, AggregateNode):
                 for call in node.calls:
                     if call.python is not None:
                         _check(node, call, call.python)
 
 
-def _check(node: Aggregating, call: AggCall, of: PythonFunction) -> None:
-    if isinstance(of.function, WholeColumns):
+def _check(node: AggregateNode, call: AggCall, of: PythonFunction) -> None:
+    if isinstance(of.function, ColumnsFunction):
         return
-    if is_updating(node.input) and not of.retracts:
+    if is_updating(node.input) and not of.has_retract:
         raise UnsupportedFeature.of(
             "no-retraction",
             f"the Python function `{of.name}` has no method `retract`, but its input retracts rows",
@@ -46,18 +46,18 @@ def _check(node: Aggregating, call: AggCall, of: PythonFunction) -> None:
         )
 
 
-def calls_python_aggregate(node: Aggregating) -> bool:
+def calls_python_aggregate(node: AggregateNode) -> bool:
     """Return whether one of the calls is a user's function."""
     return any(call.python is not None for call in node.calls)
 
 
-def over_collected_rows(node: Aggregating) -> Project:
+def collect_rows(node: AggregateNode) -> Project:
     """Replace the calls of user functions by lists of rows.
 
     A projection on top calls the functions on the lists.
     """
     made = replace(node, calls=tuple(_collect_rows(call) for call in node.calls))
-    columns: list[Expr] = [*references(made.schema)]
+    columns: list[Expr] = [*column_references(made.schema)]
     for at, call in enumerate(node.calls, len(node.keys)):
         if call.python is not None:
             columns[at] = _call_on_list(call, call.python, columns[at])
@@ -67,7 +67,7 @@ def over_collected_rows(node: Aggregating) -> Project:
 def _collect_rows(call: AggCall) -> AggCall:
     if call.python is None:
         return call
-    fields = tuple(RowField(name=argument(at), type=arg.type) for at, arg in enumerate(call.args))
+    fields = tuple(RowField(name=argument_name(at), type=arg.type) for at, arg in enumerate(call.args))
     row = RowType(fields=fields, nullable=False)
     return AggCall(
         function="ARRAY_AGG",
@@ -81,6 +81,6 @@ def _collect_rows(call: AggCall) -> AggCall:
 
 
 def _call_on_list(call: AggCall, of: PythonFunction, rows: Expr) -> PythonCall:
-    over = OverRows(of, [arg.type for arg in call.args], call.span)
+    over = RowListFunction(of, [arg.type for arg in call.args], call.span)
     python = PythonFunction(name=of.name, identifier=of.identifier, function=over, deterministic=of.deterministic)
     return PythonCall(function=call.function, args=(rows,), type=call.type, of=python, span=call.span)

@@ -17,10 +17,10 @@ from everfold.plan.expressions import (
     InputRef,
     Literal,
     PythonCall,
+    column_references,
     conjunction,
     conjuncts,
     inputs_of,
-    references,
     transform,
     walk,
 )
@@ -125,7 +125,7 @@ class _CallExtractor:
             schema = self.plan.schema
             self.plan = Project(
                 input=self.plan,
-                expressions=(*references(schema), *self._calls),
+                expressions=(*column_references(schema), *self._calls),
                 names=(*schema.names, *(f"${call.of.name}" for call in self._calls)),
             )
             self._calls = []
@@ -159,7 +159,7 @@ def _first_columns(node: Plan, schema: Schema) -> Plan:
     """Drop the columns of a node beyond those of the schema."""
     if len(node.schema) == len(schema):
         return node
-    return Project(input=node, expressions=references(schema), names=schema.names)
+    return Project(input=node, expressions=column_references(schema), names=schema.names)
 
 
 def _filter(node: Filter) -> Plan:
@@ -194,7 +194,7 @@ def _drop_extra_columns(made: Unnest | OverAggregate | Rank, before: Unnest | Ov
     if width == wider:
         return made
     kept = [*range(width), *range(wider, len(made.schema))]
-    columns = references(made.schema)
+    columns = column_references(made.schema)
     return Project(input=made, expressions=tuple(columns[at] for at in kept), names=before.schema.names)
 
 
@@ -235,7 +235,7 @@ def _join(node: Join) -> Plan:
         return _shift_reference(part, 1 if isinstance(part, InputRef) and part.position >= column_at else 0)
 
     joined = _join(replace(made, condition=transform(node.condition, over_wider)))
-    columns = references(joined.schema)
+    columns = column_references(joined.schema)
     kept = [*columns[:column_at], *columns[column_at + 1 :]]
     return Project(input=joined, expressions=tuple(kept), names=node.schema.names)
 
@@ -250,7 +250,7 @@ def _with_column(plan: Plan, call: PythonCall) -> Project:
     schema = plan.schema
     return Project(
         input=plan,
-        expressions=(*references(schema), call),
+        expressions=(*column_references(schema), call),
         names=(*schema.names, f"${call.of.name}"),
     )
 

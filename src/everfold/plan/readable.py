@@ -14,7 +14,7 @@ _INTERVAL = re.compile(r"(-?\d+):INTERVAL (YEAR|MONTH)?.*$")
 _WORDS = {"None": "NULL", "True": "TRUE", "False": "FALSE"}
 
 
-def readable(text: str) -> str:
+def format_canonical_text(text: str) -> str:
     """Return the text in a form close to SQL: `+(t.x, 1:INT)` becomes `t.x + 1`.
 
     A text that cannot be parsed, because its names contain special characters, is returned

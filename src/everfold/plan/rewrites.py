@@ -292,7 +292,7 @@ class _Pruning:
             self.wanted[table] = self.wanted.get(table, frozenset()) | needed
             return _Pruned(node, _identity(range(len(table.columns))))
         needed = self.wanted[table]
-        if table.read_whole:
+        if table.needs_all_columns:
             needed |= {at for at, column in enumerate(table.columns) if column.metadata_key is None}
         kept = sorted(needed) or [0]
         columns = tuple(table.columns[at] for at in kept)

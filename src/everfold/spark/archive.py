@@ -54,7 +54,7 @@ def archive_options(java: Java, given: str) -> list[str]:
 
 
 @contextmanager
-def written(java: Java) -> Iterator[Path]:
+def write_archive(java: Java) -> Iterator[Path]:
     """Provide a path to write the archive to.
 
     A file at that path is moved to its final name after the block, but not after an error.
@@ -76,7 +76,7 @@ def _name(java: Java) -> str:
     of these.
     """
     jars = spark_home() / "jars"
-    known = [java.said, str(jars)]
+    known = [java.version_output, str(jars)]
     for jar in sorted(jars.glob("*.jar")):
         status = jar.stat()
         known.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")

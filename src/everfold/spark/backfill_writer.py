@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.null_rowtime import PLACE
-from everfold.spark.error_transport import crossing
-from everfold.spark.exchange import HASH, RECALL, TASK_SHIFT, chunks, dealt, task, to_ipc
+from everfold.connectors.null_rowtime import LOCATION
+from everfold.spark.error_transport import transport_errors
+from everfold.spark.exchange import BACKFILL_COMMAND, HASH, TASK_SHIFT, chunks, split_by_bucket, task_number, to_ipc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class BackfillWriter:
     """Aggregates the past rows of a task and encodes the result as lines of a control file.
 
     since: see `Fillable.history`. order: see `connectors.contract.History`.
@@ -35,16 +35,16 @@ class Recall:
 
         count = 0
         for chunk in chunks(batches):
-            position = pl.col(PLACE).replace_strict(self.order, default=task(), return_dtype=pl.Int64)
+            position = pl.col(LOCATION).replace_strict(self.order, default=task_number(), return_dtype=pl.Int64)
             seq = position * (1 << TASK_SHIFT)
             rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
             count += chunk.height
             wanted = [column.name for column in self.operator.inputs]
             wanted += ["seq"] * self.operator.ordered
-            with crossing():
+            with transport_errors():
                 found = self.operator.history(rows.select(HASH, *wanted), self.since)
             lines = [
-                f"{RECALL} {self.operator.name} {bucket} {b64encode(to_ipc(part)).decode()}"
-                for bucket, part in dealt(found, self.bucket_ids)
+                f"{BACKFILL_COMMAND} {self.operator.name} {bucket} {b64encode(to_ipc(part)).decode()}"
+                for bucket, part in split_by_bucket(found, self.bucket_ids)
             ]
             yield pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=["line"])

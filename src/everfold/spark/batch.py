@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from everfold.aggregates.calls import spark_twin
-from everfold.connectors.skipped_rows import count_timeless
+from everfold.aggregates.calls import write_spark_call
+from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -35,13 +35,13 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    streamed,
     tables_of,
+    walk_streamed,
 )
-from everfold.plan.python_aggregates import calls_python_aggregate, over_collected_rows
+from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
-from everfold.types import FloatingType, Schema, physical
+from everfold.types import FloatingType, Schema, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,15 +94,15 @@ class BatchLowering:
             case WindowTableFunction():
                 return self._window_rows(node)
             case WindowAggregate() | GroupAggregate() if calls_python_aggregate(node):
-                return self.lower(over_collected_rows(node))
+                return self.lower(collect_rows(node))
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
                 return self._group(self.lower(node.input), len(node.input.schema), node.keys, node.calls)
             case OverAggregate():
-                from everfold.spark.over import over
+                from everfold.spark.over import lower_over
 
-                return over(self.lower(node.input), node, self._scalars)
+                return lower_over(self.lower(node.input), node, self._scalars)
             case Sort():
                 return self._sort(node)
             case Limit():
@@ -135,15 +135,17 @@ class BatchLowering:
                 below = self.rows(node.input, hidden)
                 return self._scalars.project(below, node.expressions, len(node.input.schema), hidden)
             case Filter():
-                return self.rows(node.input, hidden).where(self._scalars.text(node.condition, len(node.schema)))
+                return self.rows(node.input, hidden).where(self._scalars.render_sql(node.condition, len(node.schema)))
             case _:
                 return self.lower(node).selectExpr("*", *(f"CAST(NULL AS STRING) AS {each}" for each in hidden))
 
     def _values(self, node: Values) -> DataFrame:
-        rows = [f"({', '.join(self._scalars.text(each, 0) for each in row)})" for row in node.rows]
+        rows = [f"({', '.join(self._scalars.render_sql(each, 0) for each in row)})" for row in node.rows]
         names = ", ".join(_data(node.schema))
         if not rows:
-            nulls = ", ".join(f"CAST(NULL AS {of.type.spark}) AS {physical(at)}" for at, of in enumerate(node.schema))
+            nulls = ", ".join(
+                f"CAST(NULL AS {of.type.spark}) AS {physical_name(at)}" for at, of in enumerate(node.schema)
+            )
             return self.spark.sql(f"SELECT {nulls} WHERE FALSE")
         return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
 
@@ -151,7 +153,7 @@ class BatchLowering:
 
     def _window_rows(self, node: WindowTableFunction) -> DataFrame:
         width = len(node.input.schema)
-        keys = [physical(at) for at in node.partition_keys]
+        keys = [physical_name(at) for at in node.partition_keys]
         frame = self._add_window_bounds(self.lower(node.input), node, keys, width)
         of = node.input.schema[node.time_column]
         appended = self._scalars.window_columns(_START, _END, of.type, node.zone, width)
@@ -166,7 +168,7 @@ class BatchLowering:
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
         grouped = self._aggregate(frame, [*names, _START, _END], calls)
         values = [*names, *(f"__a{at}" for at in range(len(calls)))]
-        outputs = [f"{name} AS {physical(at)}" for at, name in enumerate(values)]
+        outputs = [f"{name} AS {physical_name(at)}" for at, name in enumerate(values)]
         of = node.input.schema[node.time_column]
         return grouped.selectExpr(
             *outputs, *self._scalars.window_columns(_START, _END, of.type, node.zone, len(values))
@@ -197,21 +199,21 @@ class BatchLowering:
     def _with_time(self, frame: DataFrame, node: WindowTableFunction | WindowAggregate) -> DataFrame:
         """Keep the rows that have a time, with the time in `__at`."""
         of = node.input.schema[node.time_column]
-        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
-        timeless = f"{physical(node.time_column)} IS NULL"
-        counted = count_timeless(frame, timeless, id(frame))
+        at = self._scalars.milliseconds(physical_name(node.time_column), of.type, node.zone)
+        timeless = f"{physical_name(node.time_column)} IS NULL"
+        counted = count_null_rowtime(frame, timeless, id(frame))
         return counted.where(f"NOT {timeless}").selectExpr("*", f"{at} AS {_AT}")
 
     # --- groups -----------------------------------------------------------------------------------
 
     def _key(self, key: Expr, width: int) -> str:
-        text = self._scalars.text(key, width)
+        text = self._scalars.render_sql(key, width)
         if isinstance(key.type, FloatingType):
             return f"CASE WHEN {text} = 0 THEN CAST(0 AS {key.type.spark}) ELSE {text} END"
         return text
 
     def _call(self, call: AggCall, width: int) -> str:
-        return spark_twin(call, lambda of: self._scalars.text(of, width))
+        return write_spark_call(call, lambda of: self._scalars.render_sql(of, width))
 
     def _group(self, frame: DataFrame, width: int, keys: Sequence[Expr], calls: Sequence[AggCall]) -> DataFrame:
         key_columns = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]
@@ -221,7 +223,7 @@ class BatchLowering:
             frame, names, [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(calls)]
         )
         values = [*names, *(f"__a{at}" for at in range(len(calls)))]
-        return grouped.selectExpr(*(f"{name} AS {physical(at)}" for at, name in enumerate(values)))
+        return grouped.selectExpr(*(f"{name} AS {physical_name(at)}" for at, name in enumerate(values)))
 
     @staticmethod
     def _aggregate(frame: DataFrame, keys: Sequence[str], calls: Sequence[str]) -> DataFrame:
@@ -243,7 +245,10 @@ class BatchLowering:
             return of.asc_nulls_first() if nulls_first else of.asc_nulls_last()
 
         width = len(node.schema)
-        keys = [column(self._scalars.text(key.expression, width), key.descending, key.nulls_first) for key in node.keys]
+        keys = [
+            column(self._scalars.render_sql(key.expression, width), key.descending, key.nulls_first)
+            for key in node.keys
+        ]
         return self.lower(node.input).orderBy(*keys)  # type: ignore[arg-type]
 
     def _join(self, node: Join) -> DataFrame:
@@ -252,13 +257,13 @@ class BatchLowering:
         width = len(node.left.schema)
         right = self.lower(node.right)
         shifted = right.selectExpr(
-            *(f"{physical(at)} AS {physical(width + at)}" for at in range(len(node.right.schema)))
+            *(f"{physical_name(at)} AS {physical_name(width + at)}" for at in range(len(node.right.schema)))
         )
         left = self.lower(node.left)
         if node.condition is None:
             return left.crossJoin(shifted)
         both = width + len(node.right.schema)
-        return left.join(shifted, F.expr(self._scalars.text(node.condition, both)), _JOINS[node.kind])
+        return left.join(shifted, F.expr(self._scalars.render_sql(node.condition, both)), _JOINS[node.kind])
 
     def _set_operation(self, node: SetOperation) -> DataFrame:
         left, right = self.lower(node.left), self.lower(node.right)
@@ -278,9 +283,9 @@ class BatchLowering:
 
 
 def _data(schema: Schema) -> list[str]:
-    return [physical(at) for at in range(len(schema))]
+    return [physical_name(at) for at in range(len(schema))]
 
 
 def is_constant(node: Plan) -> bool:
     """Return whether a plan streams no table: it runs as a batch in either mode."""
-    return not tables_of(streamed(node))
+    return not tables_of(walk_streamed(node))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.skipped_rows import add_left_out
+from everfold.connectors.skipped_rows import add_skipped_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class _Listener:
         names = metrics.keysIterator()
         while names.hasNext():
             name = names.next()
-            add_left_out({name: [metrics.apply(name).get(0)]}, self._counts)
+            add_skipped_rows({name: [metrics.apply(name).get(0)]}, self._counts)
 
     def onFailure(self, function: str, execution: Any, error: Any) -> None:  # noqa: N802
         """Count nothing: a failed query has not skipped any rows."""
@@ -43,7 +43,7 @@ class _Listener:
 
 
 @contextmanager
-def left_out(spark: SparkSession) -> Iterator[dict[str, int]]:
+def count_skipped_rows(spark: SparkSession) -> Iterator[dict[str, int]]:
     """Count the rows that the session's queries skip within the block, by reason.
 
     The dict is complete when the block ends.

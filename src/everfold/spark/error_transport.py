@@ -17,7 +17,7 @@ from typing import Any
 
 from everfold import errors
 from everfold.errors import Diagnostic, EverfoldError, Span
-from everfold.secrets import shown_part
+from everfold.secrets import redact_part
 
 _MARK = re.compile(r"everfold-error:([A-Za-z0-9+/=]+)")
 _FAMILIES = {
@@ -25,7 +25,7 @@ _FAMILIES = {
 }
 
 
-class CrossingError(Exception):
+class TransportedError(Exception):
     """An EverfoldError in a worker.
 
     Its message has the error as data, followed by its text for readers of the log.
@@ -33,7 +33,7 @@ class CrossingError(Exception):
 
 
 @contextmanager
-def crossing() -> Iterator[None]:
+def transport_errors() -> Iterator[None]:
     """Convert an EverfoldError of the block to one whose message `crossed` can parse."""
     try:
         yield
@@ -41,7 +41,7 @@ def crossing() -> Iterator[None]:
         found = [replace(each, span=_isolate(each.span)) for each in error.diagnostics]
         data = json.dumps({"family": type(error).__name__, "found": [asdict(each) for each in found]})
         text = "\n".join(each.render() for each in found)
-        raise CrossingError(f"everfold-error:{base64.b64encode(data.encode()).decode()}\n{text}") from None
+        raise TransportedError(f"everfold-error:{base64.b64encode(data.encode()).decode()}\n{text}") from None
 
 
 def _isolate(span: Span | None) -> Span | None:
@@ -49,11 +49,11 @@ def _isolate(span: Span | None) -> Span | None:
     if span is None:
         return None
     before = "\n" * (span.line - 1) + " " * (span.column - 1)
-    content = shown_part(span.text, span.start, span.end)
+    content = redact_part(span.text, span.start, span.end)
     return Span(len(before), len(before) + len(content), span.source, before + content)
 
 
-def crossed(text: str) -> EverfoldError | None:
+def extract_error(text: str) -> EverfoldError | None:
     """Return the error that a worker raised from a message of Spark, None if it has none."""
     found = _MARK.search(text)
     if found is None:

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.operators.protocol import Meta, Operator
-from everfold.operators.reemit import parted
+from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
-from everfold.spark.error_transport import crossing
+from everfold.spark.error_transport import transport_errors
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, PAST, REPEAT, GIVEN = b"D", b"M", b"S", b"P", b"R", b"G"
+ROWS, META, STATS, BACKFILL, REEMIT_REQUEST, REEMITTED = b"D", b"M", b"S", b"P", b"R", b"G"
 WIRE = "bucket BIGINT, payload BINARY"
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -45,7 +45,7 @@ __now BIGINT: the batch's processing time, ms.
 __control STRING: a line of a control file; all other columns are then NULL.
 __meta BINARY: a meta or statistics row of the previous operator.
 """
-FLUSH, TICK, RECALL, GIVE_AGAIN = "flush", "tick", "past", "again"
+FLUSH, TICK, BACKFILL_COMMAND, REEMIT_COMMAND = "flush", "tick", "past", "again"
 """Commands in control files.
 
 `past <operator> <bucket> <rows in base64>` has backfilled rows; `again <operator>` makes an
@@ -69,7 +69,7 @@ def to_ipc(frame: pl.DataFrame) -> bytes:
     return stream.getvalue()
 
 
-def in_order_of_tasks(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
+def decode_in_task_order(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
     """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival."""
     return [from_ipc(memoryview(blob)[_NUMBERED.size :]) for blob in sorted(blobs, key=_NUMBERED.unpack_from)]
 
@@ -98,14 +98,14 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
-        seq = task() << TASK_SHIFT
+        seq = task_number() << TASK_SHIFT
         for chunk in chunks(batches):
             meta, stats, wire = self._pack(chunk, seq)
             seq += chunk.height
             metas.append(meta)
             yield _wire_batch([*wire, *((self.bucket_ids[0], STATS + blob) for blob in stats)])
         if metas:
-            blob = META + Meta.joined(metas).encode()
+            blob = META + Meta.merge(metas).encode()
             yield _wire_batch([(bucket, blob) for bucket in self.bucket_ids])
 
     def _pack(self, rows: pl.DataFrame, seq: int) -> tuple[Meta, list[bytes], list[tuple[int, bytes]]]:
@@ -126,8 +126,8 @@ class Pack:
             data = data.filter(pl.col(CONTROL).is_null())
         wire = self._read_commands(rows)
         if self.operator.updating:
-            data, given = parted(data.rename({KIND: "kind"}), "kind")
-            wire += self._prepare(given, GIVEN)
+            data, given = split_reemitted(data.rename({KIND: "kind"}), "kind")
+            wire += self._prepare(given, REEMITTED)
         return meta, stats, wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
 
     def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
@@ -135,9 +135,9 @@ class Pack:
             return []
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
-        with crossing():
+        with transport_errors():
             prepared = self.operator.prepare(rows.select(HASH, *wanted))
-        return [(bucket, what + to_ipc(part)) for bucket, part in dealt(prepared, self.bucket_ids)]
+        return [(bucket, what + to_ipc(part)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
 
     def _read_commands(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
         """Return the commands of control files for this operator's buckets."""
@@ -145,11 +145,11 @@ class Pack:
             return []
         found: list[tuple[int, bytes]] = []
         for what, operator, *rest in (line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line):
-            if operator == self.operator.name and what == RECALL:
+            if operator == self.operator.name and what == BACKFILL_COMMAND:
                 bucket, blob = rest
-                found.append((int(bucket), PAST + b64decode(blob)))
-            elif operator == self.operator.name and what == GIVE_AGAIN:
-                found += [(bucket, REPEAT) for bucket in self.bucket_ids]
+                found.append((int(bucket), BACKFILL + b64decode(blob)))
+            elif operator == self.operator.name and what == REEMIT_COMMAND:
+                found += [(bucket, REEMIT_REQUEST) for bucket in self.bucket_ids]
         return found
 
     def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
@@ -174,7 +174,7 @@ class Pack:
                 metas.append(Meta.decode(blob[1:]))
             else:
                 stats.append(blob[1:])
-        return Meta.joined(metas), stats
+        return Meta.merge(metas), stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Unpack:
         yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
-def task() -> int:
+def task_number() -> int:
     """Return the number of the current Spark task, which is the same when a batch is run again."""
     from pyspark import TaskContext
 
@@ -237,7 +237,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
 
 
-def dealt(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
+def split_by_bucket(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Split rows by bucket, using the hash of their key.
 
     The number of buckets is a power of two.

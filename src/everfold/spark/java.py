@@ -20,12 +20,12 @@ class Java:
     """A Java installation: its program, and the output of `java -version`."""
 
     program: Path
-    said: str
+    version_output: str
 
     @property
     def version(self) -> int | None:
         """The feature release (17, 21, …), None if it is unknown."""
-        found = re.search(r'version "(\d+)(?:\.(\d+))?', self.said)
+        found = re.search(r'version "(\d+)(?:\.(\d+))?', self.version_output)
         if not found:
             return None
         return int(found.group(2)) if found.group(1) == "1" and found.group(2) else int(found.group(1))

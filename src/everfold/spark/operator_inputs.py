@@ -9,18 +9,18 @@ from everfold.spark.scalar import Scalars
 from everfold.types import FloatingType, MapType
 
 
-def input_texts(
+def input_columns_sql(
     scalars: Scalars, inputs: Sequence[InputColumn], keys: Sequence[str], width: int, guard: str | None = None
 ) -> list[str]:
     """Return the columns with their names.
 
-    keys: the names of the key columns. width, guard: see `Scalars.text`.
+    keys: the names of the key columns. width, guard: see `Scalars.render_sql`.
     """
     return [f"{_text(scalars, each, each.name in keys, width, guard)} AS {each.name}" for each in inputs]
 
 
-def hash_text(inputs: Sequence[InputColumn], keys: Sequence[str]) -> str:
-    """Return the 64-bit hash of the keys over the columns of `input_texts`."""
+def hash_sql(inputs: Sequence[InputColumn], keys: Sequence[str]) -> str:
+    """Return the 64-bit hash of the keys over the columns of `input_columns_sql`."""
     types = {each.name: each.type for each in inputs}
     hashed = [f"map_entries({key})" if isinstance(types[key], MapType) else key for key in keys]
     return f"xxhash64({', '.join(hashed)})" if keys else "0L"
@@ -32,7 +32,7 @@ def input_type(column: InputColumn) -> str:
 
 
 def _text(scalars: Scalars, column: InputColumn, is_key: bool, width: int, guard: str | None) -> str:
-    text = scalars.text(column.expression, width, guard)
+    text = scalars.render_sql(column.expression, width, guard)
     of = column.expression.type
     if column.as_ms:
         return scalars.milliseconds(text, of, column.zone)

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from everfold.operators.over_batch import ARRIVAL, OverBatch
 from everfold.plan.nodes import OverAggregate
-from everfold.spark.error_transport import crossing
+from everfold.spark.error_transport import transport_errors
 from everfold.spark.exchange import HASH
-from everfold.spark.operator_inputs import hash_text, input_texts
+from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
-def over(frame: DataFrame, node: OverAggregate, scalars: Scalars) -> DataFrame:
+def lower_over(frame: DataFrame, node: OverAggregate, scalars: Scalars) -> DataFrame:
     """Compute the rows of an OVER node, `c0, …`, from those of its input."""
     operator = OverBatch(node)
     names = [each.name for each in operator.inputs]
-    texts = input_texts(scalars, operator.inputs, operator.keys, len(node.input.schema))
+    texts = input_columns_sql(scalars, operator.inputs, operator.keys, len(node.input.schema))
     inputs = frame.selectExpr(*texts, f"monotonically_increasing_id() AS {ARRIVAL}")
-    hashed = inputs.selectExpr(f"{hash_text(operator.inputs, operator.keys)} AS {HASH}", *names, ARRIVAL)
+    hashed = inputs.selectExpr(f"{hash_sql(operator.inputs, operator.keys)} AS {HASH}", *names, ARRIVAL)
     placed = hashed.repartition(HASH) if operator.keys else hashed.coalesce(1)
-    types = ", ".join(f"{physical(at)} {of.type.spark}" for at, of in enumerate(node.schema))
+    types = ", ".join(f"{physical_name(at)} {of.type.spark}" for at, of in enumerate(node.schema))
     return placed.mapInArrow(_Whole(operator, node.schema.arrow), types)
 
 
@@ -48,6 +48,6 @@ class _Whole:
         rows = [batch for batch in batches if batch.num_rows]
         if not rows:
             return
-        with crossing():
+        with transport_errors():
             found = self.operator.rows(pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))))
         yield from found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.schema).to_batches()

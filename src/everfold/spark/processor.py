@@ -38,9 +38,9 @@ class MapStateStore:
 
     def begin(self, epoch: int) -> None:
         """Discard the pages of earlier epochs in the first batch of an epoch."""
-        from everfold.state.bucket_head import is_begun
+        from everfold.state.bucket_head import has_head
 
-        if not is_begun(self, epoch):
+        if not has_head(self, epoch):
             for key in [key for key in self._state.keys() if key[0] < epoch]:  # noqa: SIM118
                 self._state.removeKey(key)
 
@@ -83,9 +83,19 @@ class BucketProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         from everfold.operators.protocol import Meta
-        from everfold.operators.reemit import begun
-        from everfold.spark.error_transport import crossing
-        from everfold.spark.exchange import GIVEN, META, PAST, REPEAT, ROWS, STATS, from_ipc, in_order_of_tasks, to_ipc
+        from everfold.operators.reemit import bootstrap
+        from everfold.spark.error_transport import transport_errors
+        from everfold.spark.exchange import (
+            BACKFILL,
+            META,
+            REEMIT_REQUEST,
+            REEMITTED,
+            ROWS,
+            STATS,
+            decode_in_task_order,
+            from_ipc,
+            to_ipc,
+        )
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -102,18 +112,18 @@ class BucketProcessor(StatefulProcessor):
                 blobs.append(blob)
             elif kind == META:
                 metas.append(Meta.decode(blob[1:]))
-            elif kind == PAST:
+            elif kind == BACKFILL:
                 past.append(from_ipc(blob[1:]))
-            elif kind == GIVEN:
+            elif kind == REEMITTED:
                 given.append(from_ipc(blob[1:]))
-            elif kind == REPEAT:
+            elif kind == REEMIT_REQUEST:
                 repeat = True
             else:
                 assert kind == STATS
                 yield Row(payload=bytearray(blob))
-        prepared = in_order_of_tasks(blobs)
-        with crossing():
-            first = begun(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
+        prepared = decode_in_task_order(blobs)
+        with transport_errors():
+            first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)
         for changed in (*first.changes, step.rows):
             if changed.height:

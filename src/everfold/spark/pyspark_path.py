@@ -31,7 +31,7 @@ def spark_home() -> Path:
 
 
 @contextmanager
-def without_zip() -> Iterator[None]:
+def spark_home_without_zip() -> Iterator[None]:
     """Let a JVM started in the block use a home with links to PySpark's, but without `python/`.
 
     An existing SPARK_HOME is kept. Without support for links, PySpark's own home is used.

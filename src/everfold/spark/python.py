@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from everfold.operators.protocol import Operator
 from everfold.plan.expressions import PythonCall
 from everfold.plan.nodes import Plan
-from everfold.plan.python_aggregates import Aggregating
-from everfold.spark.error_transport import crossing
+from everfold.plan.python_aggregates import AggregateNode
+from everfold.spark.error_transport import transport_errors
 from everfold.types import DataType
-from everfold.udf.declared import origin_of
+from everfold.udf.declared import unwrap_function
 from everfold.udf.function import PythonFunction
-from everfold.udf.running import opened
+from everfold.udf.running import open_function
 from everfold.udf.scalar import ScalarRun
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Values:
     def __call__(self, batches: Iterator[tuple[pa.Array, ...] | pa.Array]) -> Iterator[pa.Array]:
         call = self._call
         run = ScalarRun(call.of, self._args, call.type, call.span)
-        with crossing(), opened(call.of, call.span):
+        with transport_errors(), open_function(call.of, call.span):
             for batch in batches:
                 wanted, *arguments = batch if isinstance(batch, tuple) else (batch,)
                 arguments = [column.cast(of.arrow) for column, of in zip(arguments, self._args, strict=True)]
@@ -90,11 +90,11 @@ def _annotate(values: _Values) -> Any:
 # --- modules --------------------------------------------------------------------------------------
 
 
-def pickled(operator: Operator, node: Plan) -> bytes:
+def pickle_operator(operator: Operator, node: Plan) -> bytes:
     """Pickle an operator for the workers, with the functions that the node calls."""
     from pyspark import cloudpickle
 
-    if isinstance(node, Aggregating):
+    if isinstance(node, AggregateNode):
         pickle_by_value([call.python for call in node.calls if call.python is not None])
     dumps: Callable[[Operator], bytes] = cloudpickle.dumps
     return dumps(operator)
@@ -117,7 +117,7 @@ def _modules(of: PythonFunction) -> Iterator[ModuleType]:
 
     Modules that workers have anyway are omitted.
     """
-    origin = origin_of(of.function)
+    origin = unwrap_function(of.function)
     home = _folder(sys.modules.get(getattr(origin, "__module__", None) or type(origin).__module__))
     for module in list(sys.modules.values()):
         folder = _folder(module)

@@ -15,7 +15,7 @@ from everfold.plan.nodes import Unnest
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.spark.python import python_column
 from everfold.sql.functions.render import RenderContext, to_spark
-from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical
+from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,12 +30,12 @@ class Scalars:
 
     zone: str
 
-    def text(self, expression: Expr, width: int, guard: str | None = None) -> str:
+    def render_sql(self, expression: Expr, width: int, guard: str | None = None) -> str:
         """Return an expression as Spark SQL of exactly its type.
 
         guard: a condition without which the expression is not evaluated and the result is NULL.
         """
-        columns = [physical(at) for at in range(width)]
+        columns = [physical_name(at) for at in range(width)]
         text = to_spark(expression, columns, RenderContext(zone=self.zone))
         if guard is None or isinstance(expression, InputRef | Literal):
             return text
@@ -59,22 +59,22 @@ class Scalars:
         """Project to one column per expression and the hidden columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        outputs = (self._column(each, width, guard).alias(physical(at)) for at, each in enumerate(expressions))
+        outputs = (self._column(each, width, guard).alias(physical_name(at)) for at, each in enumerate(expressions))
         return frame.select(*outputs, *map(F.expr, hidden))
 
     def _column(self, expression: Expr, width: int, guard: str | None) -> Column:
         from pyspark.sql import functions as F  # noqa: N812
 
         if isinstance(expression, PythonCall):
-            return python_column(expression, [self.text(arg, width, guard) for arg in expression.args], guard)
-        return F.expr(self.text(expression, width, guard))
+            return python_column(expression, [self.render_sql(arg, width, guard) for arg in expression.args], guard)
+        return F.expr(self.render_sql(expression, width, guard))
 
     def unnest(self, frame: DataFrame, node: Unnest, hidden: Sequence[str], guard: str | None = None) -> DataFrame:
         """Join each row with its elements; `__position` is NULL for a row without elements."""
         width = len(node.input.schema)
-        carried = [physical(at) for at in range(width)]
+        carried = [physical_name(at) for at in range(width)]
         of = node.collection.type
-        collection = self.text(node.collection, width, guard)
+        collection = self.render_sql(node.collection, width, guard)
         names = "__position, __element"
         if isinstance(of, MultisetType):
             each = "e -> array_repeat(e.key, e.value)"
@@ -95,7 +95,7 @@ class Scalars:
         if node.ordinality:
             parts.append("CAST(__position + 1 AS INT)")
         assert len(parts) == len(node.fields)
-        appended = (f"{part} AS {physical(width + at)}" for at, part in enumerate(parts))
+        appended = (f"{part} AS {physical_name(width + at)}" for at, part in enumerate(parts))
         return exploded.selectExpr(*carried, *appended, *hidden, "__position")
 
     def window_ends(self, window: SlicedWindow, at: str) -> str:
@@ -138,7 +138,7 @@ class Scalars:
         if time_type.local_zone:
             time = f"CAST(convert_timezone('{zone or 'UTC'}', 'UTC', {time}) AS TIMESTAMP)"
         return [
-            f"CAST(timestamp_millis({start}) AS TIMESTAMP_NTZ) AS {physical(first)}",
-            f"CAST(timestamp_millis({end}) AS TIMESTAMP_NTZ) AS {physical(first + 1)}",
-            f"{time} AS {physical(first + 2)}",
+            f"CAST(timestamp_millis({start}) AS TIMESTAMP_NTZ) AS {physical_name(first)}",
+            f"CAST(timestamp_millis({end}) AS TIMESTAMP_NTZ) AS {physical_name(first + 1)}",
+            f"{time} AS {physical_name(first + 2)}",
         ]

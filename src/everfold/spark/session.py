@@ -25,7 +25,7 @@ from everfold.files import make_private_file, make_private_folder
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.java import require_java
-from everfold.spark.pyspark_path import without_zip
+from everfold.spark.pyspark_path import spark_home_without_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-def own_session(spark: SparkSession, partitions: int) -> SparkSession:
+def create_session(spark: SparkSession, partitions: int) -> SparkSession:
     """Return a new session on the caller's context with our settings.
 
     The caller's conf is unchanged.
@@ -156,12 +156,16 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     if in_process:
         settings["spark.python.daemon.module"] = "everfold.spark.daemon"
     settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
-    settings["spark.driver.extraJavaOptions"] = " ".join([*map(quoted, own), given])
+    settings["spark.driver.extraJavaOptions"] = " ".join([*map(quote_option, own), given])
     settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _keep_interrupt_handler(), _redirect_output(log_file), without_zip() if in_process else nullcontext():
+        with (
+            _keep_interrupt_handler(),
+            _redirect_output(log_file),
+            spark_home_without_zip() if in_process else nullcontext(),
+        ):
             _import_early()
             session = builder.getOrCreate()
             if not in_process:
@@ -183,7 +187,7 @@ def _import_early() -> None:
     importing.start()
 
 
-def end_jvm() -> None:
+def stop_jvm() -> None:
     """Stop the JVM that this process started, after its sessions, and wait for its exit.
 
     Until then it may write files.
@@ -198,7 +202,7 @@ def end_jvm() -> None:
         gateway.proc.wait()
 
 
-def quoted(option: str) -> str:
+def quote_option(option: str) -> str:
     """Quote an option for Spark's launcher, which parses a list of options."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

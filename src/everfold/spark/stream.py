@@ -12,12 +12,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from everfold.compat.operator_ids import source_name
-from everfold.connectors.null_rowtime import PLACE, raise_timeless
-from everfold.connectors.skipped_rows import count_timeless
+from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
+from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.errors import UnsupportedFeature
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import TABLES, Operator
-from everfold.plan.changelog import AGAIN, GONE, KIND, ORDER, ChangelogMode, RowKind, changelog_of, is_updating
+from everfold.plan.changelog import (
+    KIND,
+    ORDER,
+    REEMIT,
+    REEMIT_DELETE,
+    ChangelogMode,
+    RowKind,
+    changelog_of,
+    is_updating,
+)
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
     Filter,
@@ -38,29 +47,29 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
-    repeated,
-    streamed,
+    number_table_name,
     tables_of,
+    walk_streamed,
 )
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
-from everfold.spark.operator_inputs import hash_text, input_texts, input_type
+from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
-from everfold.spark.python import pickled
+from everfold.spark.python import pickle_operator
 from everfold.spark.scalar import Scalars
-from everfold.types import Schema, physical
+from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, PLACE)
+_HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, LOCATION)
 _MATCHED = "__matched"
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
-_NO_PLACE = f"CAST(NULL AS STRING) AS {PLACE}"
+_NO_PLACE = f"CAST(NULL AS STRING) AS {LOCATION}"
 _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 
@@ -84,32 +93,32 @@ class Stream:
     frame: DataFrame
     schema: Schema
     splits: tuple[str, ...] = ()
-    guarded: bool = False
-    changes: bool = False
+    is_guarded: bool = False
+    has_row_kinds: bool = False
     inputs: tuple[str, ...] = (TABLES,)
 
     @property
-    def forwards(self) -> bool:
+    def has_meta_rows(self) -> bool:
         """Whether the rows include meta rows of an operator."""
         return self.inputs != (TABLES,)
 
     @property
     def hidden(self) -> tuple[str, ...]:
         """The names of the hidden columns."""
-        return (*_HIDDEN, KIND) if self.changes else _HIDDEN
+        return (*_HIDDEN, KIND) if self.has_row_kinds else _HIDDEN
 
-    def carrying(self, **others: str) -> list[str]:
+    def replace_hidden(self, **others: str) -> list[str]:
         """Return the hidden columns, some of them replaced by other SQL."""
         return [others.get(name, name) for name in self.hidden]
 
-    def over(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
+    def with_frame(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
         """Return the stream with another frame and schema."""
-        return replace(self, frame=frame, schema=schema, guarded=self.guarded or guarded)
+        return replace(self, frame=frame, schema=schema, is_guarded=self.is_guarded or guarded)
 
     @property
     def guard(self) -> str | None:
         """The condition under which a row's expressions are evaluated."""
-        return KEEP if self.guarded else None
+        return KEEP if self.is_guarded else None
 
 
 def _no_lookup_tables(plan: Plan) -> DataFrame:
@@ -144,11 +153,11 @@ class StreamLowering:
     epoch: int = 0
     names: Mapping[int, str] = field(default_factory=dict)
     source_names: Iterator[str] = field(default_factory=lambda: iter(()))
-    mark: str | None = None
-    strangers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    query_digest: str | None = None
+    foreign_operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
-    again: bool = False
-    read_beside: Callable[[Plan], DataFrame] = _no_lookup_tables
+    has_reemitted_rows: bool = False
+    read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
     _sources: dict[str, int] = field(default_factory=dict)
@@ -169,25 +178,27 @@ class StreamLowering:
                 frame = self._scalars.project(
                     below.frame, node.expressions, len(below.schema), below.hidden, below.guard
                 )
-                return below.over(frame, node.schema)
+                return below.with_frame(frame, node.schema)
             case Filter():
                 below = self.lower(node.input)
-                condition = self._scalars.text(node.condition, len(below.schema), below.guard)
+                condition = self._scalars.render_sql(node.condition, len(below.schema), below.guard)
                 found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
-                if self.again and below.changes:
+                if self.has_reemitted_rows and below.has_row_kinds:
                     # A re-emitted row that is now excluded must be deleted downstream.
-                    found[KIND] = f"if({KIND} = {AGAIN} AND NOT coalesce({condition}, FALSE), {GONE}, {KIND}) AS {KIND}"
-                    found[KEEP] = f"{KEEP} AND ({KIND} >= {AGAIN} OR coalesce({condition}, FALSE)) AS {KEEP}"
-                columns = [*self._data(below.schema), *below.carrying(**found)]
-                return below.over(below.frame.selectExpr(*columns), node.schema, guarded=True)
+                    found[KIND] = (
+                        f"if({KIND} = {REEMIT} AND NOT coalesce({condition}, FALSE), {REEMIT_DELETE}, {KIND}) AS {KIND}"
+                    )
+                    found[KEEP] = f"{KEEP} AND ({KIND} >= {REEMIT} OR coalesce({condition}, FALSE)) AS {KEEP}"
+                columns = [*self._data(below.schema), *below.replace_hidden(**found)]
+                return below.with_frame(below.frame.selectExpr(*columns), node.schema, guarded=True)
             case Union():
                 return self._union(node)
             case Unnest():
                 below = self.lower(node.input)
                 frame = self._scalars.unnest(below.frame, node, below.hidden, below.guard)
                 kept = KEEP if node.outer else f"{KEEP} AND __position IS NOT NULL AS {KEEP}"
-                frame = frame.selectExpr(*self._data(node.schema), *below.carrying(**{KEEP: kept}))
-                return below.over(frame, node.schema, guarded=True)
+                frame = frame.selectExpr(*self._data(node.schema), *below.replace_hidden(**{KEEP: kept}))
+                return below.with_frame(frame, node.schema, guarded=True)
             case WindowTableFunction() if not is_stateful(node):
                 return self._assign_windows(node)
             case Join():
@@ -200,22 +211,22 @@ class StreamLowering:
 
     @staticmethod
     def _data(schema: Schema) -> list[str]:
-        return [physical(at) for at in range(len(schema))]
+        return [physical_name(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        numbered = repeated(source_name(node.table.name), self._sources)
+        numbered = number_table_name(source_name(node.table.name), self._sources)
         source = self.open_source(node.table, next(self.source_names, numbered))
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
-        columns.append(PLACE if PLACE in source.frame.columns else _NO_PLACE)
+        columns.append(LOCATION if LOCATION in source.frame.columns else _NO_PLACE)
         changes = is_updating(node)
         if changes:
             columns.append(KIND if KIND in source.frame.columns else _INSERT)
-        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits, changes=changes)
+        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits, has_row_kinds=changes)
 
     def _watermark(self, node: WatermarkAssigner) -> Stream:
         below = self.lower(node.input)
-        at = physical(node.column)
+        at = physical_name(node.column)
         frame, kept = below.frame, KEEP
         # The delete of an upsert has only its key, and so no time.
         timeless = f"{at} IS NULL"
@@ -224,17 +235,17 @@ class StreamLowering:
         if self.drop_null_rowtime:
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
             self._observed += 1
-            frame = count_timeless(frame, f"{KEEP} AND {timeless}", self._observed)
+            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", self._observed)
         else:
-            table = next((each.name for each in tables_of(streamed(node))), "")
-            missing_time = raise_timeless(table, node.schema[node.column].name)
+            table = next((each.name for each in tables_of(walk_streamed(node))), "")
+            missing_time = raise_null_rowtime(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]
             frame = frame.selectExpr(*columns, *below.hidden)
-        watermark = self._scalars.text(node.watermark, len(below.schema))
+        watermark = self._scalars.render_sql(node.watermark, len(below.schema))
         moved = f"{self._scalars.milliseconds(watermark, node.watermark.type)} AS {WATERMARK}"
-        frame = frame.selectExpr(*self._data(below.schema), *below.carrying(**{WATERMARK: moved, KEEP: kept}))
-        return below.over(frame, node.schema, guarded=self.drop_null_rowtime)
+        frame = frame.selectExpr(*self._data(below.schema), *below.replace_hidden(**{WATERMARK: moved, KEEP: kept}))
+        return below.with_frame(frame, node.schema, guarded=self.drop_null_rowtime)
 
     def _join(self, node: Join) -> Stream:
         """Join each row with the matching rows of the lookup table.
@@ -243,34 +254,36 @@ class StreamLowering:
         """
         from pyspark.sql import functions as F  # noqa: N812
 
-        below, right = self.lower(node.left), self.read_beside(node.right)
+        below, right = self.lower(node.left), self.read_lookup_table(node.right)
         width, more = len(node.left.schema), len(node.right.schema)
         if node.kind in (JoinKind.SEMI, JoinKind.ANTI):
             # One matching row is enough: IN compares all columns of the lookup table, EXISTS none.
             compared = node.condition is not None and inputs_of(node.condition)
             right = right.distinct() if compared else right.limit(1)
         moved = right.selectExpr(
-            *(f"{physical(at)} AS {physical(width + at)}" for at in range(more)), f"TRUE AS {_MATCHED}"
+            *(f"{physical_name(at)} AS {physical_name(width + at)}" for at in range(more)), f"TRUE AS {_MATCHED}"
         )
         condition = (
-            "" if node.condition is None else f" AND ({self._scalars.text(node.condition, width + more, below.guard)})"
+            ""
+            if node.condition is None
+            else f" AND ({self._scalars.render_sql(node.condition, width + more, below.guard)})"
         )
         frame = below.frame.join(moved, F.expr(f"{KEEP}{condition}"), "left")
         kept = {
             JoinKind.LEFT: KEEP,
             JoinKind.ANTI: f"{KEEP} AND {_MATCHED} IS NULL AS {KEEP}",
         }.get(node.kind, f"{KEEP} AND {_MATCHED} IS NOT NULL AS {KEEP}")
-        frame = frame.selectExpr(*self._data(node.schema), *below.carrying(**{KEEP: kept}))
-        return below.over(frame, node.schema, guarded=node.kind is not JoinKind.LEFT)
+        frame = frame.selectExpr(*self._data(node.schema), *below.replace_hidden(**{KEEP: kept}))
+        return below.with_frame(frame, node.schema, guarded=node.kind is not JoinKind.LEFT)
 
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]
-        changes = any(each.changes for each in streams)
+        changes = any(each.has_row_kinds for each in streams)
         first, *others = (self._for_union(each, changes) for each in streams)
         for each in others:
             first = first.union(each)
         splits = tuple(split for each in streams for split in each.splits)
-        guarded = any(each.guarded for each in streams)
+        guarded = any(each.is_guarded for each in streams)
         inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
         return Stream(first, node.schema, splits, guarded, changes, inputs)
 
@@ -282,21 +295,21 @@ class StreamLowering:
         split_name = {}
         if len(stream.splits) == 1:
             split_name = {SPLIT: f"coalesce({SPLIT}, '{stream.splits[0]}') AS {SPLIT}"}
-        kinds = [_INSERT] if changes and not stream.changes else []
-        return stream.frame.selectExpr(*self._data(stream.schema), *stream.carrying(**split_name), *kinds)
+        kinds = [_INSERT] if changes and not stream.has_row_kinds else []
+        return stream.frame.selectExpr(*self._data(stream.schema), *stream.replace_hidden(**split_name), *kinds)
 
     def _assign_windows(self, node: WindowTableFunction) -> Stream:
         assert not isinstance(node.window, Session)
         below = self.lower(node.input)
         width = len(below.schema)
         of = below.schema[node.time_column]
-        at = self._scalars.milliseconds(physical(node.time_column), of.type, node.zone)
+        at = self._scalars.milliseconds(physical_name(node.time_column), of.type, node.zone)
         ends = f"explode({self._scalars.window_ends(node.window, at)}) AS __end"
         frame = below.frame.selectExpr(*self._data(below.schema), *below.hidden, ends)
         start = self._scalars.window_start(node.window, "__end")
         appended = self._scalars.window_columns(start, "__end", of.type, node.zone, width)
         frame = frame.selectExpr(*self._data(below.schema), *appended, *below.hidden)
-        return below.over(frame, node.schema)
+        return below.with_frame(frame, node.schema)
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -305,18 +318,20 @@ class StreamLowering:
         name = self.names.get(id(node), f"w{len(self.operators) + 1}")
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
         clock = clock_of(node, below.splits, self.idle_timeout_ms, below.inputs)
-        operator = operator_of(node, name, clock, self.epoch, updating=below.changes)
+        operator = operator_of(node, name, clock, self.epoch, updating=below.has_row_kinds)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
         rows = self._exchange_input(below, operator)
-        first, strangers = self.bucket_ids[0], self.strangers.get(name, ())
-        processor = BucketProcessor(name, pickled(operator, node), first, self.mark, self.epoch, strangers)
+        first, strangers = self.bucket_ids[0], self.foreign_operators.get(name, ())
+        processor = BucketProcessor(
+            name, pickle_operator(operator, node), first, self.query_digest, self.epoch, strangers
+        )
         packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
         wire = _wire_schema(operator.schema, ordered=not timed, changes=changes)
         frame = stepped.mapInArrow(Unpack(wire), _wire_types(operator.schema, ordered=not timed, changes=changes))
-        window_end = physical(len(operator.schema) - 2)
+        window_end = physical_name(len(operator.schema) - 2)
         columns = [
             *self._data(operator.schema),
             _NO_SPLIT,
@@ -328,18 +343,18 @@ class StreamLowering:
             *([KIND] if changes else []),
         ]
         return Stream(
-            frame.selectExpr(*columns), operator.schema, (name,), guarded=True, changes=changes, inputs=(name,)
+            frame.selectExpr(*columns), operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,)
         )
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
-        inputs = input_texts(self._scalars, operator.inputs, keys, len(below.schema), below.guard)
+        inputs = input_columns_sql(self._scalars, operator.inputs, keys, len(below.schema), below.guard)
         empty = {WATERMARK: _NO_WATERMARK}
         if len(below.splits) != 1:
             empty[SPLIT] = _NO_SPLIT
-        if below.guarded:
+        if below.is_guarded:
             empty[KEEP] = f"FALSE AS {KEEP}"
-        if below.forwards:
+        if below.has_meta_rows:
             empty[FORWARDED] = _NO_META
             if operator.ordered:
                 empty[ORDER] = _NO_ORDER
@@ -347,7 +362,7 @@ class StreamLowering:
             empty[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
         hidden = tuple(empty)
         data = below.frame.selectExpr(*inputs, *hidden)
-        hashed = hash_text(operator.inputs, keys)
+        hashed = hash_sql(operator.inputs, keys)
         now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
         data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
@@ -370,6 +385,6 @@ def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
 
 def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
     """Return the same schema in Spark DDL."""
-    types = [f"{physical(at)} {of.type.spark}" for at, of in enumerate(schema)]
+    types = [f"{physical_name(at)} {of.type.spark}" for at, of in enumerate(schema)]
     types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
     return ", ".join([*types, f"{FORWARDED} BINARY"])

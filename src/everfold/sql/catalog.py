@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 
 from sqlglot import exp
 
-from everfold.errors import Diagnostic, Span, SqlError, nearest, nearest_or_all
+from everfold.errors import Diagnostic, Span, SqlError, suggest_name, suggest_or_list_names
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import ChangelogNormalize, Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
-from everfold.plan.size import Work
+from everfold.plan.size import ScriptSize
 from everfold.sql.settings import Note, Settings, check_option
 from everfold.sql.statements import CreateTable
 from everfold.sql.user_functions import UserFunctions
@@ -162,14 +162,14 @@ class CatalogView:
 Entry: TypeAlias = CatalogTable | CatalogView
 Resolve: TypeAlias = Callable[[str, Span | None], str]
 """Substitutes the session's variables in an option value, which is located at the span."""
-Connected: TypeAlias = Callable[[Table], Table]
+ConnectTable: TypeAlias = Callable[[Table], Table]
 """Returns a table with the properties that its connector derives from its options.
 
 These are its `changelog` and whether it is `bounded`; this layer does not know them.
 """
 
 
-def unconnected(table: Table) -> Table:
+def keep_table(table: Table) -> Table:
     """Return the table unchanged: the default of a session without connectors."""
     return table
 
@@ -186,7 +186,7 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         note: Note | None = None,
         resolve: Resolve = lambda value, _: value,
-        connected: Connected = unconnected,
+        connected: ConnectTable = keep_table,
     ) -> None:
         self._note: Note = note or (lambda _: None)
         self.resolve = resolve
@@ -195,8 +195,8 @@ class Catalog:
         self._permanent: dict[str, Entry] = {}
         self._temporary: dict[str, Entry] = {}
         self.functions = UserFunctions()
-        self.excused: list[SqlError] | None = None
-        self.work = Work()
+        self.tolerated_errors: list[SqlError] | None = None
+        self.work = ScriptSize()
 
     # --- options ---
 
@@ -213,7 +213,9 @@ class Catalog:
             from everfold.sql.settings import FAMILIES, OPTIONS
 
             if key not in OPTIONS and not key.startswith(tuple(FAMILIES)):
-                raise SqlError(Diagnostic("unknown-option", f"no option is named `{key}`", span, nearest(key, OPTIONS)))
+                raise SqlError(
+                    Diagnostic("unknown-option", f"no option is named `{key}`", span, suggest_name(key, OPTIONS))
+                )
         self.settings = self.settings.without(key)
 
     # --- tables and views ---
@@ -229,12 +231,12 @@ class Catalog:
         """Return the table or view of a name. Raises SqlError `unknown-table` if there is none."""
         found = self.find(name)
         if found is None:
-            raise SqlError(self.unknown(name, span))
+            raise SqlError(self.unknown_table(name, span))
         return found
 
-    def unknown(self, name: Name, span: Span | None = None, also: tuple[str, ...] = ()) -> Diagnostic:
+    def unknown_table(self, name: Name, span: Span | None = None, also: tuple[str, ...] = ()) -> Diagnostic:
         """Return the diagnostic for an unknown table; `also` lists further names to suggest."""
-        near = nearest_or_all(name[-1], dict.fromkeys((*also, *self._temporary, *self._permanent)))
+        near = suggest_or_list_names(name[-1], dict.fromkeys((*also, *self._temporary, *self._permanent)))
         if local_name(name) is None:
             near = f"everfold has one database, `{CATALOG}.{DATABASE}`"
         return Diagnostic("unknown-table", f"no table or view is named `{'.'.join(name)}`", span, near)
@@ -310,7 +312,7 @@ class Catalog:
             )
         if if_exists:
             return False
-        help_ = self.unknown(name, span).help or "write IF EXISTS if it may be missing"
+        help_ = self.unknown_table(name, span).help or "write IF EXISTS if it may be missing"
         if temporary and local in self._permanent:
             help_ = f"`{local}` is not temporary"
         prefix = "temporary " if temporary else ""

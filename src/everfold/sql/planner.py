@@ -14,15 +14,15 @@ from typing import TypeAlias, assert_never
 from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, Root, Sink, Table
-from everfold.plan.python_aggregates import check_streamed
+from everfold.plan.python_aggregates import check_retraction
 from everfold.plan.rewrites import rewrite, tables_read
-from everfold.plan.size import cells
+from everfold.plan.size import count_cells
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
-from everfold.sql.binder.derived_tables import complete_as, complete_like, insert_of
-from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_in_time
-from everfold.sql.catalog import Catalog, Connected, local_name, unconnected
+from everfold.sql.binder.derived_tables import build_insert, complete_as, complete_like
+from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_late_option
+from everfold.sql.catalog import Catalog, ConnectTable, keep_table, local_name
 from everfold.sql.dialects.lenses_nodes import TopicQuery
-from everfold.sql.python_modules import load
+from everfold.sql.python_modules import load_object
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
@@ -49,7 +49,7 @@ from everfold.sql.statements import (
     Statement,
     StatementSet,
 )
-from everfold.sql.user_functions import Kind, declared, place_of
+from everfold.sql.user_functions import Kind, build_user_function, qualified_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class Session:
         variables: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         notes: Note | None = None,
-        connected: Connected = unconnected,
+        connected: ConnectTable = keep_table,
         folder: Path = Path(),
         *,
         lenient: bool = False,
@@ -123,7 +123,7 @@ class Session:
         self.catalog = Catalog(options, notes, self._resolve, connected)
         self._note: Note = notes or (lambda _: None)
         if lenient:
-            self.catalog.excused = []
+            self.catalog.tolerated_errors = []
 
     @property
     def settings(self) -> Settings:
@@ -212,7 +212,7 @@ class Session:
         Raises SqlError if it is not a function, does not declare its types, or the name is taken.
         """
         local = self._function_name(name, None)
-        self.catalog.functions.add(declared(function, local, place_of(function), None), kind)
+        self.catalog.functions.add(build_user_function(function, local, qualified_name(function), None), kind)
 
     def forget_function(self, name: Name, kind: Kind) -> bool:
         """Remove a function; return whether there was one."""
@@ -222,11 +222,11 @@ class Session:
 
     def _complete(self, statements: tuple[Statement, ...]) -> None:
         """Declare what a script uses without declaring it."""
-        from everfold.sql.undeclared import complete
+        from everfold.sql.undeclared import infer_undeclared
 
         loadable = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._can_load(each)]
         tables = (entry.name for entry in self.catalog.entries())
-        found = complete(statements, tables, [*loadable, *(each.name for each in self.catalog.functions)])
+        found = infer_undeclared(statements, tables, [*loadable, *(each.name for each in self.catalog.functions)])
         for entry in found.entries():
             self.catalog.add(entry)
         for function in found.functions():
@@ -237,7 +237,7 @@ class Session:
     def _can_load(self, statement: CreateFunction) -> bool:
         """Return whether a function can be loaded; if not, only its use is known."""
         try:
-            load(statement.identifier, self.folder, statement.identifier_span)
+            load_object(statement.identifier, self.folder, statement.identifier_span)
         except SqlError:
             return False
         return True
@@ -252,9 +252,9 @@ class Session:
             self.catalog.reset_option(statement.key, statement.span)
             return Done(message=f"Option {statement.key} reset." if statement.key else "All options reset.")
         if statement.key is None:
-            return Show(columns=("key", "value"), rows=show.options(self.settings))
+            return Show(columns=("key", "value"), rows=show.list_options(self.settings))
         assert statement.value is not None
-        check_in_time(statement.key, self.catalog, statement.key_span)
+        check_late_option(statement.key, self.catalog, statement.key_span)
         value = self._resolve(statement.value, statement.value_span)
         self.catalog.set_option(statement.key, value, statement.key_span, statement.value_span)
         return Done(message=f"Option {statement.key} set.")
@@ -278,7 +278,7 @@ class Session:
         if not exists:
             self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))
         try:
-            return self._submit(insert_of(statement, query, self.catalog))
+            return self._submit(build_insert(statement, query, self.catalog))
         except SqlError:
             if not exists:
                 self.catalog.drop(statement.name, view=False, temporary=False, if_exists=True)
@@ -304,8 +304,8 @@ class Session:
         kind = Kind.of(temporary=statement.temporary, system=statement.system)
         if statement.if_not_exists and self.catalog.functions.has(name, kind):
             return Done(message=f"Function {name} exists already.")
-        found = load(statement.identifier, self.folder, statement.identifier_span)
-        function = declared(found, name, statement.identifier, statement.identifier_span)
+        found = load_object(statement.identifier, self.folder, statement.identifier_span)
+        function = build_user_function(found, name, statement.identifier, statement.identifier_span)
         self.catalog.functions.add(function, kind, statement.name_span)
         return Done(message=f"Function {name} created.")
 
@@ -332,10 +332,10 @@ class Session:
     def _plan(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         bound = self._bind(statement)
         for root in bound:
-            self.catalog.work.add(cells(root.input), statement.span)
+            self.catalog.work.add(count_cells(root.input), statement.span)
         roots = rewrite(bound)
         if self.settings.streaming and not self.lenient:
-            check_streamed(roots)
+            check_retraction(roots)
         return roots
 
     def _bind(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:

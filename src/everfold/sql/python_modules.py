@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from everfold.errors import Diagnostic, Span, SqlError, nearest
-from everfold.udf.failure import trace
+from everfold.errors import Diagnostic, Span, SqlError, suggest_name
+from everfold.udf.failure import user_traceback
 
 
-def load(identifier: str, folder: Path, span: Span | None) -> object:
+def load_object(identifier: str, folder: Path, span: Span | None) -> object:
     """Return the object that `module.attribute` names.
 
     Modules are searched for as `python script.py` does: in the script's folder first. Raises
@@ -31,7 +31,7 @@ def load(identifier: str, folder: Path, span: Span | None) -> object:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        near = nearest(attribute, [each for each in vars(module) if not each.startswith("_")])
+        near = suggest_name(attribute, [each for each in vars(module) if not each.startswith("_")])
         message = f"the Python module `{name}` ({module.__file__}) has no `{attribute}`"
         raise SqlError.of("python-attribute", message, span, near) from None
 
@@ -48,7 +48,7 @@ def _module(name: str, folder: Path, span: Span | None) -> ModuleType:
                 raise SqlError.of("python-module", message, span, help_) from None
             reason = " ".join(str(error).split())
             message = f"the Python module `{name}` cannot be imported: {type(error).__name__}: {reason}"
-            raise SqlError(Diagnostic("python-module", message, span, notes=trace(error))) from error
+            raise SqlError(Diagnostic("python-module", message, span, notes=user_traceback(error))) from error
 
 
 @contextmanager

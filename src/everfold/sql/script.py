@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot.tokenizer_core import TokenType
 
-from everfold.errors import Span, SqlError, UsageError, nearest
-from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex
+from everfold.errors import Span, SqlError, UsageError, suggest_name
+from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex_error
 from everfold.sql.dialects import flink, lenses
 from everfold.sql.dialects.tokens import Part, scan
 from everfold.sql.statements import Statement
@@ -28,16 +28,18 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
     script in messages.
     """
     if dialect not in DIALECTS:
-        raise UsageError.of("unknown-dialect", f"no SQL dialect is named `{dialect}`", help=nearest(dialect, DIALECTS))
+        raise UsageError.of(
+            "unknown-dialect", f"no SQL dialect is named `{dialect}`", help=suggest_name(dialect, DIALECTS)
+        )
     found: list[Statement] = []
     for number, (language, part) in enumerate(_parts(text, source, dialect)):
         if number > MAX_DIALECTS:
             span = Span(part.start, part.start + 1, source, text)
-            raise too_complex("it changes its dialect too often", MAX_DIALECTS, span)
+            raise too_complex_error("it changes its dialect too often", MAX_DIALECTS, span)
         found += DIALECTS[language](text, source, part)
         if len(found) > MAX_STATEMENTS:
             what = f"it has {len(found):,} statements"
-            raise too_complex(what, MAX_STATEMENTS, found[MAX_STATEMENTS].span, "split it into several scripts")
+            raise too_complex_error(what, MAX_STATEMENTS, found[MAX_STATEMENTS].span, "split it into several scripts")
     return tuple(found)
 
 
@@ -58,7 +60,7 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
     yield dialect, Part(start, len(text))
 
 
-def unresolved(text: str) -> tuple[dict[str, str], dict[str, str]]:
+def keep_variables(text: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return variables and an environment that keep every `${name}` and `${env:NAME}` unchanged."""
     variables: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -84,6 +86,8 @@ def resolve_variables(
         if from_environment:
             raise SqlError.of("unknown-variable", f"the environment has no variable `{name}`", span, f"export {name}=…")
         message = f"no value was given for the variable `{name}`"
-        raise SqlError.of("unknown-variable", message, span, nearest(name, known) or f"give it with --var {name}=…")
+        raise SqlError.of(
+            "unknown-variable", message, span, suggest_name(name, known) or f"give it with --var {name}=…"
+        )
 
     return _VARIABLE.sub(fill, value)

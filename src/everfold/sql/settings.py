@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
-from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, nearest
-from everfold.secrets import is_secret, shown_value
+from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
+from everfold.secrets import is_secret, redact_value
 
 Note = Callable[[str], None]
 """Receives a message that the user should see although nothing is wrong."""
@@ -296,11 +296,11 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
         for family, why in FAMILIES.items():
             if key.startswith(family):
                 return f"`{key}` has no effect: {why}"
-        raise SqlError(Diagnostic("unknown-option", f"no option is named `{key}`", span, nearest(key, OPTIONS)))
+        raise SqlError(Diagnostic("unknown-option", f"no option is named `{key}`", span, suggest_name(key, OPTIONS)))
     try:
         read = option.read(value)
     except ValueError as wrong:
-        shown = "" if is_secret(key) else f" `{shown_value(key, value)}`"
+        shown = "" if is_secret(key) else f" `{redact_value(key, value)}`"
         raise SqlError(
             Diagnostic("wrong-option-value", f"option `{key}` cannot be{shown}: {wrong}", value_span or span)
         ) from None
@@ -308,7 +308,7 @@ def check_option(key: str, value: str, span: Span | None = None, value_span: Spa
         raise UnsupportedFeature(
             Diagnostic(
                 "unsupported-option",
-                f"`{key}` = `{shown_value(key, value)}` is not supported: {option.why}",
+                f"`{key}` = `{redact_value(key, value)}` is not supported: {option.why}",
                 value_span or span,
             )
         )
@@ -351,12 +351,12 @@ class Settings:
         left = {each: value for each, value in self.options.items() if key is not None and each != key}
         return Settings(MappingProxyType(left))
 
-    def text(self, key: str) -> str | None:
+    def value_of(self, key: str) -> str | None:
         """Return an option's value as a string, or its default."""
         return self.options.get(key, OPTIONS[key].default)
 
     def _read(self, key: str) -> object:
-        text = self.text(key)
+        text = self.value_of(key)
         return None if text is None else OPTIONS[key].read(text)
 
     @property
@@ -478,7 +478,7 @@ class Settings:
     @property
     def pipeline_name(self) -> str | None:
         """The job name; None if not set."""
-        return self.text("pipeline.name")
+        return self.value_of("pipeline.name")
 
     def _duration(self, key: str) -> int | None:
         value = self._read(key)

@@ -19,7 +19,7 @@ from sqlglot import exp
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
-from everfold.sql.binder.python_functions import is_sqls
+from everfold.sql.binder.python_functions import is_builtin
 from everfold.sql.catalog import CatalogTable, Column, Watermark
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.dialects.lenses_nodes import TopicQuery
@@ -106,7 +106,7 @@ class Completion:
             yield UserFunction(python=python, input_types=None, result_type=ANY)
 
 
-def complete(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
+def infer_undeclared(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
     """Return what a script leaves undeclared.
 
     Queries that must pass a column through are changed in place.
@@ -269,7 +269,7 @@ class _Inference:
     def _record_calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
         """Record the undeclared functions among the calls.
 
-        `over_groups`: whether calls here are computed over the rows of a group.
+        `rewrite_over_groups`: whether calls here are computed over the rows of a group.
         """
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
             return
@@ -285,10 +285,10 @@ class _Inference:
 
     def _record_if_undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
         """Record a function if it is undeclared; return whether it is such an aggregate."""
-        if node.special or is_sqls(node.name) or node.spelled.lower() in self.functions:
+        if node.special or is_builtin(node.name) or node.original_name.lower() in self.functions:
             return False
-        self.found.aggregates[node.spelled] = aggregate or self.found.aggregates.get(node.spelled, False)
-        return self.found.aggregates[node.spelled]
+        self.found.aggregates[node.original_name] = aggregate or self.found.aggregates.get(node.original_name, False)
+        return self.found.aggregates[node.original_name]
 
     def _has_aggregate(self, node: exp.Expression) -> bool:
         """Return whether an item of a SELECT list contains an aggregate function."""
@@ -371,7 +371,7 @@ def _fields(node: TopicQuery) -> Iterator[str]:
         if isinstance(part, exp.Star):
             yield _REST
         for path in part.find_all(ColumnPath):
-            names = path.names[1:] if len(path.names) > 1 and path.names[0] == node.called else path.names
+            names = path.names[1:] if len(path.names) > 1 and path.names[0] == node.source_name else path.names
             name = names[1] if len(names) > 1 and names[0] == VALUE else names[0]
             if name not in (KEY, META):
                 yield name

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Expr, Literal
 from everfold.types import DataType, NullType
-from everfold.udf.declared import Calling, Declared, TypeLike, WholeColumns, origin_of, udaf
-from everfold.udf.failure import trace
+from everfold.udf.declared import CallableFunction, ColumnsFunction, DeclaredFunction, TypeLike, udaf, unwrap_function
+from everfold.udf.failure import user_traceback
 from everfold.udf.function import FUNC_TYPES, PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefinedFunction
 
@@ -52,16 +52,16 @@ class UserFunction:
         return self.python.name
 
     @property
-    def aggregate(self) -> bool:
+    def is_aggregate(self) -> bool:
         """Whether it is an aggregate function."""
         return not isinstance(self.python.function, ScalarFunction)
 
-    def arguments(self, args: Sequence[Expr], span: Span | None) -> tuple[Expr, ...]:
+    def cast_arguments(self, args: Sequence[Expr], span: Span | None) -> tuple[Expr, ...]:
         """Return the arguments of a call, cast to the declared input types.
 
         Raises SqlError `wrong-arguments`.
         """
-        from everfold.sql.functions.coercion import converted, fits_implicitly
+        from everfold.sql.functions.coercion import convert_to, fits_implicitly
         from everfold.types import STRING
 
         shown = ", ".join(arg.type.sql for arg in args)
@@ -69,7 +69,7 @@ class UserFunction:
             if not self._accepts(len(args)):
                 raise SqlError.of("wrong-arguments", f"`{self.name}` does not take {_argument_count(len(args))}", span)
             # NULL alone has no type; the function sees None whatever it is.
-            return tuple(converted(arg, STRING) if isinstance(arg.type, NullType) else arg for arg in args)
+            return tuple(convert_to(arg, STRING) if isinstance(arg.type, NullType) else arg for arg in args)
         fits = len(args) == len(self.input_types) and all(
             fits_implicitly(arg.type, wanted) for arg, wanted in zip(args, self.input_types, strict=True)
         )
@@ -79,13 +79,13 @@ class UserFunction:
         for arg, wanted in zip(args, self.input_types, strict=True):
             if isinstance(arg, Literal) and arg.value is None and not wanted.nullable:
                 raise SqlError.of("wrong-arguments", f"`{self.name}` does not take NULL for {wanted}", arg.span)
-        return tuple(converted(arg, wanted) for arg, wanted in zip(args, self.input_types, strict=True))
+        return tuple(convert_to(arg, wanted) for arg, wanted in zip(args, self.input_types, strict=True))
 
     def _accepts(self, count: int) -> bool:
         """Return whether Python could call it with this number of arguments."""
         function = self.python.function
-        if isinstance(function, Calling | WholeColumns):
-            called, given = function.called, count
+        if isinstance(function, CallableFunction | ColumnsFunction):
+            called, given = function.wrapped, count
         elif isinstance(function, AggregateFunction):
             called, given = function.accumulate, count + 1
         else:
@@ -110,14 +110,14 @@ class UserFunctions:
     def __init__(self) -> None:
         self._by_kind: dict[Kind, dict[str, UserFunction]] = {kind: {} for kind in Kind}
 
-    def system(self, name: str) -> UserFunction | None:
+    def find_system(self, name: str) -> UserFunction | None:
         """Return the temporary system function of a name.
 
         It takes precedence over a built-in one.
         """
         return self._by_kind[Kind.SYSTEM].get(name.lower())
 
-    def other(self, name: str) -> UserFunction | None:
+    def find_other(self, name: str) -> UserFunction | None:
         """Return the temporary function of a name, else that of the catalog.
 
         Used for names that are not built-in.
@@ -149,7 +149,7 @@ class UserFunctions:
             return True
         if if_exists:
             return False
-        near = nearest(name, [each.name for each in self._by_kind[kind].values()])
+        near = suggest_name(name, [each.name for each in self._by_kind[kind].values()])
         other = next((each for each in Kind if self.has(name, each)), None)
         if other is not None:
             prefix = "" if other is Kind.CATALOG else f"{other.value.upper()} "
@@ -165,7 +165,7 @@ class UserFunctions:
 # --- what a Python object declares ----------------------------------------------------------------
 
 
-def declared(found: object, name: str, identifier: str, span: Span | None) -> UserFunction:
+def build_user_function(found: object, name: str, identifier: str, span: Span | None) -> UserFunction:
     """Build a user function from a Python object.
 
     The object is a result of `udf` or `udaf`, or an AggregateFunction that declares its own types.
@@ -193,22 +193,22 @@ def declared(found: object, name: str, identifier: str, span: Span | None) -> Us
     return UserFunction(python=python, input_types=input_types, result_type=result_type)
 
 
-def place_of(found: object) -> str:
+def qualified_name(found: object) -> str:
     """Return module and qualified name of a function that is passed as an object."""
-    of = origin_of(found.function if isinstance(found, Declared) else found)
+    of = unwrap_function(found.function if isinstance(found, DeclaredFunction) else found)
     of = of if hasattr(of, "__qualname__") else type(of)
     return f"{getattr(of, '__module__', None) or 'builtins'}.{getattr(of, '__qualname__', '')}"
 
 
-def _declaration(found: object, identifier: str, span: Span | None) -> Declared:
-    if isinstance(found, Declared):
+def _declaration(found: object, identifier: str, span: Span | None) -> DeclaredFunction:
+    if isinstance(found, DeclaredFunction):
         return found
     if isinstance(found, AggregateFunction) or (isinstance(found, type) and issubclass(found, AggregateFunction)):
         try:
             return udaf(found)
         except Exception as error:  # such as a class that lacks a method, or requires arguments
             message = f"`{identifier}` cannot be used as a function: {type(error).__name__}: {error}"
-            raise SqlError(Diagnostic("not-a-function", message, span, notes=trace(error))) from error
+            raise SqlError(Diagnostic("not-a-function", message, span, notes=user_traceback(error))) from error
     if isinstance(found, UserDefinedFunction | type) or callable(found):
         raise SqlError.of(
             "undeclared-type",
@@ -224,7 +224,7 @@ def _declaration(found: object, identifier: str, span: Span | None) -> Declared:
     )
 
 
-def _type(given: TypeLike | None, what: str, of: Declared, identifier: str, span: Span | None) -> DataType:
+def _type(given: TypeLike | None, what: str, of: DeclaredFunction, identifier: str, span: Span | None) -> DataType:
     from everfold.sql.dialects.flink import parse_type
 
     if given is None:

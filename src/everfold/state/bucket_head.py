@@ -20,7 +20,7 @@ def read_head(store: Store, epoch: int) -> dict[str, Any]:
     return {} if blob is None else decode_head(blob)
 
 
-def is_begun(store: Store, epoch: int) -> bool:
+def has_head(store: Store, epoch: int) -> bool:
     """Return whether a batch has written a head in this epoch."""
     return store.get(_key(epoch)) is not None
 

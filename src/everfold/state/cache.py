@@ -66,7 +66,7 @@ class FrameCache:
                 return
         self._keep(token, frame, size)
 
-    def missed(self, token: str, count: int) -> int:
+    def record_misses(self, token: str, count: int) -> int:
         """Record that `count` pages of a frame were fetched one by one; return the total so far."""
         self._missed[token] = self._missed.get(token, 0) + count
         return self._missed[token]
@@ -165,7 +165,7 @@ def shared_folder() -> Path | None:
 _caches: dict[int, FrameCache] = {}
 
 
-def frames() -> FrameCache:
+def frame_cache() -> FrameCache:
     """Return the cache of this process."""
     pid = os.getpid()
     if pid not in _caches:

@@ -22,17 +22,17 @@ import numpy as np
 import polars as pl
 
 from everfold.errors import StateError
-from everfold.state.cache import FrameCache, frames
+from everfold.state.cache import FrameCache, frame_cache
 from everfold.state.segments import (
     DEAD,
     PAGE_BYTES,
-    PLACE,
+    POSITION,
     SEGMENT_BYTES,
     TOUCHED,
-    Places,
+    Positions,
     Segment,
     Segments,
-    places_of,
+    positions_of,
 )
 from everfold.state.store import Store
 
@@ -44,14 +44,14 @@ A write as large as a run of the next rank starts there, so that small writes ne
 MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
 """Runs that are larger than this together are not merged, only folded into the base."""
 BASE_SEGMENTS = 16
-LEAST_SEGMENT_BYTES = SEGMENT_BYTES // 8
+MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
 """The base has at least `BASE_SEGMENTS` segments unless they would be smaller than this.
 
 Folding proceeds from one segment to the next, so segments are its steps.
 """
 FOLD_AT = 0.6
 """Folding starts when the runs have this share of the base's bytes."""
-WORK = 1.75
+FOLD_BYTES_PER_APPENDED_BYTE = 1.75
 """Number of bytes that folding may write for each byte that a batch appends."""
 _FIRST, _LAST = -1 << 63, (1 << 63) - 1
 
@@ -108,7 +108,7 @@ class KeyedTable:
 
         cache: defaults to the cache of this process.
         """
-        segments = Segments(store, epoch, name, state["next"] if state else 0, cache or frames())
+        segments = Segments(store, epoch, name, state["next"] if state else 0, cache or frame_cache())
         if state is None:
             return cls(segments, tuple(keys))
         runs = [Run(rank, added, [Segment(*each) for each in run]) for rank, added, run in state["runs"]]
@@ -143,7 +143,7 @@ class KeyedTable:
         pages that were read; if no page was read, only `h` and the keys. Raises StateError
         `damaged-page` or `foreign-state`.
         """
-        wanted = wanted.select(PLACE, *self.keys).sort(PLACE)
+        wanted = wanted.select(POSITION, *self.keys).sort(POSITION)
         found = self._find_by_position(wanted, expired_before)
         if found is None:
             found = self._find_by_keys(wanted, expired_before)
@@ -155,17 +155,17 @@ class KeyedTable:
         ranges: `low` and `high`, both included, Int64.
         """
         ranges = _merge_ranges(ranges)
-        lows, highs = places_of(ranges, "low"), places_of(ranges, "high")
+        lows, highs = positions_of(ranges, "low"), positions_of(ranges, "high")
         versions = []
         for level in reversed(self._levels()):
             for segment in level:
                 inside = slice(highs.searchsorted(segment.low), lows.searchsorted(segment.high, "right"))
-                if inside.start < inside.stop and not segment.expired(expired_before):
+                if inside.start < inside.stop and not segment.is_expired(expired_before):
                     part = self.segments.between(segment, lows[inside], highs[inside])
                     if part.height:
                         versions.append(self._check_keys(part))
         if not versions:
-            return pl.DataFrame(schema={PLACE: pl.Int64})
+            return pl.DataFrame(schema={POSITION: pl.Int64})
         return _keep_live(self._newest_versions(versions), expired_before)
 
     def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
@@ -189,10 +189,10 @@ class KeyedTable:
         """
         if dead is not None and dead.height:
             when = [TOUCHED] if TOUCHED in dead.columns else []
-            deleted = dead.select(PLACE, *self.keys, *when, pl.lit(True).alias(DEAD))
+            deleted = dead.select(POSITION, *self.keys, *when, pl.lit(True).alias(DEAD))
             rows = pl.concat([rows, deleted], how="diagonal")
         if rows.height:
-            self._append(rows.sort(PLACE), added)
+            self._append(rows.sort(POSITION), added)
         self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
@@ -200,14 +200,14 @@ class KeyedTable:
 
         budget_pages: the number of pages that a call may rewrite on average.
         """
-        for segment in [each for level in self._levels() for each in level if each.expired(expired_before)]:
+        for segment in [each for level in self._levels() for each in level if each.is_expired(expired_before)]:
             self.segments.delete(segment)
-        self.base = [each for each in self.base if not each.expired(expired_before)]
+        self.base = [each for each in self.base if not each.is_expired(expired_before)]
         self.runs = [
             replace(
                 run,
-                added=run.added if any(not each.expired(expired_before) for each in run.segments) else 0,
-                segments=[each for each in run.segments if not each.expired(expired_before)],
+                added=run.added if any(not each.is_expired(expired_before) for each in run.segments) else 0,
+                segments=[each for each in run.segments if not each.is_expired(expired_before)],
             )
             for run in self.runs
         ]
@@ -227,7 +227,7 @@ class KeyedTable:
 
     def _find_by_position(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
         """Return the newest versions of these keys, None if two of the keys share a position."""
-        positions = left = places_of(wanted)
+        positions = left = positions_of(wanted)
         if (positions[1:] == positions[:-1]).any():
             return None
         found = []
@@ -244,20 +244,20 @@ class KeyedTable:
         if not found:
             return found
         rows = self._check_keys(pl.concat(found, how="diagonal_relaxed", rechunk=True))
-        pairs = wanted[positions.searchsorted(places_of(rows))]
+        pairs = wanted[positions.searchsorted(positions_of(rows))]
         return [rows] if all(rows[key].eq_missing(pairs[key]).all() for key in self.keys) else None
 
     def _find_by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
         """Return the newest versions of these keys; keys may share a position."""
         found = []
         for level in self._levels():
-            positions = np.unique(places_of(wanted))
+            positions = np.unique(positions_of(wanted))
             spread = _split_by_segment(level, positions, expired_before)
             parts = [self.segments.find(segment, positions[inside]) for segment, inside in spread]
             parts = [part for part in parts if part.height]
             if parts:
                 rows = self._check_keys(pl.concat(parts, how="diagonal_relaxed"))
-                on = [PLACE, *self.keys]
+                on = [POSITION, *self.keys]
                 found.append(rows.join(wanted, on=on, how="semi", nulls_equal=True))
                 wanted = wanted.join(rows, on=on, how="anti", nulls_equal=True)
         return found
@@ -266,7 +266,7 @@ class KeyedTable:
     def _step_bytes(self) -> int:
         """The target size of a segment of the base in bytes."""
         share = sum(each.bytes for level in self._levels() for each in level) // BASE_SEGMENTS
-        return min(max(share, LEAST_SEGMENT_BYTES), SEGMENT_BYTES)
+        return min(max(share, MIN_SEGMENT_BYTES), SEGMENT_BYTES)
 
     def _levels(self) -> list[list[Segment]]:
         """Return the segments of each run and of the base, newest first."""
@@ -313,7 +313,7 @@ class KeyedTable:
             if not self.runs or newer < FOLD_AT * older:
                 return
             self.folding, self.credit = (len(self.runs), _FIRST), 0
-        self.credit += int(WORK * appended)
+        self.credit += int(FOLD_BYTES_PER_APPENDED_BYTE * appended)
         while self.credit > 0 and self.folding is not None:
             before = self.segments.written
             self._fold_next(*self.folding, expired_before)
@@ -369,8 +369,8 @@ class KeyedTable:
         """
         if len(versions) == 1:
             return versions[0]
-        rows = pl.concat(map(self._check_keys, versions), how="diagonal_relaxed").sort(PLACE, maintain_order=True)
-        positions = places_of(rows)
+        rows = pl.concat(map(self._check_keys, versions), how="diagonal_relaxed").sort(POSITION, maintain_order=True)
+        positions = positions_of(rows)
         shares_position = np.append(positions[1:] == positions[:-1], False)
         if not shares_position.any():
             return rows
@@ -378,7 +378,7 @@ class KeyedTable:
         equal = [rows[key].eq_missing(following[key]).to_numpy() for key in self.keys]
         outdated = np.logical_and.reduce([shares_position, *equal])
         if (shares_position & ~outdated).any():
-            return rows.unique(subset=[PLACE, *self.keys], keep="last", maintain_order=True)
+            return rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
         return rows.filter(~outdated)
 
     def _check_keys(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -393,14 +393,14 @@ class KeyedTable:
 
 
 def _split_by_segment(
-    level: Sequence[Segment], positions: Places, expired_before: int | None
+    level: Sequence[Segment], positions: Positions, expired_before: int | None
 ) -> Iterator[tuple[Segment, slice]]:
     """Yield the segments of a level that span some positions, with the slice that each spans.
 
     The positions are sorted. Segments that can have no live rows are skipped.
     """
     for segment in level:
-        if not segment.expired(expired_before):
+        if not segment.is_expired(expired_before):
             inside = slice(positions.searchsorted(segment.low), positions.searchsorted(segment.high, "right"))
             if inside.start < inside.stop:
                 yield segment, inside
@@ -416,12 +416,12 @@ def _fold_limit(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
     if size <= 4 * step_bytes:
         return _LAST
     longest = max(versions, key=len)
-    return int(places_of(longest)[int(longest.height * 2 * step_bytes / size)])
+    return int(positions_of(longest)[int(longest.height * 2 * step_bytes / size)])
 
 
 def _rows_up_to(rows: pl.DataFrame, high: int) -> pl.DataFrame:
     """Return the rows up to a position, out of rows sorted by position."""
-    return rows.head(int(places_of(rows).searchsorted(high, "right")))
+    return rows.head(int(positions_of(rows).searchsorted(high, "right")))
 
 
 def _merge_ranges(ranges: pl.DataFrame) -> pl.DataFrame:

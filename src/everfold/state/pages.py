@@ -34,7 +34,7 @@ def encode(frame: pl.DataFrame) -> bytes:
 
     body = io.BytesIO()
     frame.rechunk().write_ipc_stream(body, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
-    return _sealed(_ROWS, body.getbuffer())
+    return _seal_page(_ROWS, body.getbuffer())
 
 
 def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
@@ -61,7 +61,7 @@ def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
 
 def encode_head(head: dict[str, Any]) -> bytes:
     """Encode a head page: the metadata of an operator's bucket."""
-    return _sealed(_HEAD, json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode())
+    return _seal_page(_HEAD, json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def decode_head(blob: bytes | bytearray | memoryview) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def decode_head(blob: bytes | bytearray | memoryview) -> dict[str, Any]:
     return head
 
 
-def _sealed(kind: bytes, body: bytes | memoryview) -> bytes:
+def _seal_page(kind: bytes, body: bytes | memoryview) -> bytes:
     return b"".join((_HEADER.pack(MAGIC, VERSION, kind, len(body), zlib.crc32(body)), body))
 
 

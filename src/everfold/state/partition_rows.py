@@ -15,7 +15,7 @@ NUMBER = "number"
 _HALF = 1 << 32
 
 
-def numbered(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
+def number_rows(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
     """Return the rows of a batch's tasks sorted by `seq`, with `number` instead of it.
 
     There is at least one task. Rows of equal `seq` keep their order. Numbers count up from `first`.
@@ -24,24 +24,24 @@ def numbered(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
     return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(NUMBER))
 
 
-def low_place(column: str = "hash") -> pl.Expr:
+def lowest_position(column: str = "hash") -> pl.Expr:
     """Return the lowest position of a partition, given its hash or a position of one of its
     rows.
     """
     return pl.col(column) // _HALF * _HALF
 
 
-def place(number: pl.Expr) -> pl.Expr:
+def row_position(number: pl.Expr) -> pl.Expr:
     """Return the position of a row in its partition.
 
     number: distinguishes the rows of the partition; only its lower half counts.
     """
-    return low_place() + number % _HALF
+    return lowest_position() + number % _HALF
 
 
-def ranges(partitions: pl.DataFrame) -> pl.DataFrame:
+def position_ranges(partitions: pl.DataFrame) -> pl.DataFrame:
     """Return the position range of each partition as `low` and `high`.
 
     partitions: has `hash`; partitions of equal hash share one range.
     """
-    return partitions.select(low_place().alias("low"), (low_place() + (_HALF - 1)).alias("high")).unique()
+    return partitions.select(lowest_position().alias("low"), (lowest_position() + (_HALF - 1)).alias("high")).unique()

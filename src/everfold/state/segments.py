@@ -21,7 +21,7 @@ from everfold.state.cache import FrameCache
 from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
 from everfold.state.store import PageKey, Store
 
-PLACE, TOUCHED, DEAD = "h", "touched", "dead"
+POSITION, TOUCHED, DEAD = "h", "touched", "dead"
 """Columns of a segment's rows.
 
 `h` Int64: the row's position. `touched` Int64, ms: when its newest version was written. `dead`
@@ -31,7 +31,7 @@ PAGE_BYTES = 32 << 10
 SEGMENT_BYTES = 4 << 20
 """Longer runs are cut into segments of at most about this size, never between rows of one position.
 """
-Places: TypeAlias = npt.NDArray[np.int64]
+Positions: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
 
 
@@ -58,7 +58,7 @@ class Segment:
         """Encode the segment for the head page."""
         return [getattr(self, name) for name in self.__slots__]
 
-    def expired(self, before: int | None) -> bool:
+    def is_expired(self, before: int | None) -> bool:
         """Return whether all its rows were touched before that time."""
         return before is not None and self.newest is not None and self.newest < before
 
@@ -98,21 +98,21 @@ class Segments:
             self.cache.put(segment.token, cached)
         return cached
 
-    def find_first(self, segment: Segment, positions: Places) -> tuple[pl.DataFrame | None, npt.NDArray[np.bool_]]:
+    def find_first(self, segment: Segment, positions: Positions) -> tuple[pl.DataFrame | None, npt.NDArray[np.bool_]]:
         """Return one row at each of these positions that has rows, None if none has.
 
         positions: sorted, unique. The second result tells for each position whether it has rows.
         """
         rows = self._read_spanning(segment, positions, positions)
-        there = places_of(rows)
+        there = positions_of(rows)
         at = there.searchsorted(positions)
         hits = there.take(at, mode="clip") == positions if len(there) else np.zeros(len(positions), dtype=bool)
         return (_take_rows(rows, at[hits]) if hits.any() else None), hits
 
-    def find(self, segment: Segment, positions: Places) -> pl.DataFrame:
+    def find(self, segment: Segment, positions: Positions) -> pl.DataFrame:
         """Return the rows at these positions (sorted, unique)."""
         rows = self._read_spanning(segment, positions, positions)
-        there = places_of(rows)
+        there = positions_of(rows)
         starts, stops = np.searchsorted(there, positions, "left"), np.searchsorted(there, positions, "right")
         counts = stops - starts
         if counts.max() > 1:
@@ -121,10 +121,10 @@ class Segments:
             return _take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
         return _take_rows(rows, starts[counts == 1])
 
-    def between(self, segment: Segment, lows: Places, highs: Places) -> pl.DataFrame:
+    def between(self, segment: Segment, lows: Positions, highs: Positions) -> pl.DataFrame:
         """Return the rows in these ranges (sorted, disjoint; both ends included)."""
         rows = self._read_spanning(segment, lows, highs)
-        there = places_of(rows)
+        there = positions_of(rows)
         starts, stops = np.searchsorted(there, lows, "left"), np.searchsorted(there, highs, "right")
         parts = [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
         return pl.concat(parts) if parts else rows.clear()
@@ -144,7 +144,7 @@ class Segments:
             self.store.put(self._key(self.next + at, _ROWS), blob)
             digest.update(blob)
             self.written += len(blob)
-        positions = rows[PLACE]
+        positions = rows[POSITION]
         if len(blobs) > 1:
             stops = pl.Series(heights).cum_sum()
             index = pl.DataFrame(
@@ -169,7 +169,7 @@ class Segments:
         self.cache.put(segment.token, rows)
         return segment
 
-    def _read_spanning(self, segment: Segment, lows: Places, highs: Places) -> pl.DataFrame:
+    def _read_spanning(self, segment: Segment, lows: Positions, highs: Positions) -> pl.DataFrame:
         """Return rows of the segment: at least those in the given ranges (sorted, disjoint)."""
         if segment.pages == 1:
             return self.read(segment)
@@ -177,16 +177,18 @@ class Segments:
         if cached is not None:
             return cached
         index = self._index(segment)
-        wanted = highs.searchsorted(places_of(index, "low")) < lows.searchsorted(places_of(index, "high"), "right")
+        wanted = highs.searchsorted(positions_of(index, "low")) < lows.searchsorted(
+            positions_of(index, "high"), "right"
+        )
         pages = {at: self.cache.get(f"{segment.token}-{at}") for at in np.flatnonzero(wanted).tolist()}
         missing = [at for at, page in pages.items() if page is None]
-        if 2 * self.cache.missed(segment.token, len(missing)) > segment.pages:
+        if 2 * self.cache.record_misses(segment.token, len(missing)) > segment.pages:
             return self.read(segment)
         for at in missing:
             page = pages[at] = self._page(segment.page + at)
             self.cache.put(f"{segment.token}-{at}", page, shared=False)
         found = [page for page in pages.values() if page is not None]
-        return _concat_pages(found) if found else pl.DataFrame(schema={PLACE: pl.Int64})
+        return _concat_pages(found) if found else pl.DataFrame(schema={POSITION: pl.Int64})
 
     def _index(self, segment: Segment) -> pl.DataFrame:
         token = f"{segment.token}-index"
@@ -209,7 +211,7 @@ class Segments:
         return PageKey(self.epoch, self.table, number, part)
 
 
-def places_of(rows: pl.DataFrame, column: str = PLACE) -> Places:
+def positions_of(rows: pl.DataFrame, column: str = POSITION) -> Positions:
     """Return the positions of rows, without copying them."""
     return rows[column].to_numpy()
 
@@ -230,7 +232,7 @@ def _cut(rows: pl.DataFrame, segment_bytes: int) -> list[pl.DataFrame]:
     if parts < 2:
         return [rows]
     step = -(-rows.height // parts)
-    positions = places_of(rows)
+    positions = positions_of(rows)
     starts = [0, *np.unique(np.searchsorted(positions, positions[step::step], "left")).tolist()]
     stops = [*starts[1:], rows.height]
     return [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]

@@ -10,31 +10,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from everfold.cache import cache_folder
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.files import make_private_folder
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
-from everfold.jobs.lookup_tables import Beside
+from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Sink, streamed, tables_of
+from everfold.plan.nodes import Collect, Root, Sink, tables_of, walk_streamed
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
-from everfold.spark.session import own_session
+from everfold.spark.session import create_session
 from everfold.spark.stream import StreamLowering
 from everfold.sql.catalog import CatalogTable
-from everfold.sql.dialects.render import quoted_name
+from everfold.sql.dialects.render import quote_name
 from everfold.sql.planner import Done, Session, Show, Submit
 from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
 from everfold.table.frames import FrameReader, table_of
-from everfold.table.result import TableResult, texts
-from everfold.types import Schema, physical
-from everfold.udf.declared import Declared
+from everfold.table.result import TableResult, string_result
+from everfold.types import Schema, physical_name
+from everfold.udf.declared import DeclaredFunction
 from everfold.udf.interface import AggregateFunction
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class TableEnvironment:
             options={**({} if dialect == "flink" else {DIALECT_OPTION: dialect}), **(options or {})},
             variables=variables,
             environment=os.environ,
-            connected=connected,
+            connected=apply_connector,
             folder=Path(base_folder),
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
@@ -139,13 +139,13 @@ class TableEnvironment:
         """
         answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
         consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh, sources=answers)
-        result = texts((), ())
+        result = string_result((), ())
         for action in self._session.run(script):
             match action:
                 case Show():
-                    result = texts(action.columns, action.rows)
+                    result = string_result(action.columns, action.rows)
                 case Done():
-                    result = texts((), (), action.message)
+                    result = string_result((), (), action.message)
                 case Submit():
                     folder = None if state_dir is None else Path(state_dir)
                     result = self._run(action, folder, OnChange(on_change), consent)
@@ -196,7 +196,7 @@ class TableEnvironment:
         first = action.roots[0]
         if isinstance(first, Collect):
             return TableResult(_concat_results(received, first.schema))
-        return texts((), (), "\n".join([f"{finished.rows:,} rows in, {finished.rows_out:,} rows out", *notes]))
+        return string_result((), (), "\n".join([f"{finished.rows:,} rows in, {finished.rows_out:,} rows out", *notes]))
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -208,16 +208,16 @@ class TableEnvironment:
         rowtime: the event time column; windows over a streaming DataFrame need one.
         watermark: the watermark expression in SQL; default: the rowtime column itself.
         """
-        columns = [f"{quoted_name(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
+        columns = [f"{quote_name(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
         if rowtime is not None:
-            columns.append(f"WATERMARK FOR {quoted_name(rowtime)} AS {watermark or quoted_name(rowtime)}")
+            columns.append(f"WATERMARK FOR {quote_name(rowtime)} AS {watermark or quote_name(rowtime)}")
         self.drop_temporary_view(name)
-        for _ in self._session.run(f"CREATE TEMPORARY TABLE {quoted_name(name)} ({', '.join(columns)})"):
+        for _ in self._session.run(f"CREATE TEMPORARY TABLE {quote_name(name)} ({', '.join(columns)})"):
             pass
         entry = self._session.catalog.find((name,))
         assert isinstance(entry, CatalogTable)
         self._session.catalog.replace(replace(entry, table=replace(entry.table, bounded=not frame.isStreaming)))
-        self._engine.externals[name] = External(FrameReader(frame), bounded=not frame.isStreaming)
+        self._engine.externals[name] = External(FrameReader(frame), is_bounded=not frame.isStreaming)
         self._frames[name] = frame
 
     def drop_temporary_view(self, name: str) -> bool:
@@ -236,7 +236,7 @@ class TableEnvironment:
 
     # --- functions --------------------------------------------------------------------------------
 
-    def create_temporary_function(self, path: str, function: Declared | AggregateFunction) -> None:
+    def create_temporary_function(self, path: str, function: DeclaredFunction | AggregateFunction) -> None:
         """Register a Python function under a name, which may be qualified by its database.
 
         function: a result of `udf` or `udaf`, or an AggregateFunction that declares its types.
@@ -244,7 +244,7 @@ class TableEnvironment:
         """
         self._session.register_function(tuple(path.split(".")), function, Kind.TEMPORARY)
 
-    def create_temporary_system_function(self, name: str, function: Declared | AggregateFunction) -> None:
+    def create_temporary_system_function(self, name: str, function: DeclaredFunction | AggregateFunction) -> None:
         """Register a Python function under a name that takes precedence over built-in functions."""
         self._session.register_function((name,), function, Kind.SYSTEM)
 
@@ -264,7 +264,7 @@ class TableEnvironment:
 
     def _all_static(self, roots: tuple[Root, ...]) -> bool:
         """Return whether only batch DataFrames of the caller are read, so no stream has to run."""
-        scans = [table.name for root in roots for table in tables_of(streamed(root.input))]
+        scans = [table.name for root in roots for table in tables_of(walk_streamed(root.input))]
         frames = self._frames
         return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
 
@@ -277,14 +277,14 @@ class TableEnvironment:
         self._engine.check(action.roots, streaming=settings.streaming)
         log_file = cache_folder() / "spark.log"
         partitions = self._engine.partitions(settings)
-        spark = own_session(self._engine.spark(log_file), partitions)
+        spark = create_session(self._engine.spark(log_file), partitions)
         frames = self._frames
         sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
         zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
-            frame = BatchLowering(spark, zone, sources.scanned).lower(root.input)
+            frame = BatchLowering(spark, zone, sources.read_scan).lower(root.input)
             return _rename_columns(frame, root.schema, [_INSERTED] if kinds else [])
-        scans = {table.name for table in tables_of(streamed(root.input))}
+        scans = {table.name for table in tables_of(walk_streamed(root.input))}
         own_streams = scans & frames.keys()
         if own_streams and scans - own_streams:
             raise UnsupportedFeature.of(
@@ -304,12 +304,12 @@ class TableEnvironment:
             bucket_ids=bucket_ids(self._engine.buckets(partitions), partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
             drop_null_rowtime=settings.null_rowtime == "drop",
-            mark=mark,
+            query_digest=mark,
             named_sources=not own_streams,
-            read_beside=Beside(BatchLowering(spark, zone, sources.scanned), sources, None),
+            read_lookup_table=LookupTables(BatchLowering(spark, zone, sources.read_scan), sources, None),
         )
         stream = lowering.lower(root.input)
-        kind = [_SHORT_KIND if stream.changes else _INSERTED] if kinds else []
+        kind = [_SHORT_KIND if stream.has_row_kinds else _INSERTED] if kinds else []
         return _rename_columns(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema, kind)
 
 
@@ -370,7 +370,7 @@ class Query:
 
 def _rename_columns(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:
     """Rename columns to those of the schema; `kind`: SQL of an optional first column `row_kind`."""
-    columns = [*kind, *(physical(at) for at in range(len(schema)))]
+    columns = [*kind, *(physical_name(at) for at in range(len(schema)))]
     return frame.selectExpr(*columns).toDF(*(["row_kind"] if kind else []), *schema.names)
 
 

@@ -27,7 +27,7 @@ from everfold.types import (
     RowField,
     RowType,
     TimestampType,
-    physical,
+    physical_name,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def table_of(name: str, frame: DataFrame) -> Table:
     return Table(name=name, columns=tuple(columns))
 
 
-def adopted(frame: DataFrame, spark: SparkSession) -> DataFrame:
+def move_to_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """Return the same frame in another session, whose conf then applies to plans built on it."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
@@ -105,6 +105,6 @@ class FrameReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         quoted = (column.name.replace("`", "``") for column in table.columns)
-        return adopted(self.frame, spark).select(
-            *(F.col(f"`{each}`").alias(physical(at)) for at, each in enumerate(quoted))
+        return move_to_session(self.frame, spark).select(
+            *(F.col(f"`{each}`").alias(physical_name(at)) for at, each in enumerate(quoted))
         )

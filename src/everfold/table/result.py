@@ -47,7 +47,7 @@ class TableResult:
         return frame
 
 
-def texts(columns: Sequence[str], rows: Sequence[Sequence[str]], message: str = "OK") -> TableResult:
+def string_result(columns: Sequence[str], rows: Sequence[Sequence[str]], message: str = "OK") -> TableResult:
     """Return a result of string columns, as SHOW and DESCRIBE have it."""
     import pyarrow as pa
 

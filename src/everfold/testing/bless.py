@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everfold.testing.casefile import Case, CaseFile, Step
-from everfold.testing.compare import net, reading_order
+from everfold.testing.compare import net_rows, reading_order
 from everfold.testing.engines import Engine
-from everfold.testing.pipetable import aligned, shown
-from everfold.testing.runner import answers
+from everfold.testing.pipetable import align_rows, format_cell
+from everfold.testing.runner import collect_results
 from everfold.testing.tables import Answer
 
 
@@ -27,7 +27,9 @@ def bless(file: CaseFile, cases: Iterable[Case], engine: Engine) -> int:
         blocks = [step for step in case.steps if step.expect is not None]
         if blocks and not any(step.error or step.not_yet for step in case.steps):
             results += [
-                (step, answer) for step, answer in zip(case.steps, answers(case, engine), strict=True) if step in blocks
+                (step, answer)
+                for step, answer in zip(case.steps, collect_results(case, engine), strict=True)
+                if step in blocks
             ]
     # Replace from the end, so that earlier lines keep their numbers.
     written = 0
@@ -55,8 +57,8 @@ def _replace(lines: list[str], step: Step, answer: Answer) -> bool:
 
 def _table(step: Step, answer: Answer) -> list[str]:
     if step.changelog:
-        rows = [["op", *answer.names], *([kind, *map(shown, row)] for kind, row in answer.changes)]
+        rows = [["op", *answer.names], *([kind, *map(format_cell, row)] for kind, row in answer.changes)]
     else:
-        left = sorted(net(answer.changes).elements(), key=reading_order)
-        rows = [list(answer.names), *(list(map(shown, row)) for row in left)]
-    return aligned(rows)
+        left = sorted(net_rows(answer.changes).elements(), key=reading_order)
+        rows = [list(answer.names), *(list(map(format_cell, row)) for row in left)]
+    return align_rows(rows)

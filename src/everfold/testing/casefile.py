@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 
 import yaml
 
-from everfold.errors import Span, UsageError, nearest
+from everfold.errors import Span, UsageError, suggest_name
 from everfold.testing.part import OnChange
 from everfold.testing.pipetable import PipeTable, PipeTableError, parse
 
@@ -51,7 +51,7 @@ class Block:
     comment: str = ""
 
     @property
-    def placed(self) -> str:
+    def padded_text(self) -> str:
         """The text after as many empty lines as precede it in the file.
 
         So positions in it are positions in the file.
@@ -148,7 +148,7 @@ class CaseFile:
         return error
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
+def find_case_files(paths: Sequence[Path]) -> list[Path]:
     """Return the given case files and those in the given folders, in order.
 
     Raises UsageError `no-case-files` or `no-such-file`.
@@ -396,7 +396,9 @@ class _Reader:
         for key, value in node.value:
             name = str(self.value(key))
             if keys is not None and name not in keys:
-                raise self.error(key, f"unknown key `{name}`", nearest(name, keys) or f"use one of {', '.join(keys)}")
+                raise self.error(
+                    key, f"unknown key `{name}`", suggest_name(name, keys) or f"use one of {', '.join(keys)}"
+                )
             if name in entries:
                 raise self.error(key, f"duplicate key `{name}`")
             entries[name] = value

@@ -286,7 +286,7 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def canonical(text: str | None, type: DataType, zone: str = "UTC") -> str | None:
+def to_canonical(text: str | None, type: DataType, zone: str = "UTC") -> str | None:
     """Return the canonical string of a cell."""
     if text is None or isinstance(type, IntervalType):
         return text

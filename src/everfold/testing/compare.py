@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from everfold.testing import cells
-from everfold.testing.pipetable import PipeTable, aligned, shown
+from everfold.testing.pipetable import PipeTable, align_rows, format_cell
 from everfold.testing.tables import Answer
 from everfold.types import DataType, FloatingType
 
@@ -37,7 +37,7 @@ class Expectation:
     zone: str = "UTC"
 
 
-def difference(expected: Expectation, answer: Answer) -> str | None:
+def describe_difference(expected: Expectation, answer: Answer) -> str | None:
     """Return None if the result is as expected, else lines that describe the difference."""
     found = list(_columns(expected, answer))
     if not found:
@@ -51,7 +51,7 @@ def _columns(expected: Expectation, answer: Answer) -> Iterable[str]:
         yield from ("columns differ", f"- {', '.join(names)}", f"+ {', '.join(answer.names)}")
     elif types is not None and tuple(map(_normalize_type, types)) != tuple(map(_normalize_type, answer.types)):
         yield "types differ"
-        lines = aligned([answer.names, types, answer.types])
+        lines = align_rows([answer.names, types, answer.types])
         yield from (f"{mark} {line}" for mark, line in zip(" -+", lines, strict=True))
 
 
@@ -73,8 +73,8 @@ def _rows(expected: Expectation, answer: Answer) -> Iterable[str]:
         names: tuple[str, ...] = ("op", *answer.names)
         number_columns = [False, *(isinstance(type, FloatingType) for type in types)]
     else:
-        want = net(zip(kinds, wanted, strict=True))
-        got = net(answer.changes)
+        want = net_rows(zip(kinds, wanted, strict=True))
+        got = net_rows(answer.changes)
         names = answer.names
         number_columns = [isinstance(type, FloatingType) for type in types]
     missing, surplus = want - got, got - want
@@ -83,9 +83,9 @@ def _rows(expected: Expectation, answer: Answer) -> Iterable[str]:
     retracted = [row for row, count in got.items() if count < 0] if not expected.changelog else []
     if retracted:
         yield "rows are retracted that were never emitted"
-        yield from marked([], [], [("+", row) for row in retracted], names)
+        yield from mark_rows([], [], [("+", row) for row in retracted], names)
     if missing or surplus:
-        yield from marked(
+        yield from mark_rows(
             (want & got).elements(),
             [("-", row) for row in missing.elements()],
             [("+", row) for row in surplus.elements()],
@@ -95,12 +95,12 @@ def _rows(expected: Expectation, answer: Answer) -> Iterable[str]:
 
 def _canonical(cell: str | None, type: DataType, zone: str) -> str | None:
     try:
-        return cells.canonical(cell, type, zone)
+        return cells.to_canonical(cell, type, zone)
     except cells.CellError:
         return cell
 
 
-def net(changes: Iterable[tuple[str, Row]]) -> Counter[Row]:
+def net_rows(changes: Iterable[tuple[str, Row]]) -> Counter[Row]:
     """Apply all changes and return the count of each row.
 
     It is negative if a row was retracted without having been emitted.
@@ -140,14 +140,14 @@ def _close(one: Row, other: Row, floating: Sequence[bool], tolerance: float) -> 
     return True
 
 
-def marked(
+def mark_rows(
     same: Iterable[Row], missing: Sequence[tuple[str, Row]], surplus: Sequence[tuple[str, Row]], names: Sequence[str]
 ) -> list[str]:
     """Return a table of rows, each marked: blank if in both, `-` if missing, `+` if unexpected."""
     rows = [*((" ", row) for row in same), *missing, *surplus]
     order = {"-": 0, "+": 1, " ": 2}
     rows.sort(key=lambda each: (reading_order(each[1]), order[each[0]]))
-    lines = aligned([list(names), *([shown(cell) for cell in row] for _, row in rows)])
+    lines = align_rows([list(names), *([format_cell(cell) for cell in row] for _, row in rows)])
     return [f"{mark} {line}".rstrip() for mark, line in zip([" ", *(mark for mark, _ in rows)], lines, strict=True)]
 
 

@@ -10,10 +10,10 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from everfold.compat import Terms, Verdict, judge, shape_of
+from everfold.compat import CompatOptions, Verdict, judge, shape_of
 from everfold.compat.report import as_text
 from everfold.errors import StateError, UsageError
-from everfold.testing.part import Part, Ran, Rows
+from everfold.testing.part import Part, Rows, StreamResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class Engine(Protocol):
     def name(self) -> EngineName:
         """The name in reports."""
 
-    def stream(self, parts: Sequence[Part]) -> Ran:
+    def stream(self, parts: Sequence[Part]) -> StreamResult:
         """Run a stream.
 
         After each part the job is suspended and restarted from its state; after the last one the
@@ -55,17 +55,17 @@ class MemoryEngine:
 
     name: EngineName = "memory"
 
-    def stream(self, parts: Sequence[Part]) -> Ran:
+    def stream(self, parts: Sequence[Part]) -> StreamResult:
         import pyarrow as pa
 
         from everfold.memory.pipeline import MemoryPipeline
 
         first = parts[0]
-        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, lookup_tables=first.beside)
+        pipeline = MemoryPipeline(first.root, first.settings, buckets=_BUCKETS, lookup_tables=first.lookup_tables)
         tables, version = [], 1
         for at, part in enumerate(parts):
             if at > 0 and part.root == parts[at - 1].root:
-                pipeline = pipeline.restarted()
+                pipeline = pipeline.restart()
             elif at > 0:
                 version += 1
                 pipeline = _change_query(pipeline, version, parts[: at + 1])
@@ -73,12 +73,12 @@ class MemoryEngine:
             if part is parts[-1]:
                 emitted.append(pipeline.flush())
             tables.append(pa.concat_tables(emitted) if emitted else None)
-        return Ran(tuple(tables), pipeline.late_rows)
+        return StreamResult(tuple(tables), pipeline.late_rows)
 
     def batch(self, part: Part) -> pa.Table:
         from everfold.memory.batch import run_batch
 
-        return run_batch(part.root, {**joined(part.batches), **part.beside}, part.settings)
+        return run_batch(part.root, {**concat_batches(part.batches), **part.lookup_tables}, part.settings)
 
     def close(self) -> None:
         pass
@@ -90,16 +90,18 @@ def _change_query(pipeline: MemoryPipeline, version: int, parts: Sequence[Part])
     parts: all parts so far. Raises the StateErrors of a job.
     """
     before, part = parts[-2:]
-    judgement = judge([shape_of(before.root)], [shape_of(part.root)], Terms.of(part.settings))
+    judgement = judge([shape_of(before.root)], [shape_of(part.root)], CompatOptions.of(part.settings))
     if judgement.verdict is Verdict.PARTIALLY and part.on_change == "refuse":
         message = "the query has changed: the new query can reuse only part of the state"
         help_ = "set `on_change: accept` or `on_change: backfill` in the step"
         raise StateError.of("partial-change", f"{message}\n\n{as_text(judgement)}\n", help=help_)
-    history = joined([rows for each in parts[:-1] for rows in each.batches]) if part.on_change == "backfill" else None
-    return pipeline.changed(part.root, version, part.settings, history)
+    history = (
+        concat_batches([rows for each in parts[:-1] for rows in each.batches]) if part.on_change == "backfill" else None
+    )
+    return pipeline.change_query(part.root, version, part.settings, history)
 
 
-def joined(batches: Sequence[Rows]) -> dict[str, pa.Table]:
+def concat_batches(batches: Sequence[Rows]) -> dict[str, pa.Table]:
     """Return all rows of the batches by table."""
     import pyarrow as pa
 
@@ -111,7 +113,7 @@ _SPARK_ENGINE = "everfold.testing.spark_engine"
 """The module with the engine `spark`: loaded on demand because it imports pyspark."""
 
 
-def engine(name: EngineName) -> Engine:
+def create_engine(name: EngineName) -> Engine:
     """Create an engine by name.
 
     Raises UsageError `engine-missing` if it cannot run here.

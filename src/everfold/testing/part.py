@@ -33,12 +33,12 @@ class Part:
     root: Collect
     settings: Settings
     batches: tuple[Rows, ...]
-    beside: Rows = field(default_factory=dict)
+    lookup_tables: Rows = field(default_factory=dict)
     on_change: OnChange = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class StreamResult:
     """The result of a stream.
 
     tables: the rows that each part emitted, with columns `c0`, … and `__kind` if they are changes.

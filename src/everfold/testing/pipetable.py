@@ -86,7 +86,7 @@ def _value(cell: str) -> str | None:
     return "" if cell == "''" else cell.replace(r"\|", "|")
 
 
-def shown(cell: str | None) -> str:
+def format_cell(cell: str | None) -> str:
     """Format a value as a cell."""
     if cell is None:
         return "NULL"
@@ -98,15 +98,15 @@ def display_width(text: str) -> int:
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
-def padded(text: str, width: int) -> str:
+def pad_cell(text: str, width: int) -> str:
     """Pad a string with spaces on the right to a display width."""
     return text + " " * (width - display_width(text))
 
 
-def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+def align_rows(rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a table with aligned columns."""
     table = [list(row) for row in rows]
     if not table:
         return []
     widths = [max(map(display_width, column)) for column in zip(*table, strict=True)]
-    return [" | ".join(map(padded, row, widths)).rstrip() for row in table]
+    return [" | ".join(map(pad_cell, row, widths)).rstrip() for row in table]

@@ -86,11 +86,11 @@ _ENGINES: pytest.StashKey[dict[str, Engine]] = pytest.StashKey()
 
 def _engine(config: pytest.Config, name: EngineName) -> Engine:
     """Return the engine of the run, created when its first case runs."""
-    from everfold.testing.engines import engine
+    from everfold.testing.engines import create_engine
 
     created = config.stash.setdefault(_ENGINES, {})
     if name not in created:
-        created[name] = engine(name)
+        created[name] = create_engine(name)
     return created[name]
 
 

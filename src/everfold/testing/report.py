@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from everfold.testing.runner import Outcome
 
 
-def failure(outcome: Outcome) -> str:
+def format_failure(outcome: Outcome) -> str:
     """Return a failure as text, with the location of the case."""
     case = outcome.case
     head = f"{case.file.path}:{case.line}: {case.name} ({outcome.engine}, {outcome.mode})"
     return "\n".join([head, *(f"    {line}".rstrip() for line in outcome.message.split("\n"))])
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def format_summary(outcomes: Sequence[Outcome]) -> str:
     """Return the last line: the number of passed and failed cases, per engine and mode."""
     failed = sum(not outcome.passed for outcome in outcomes)
     return f"{len(outcomes) - failed} passed, {failed} failed"

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 
 from everfold.errors import EverfoldError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Plan, Table, read_as_batch, streamed, tables_of, walk_plan
+from everfold.plan.nodes import Collect, Plan, Table, batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
-from everfold.testing.compare import Expectation, difference
+from everfold.testing.compare import Expectation, describe_difference
 from everfold.testing.engines import Engine
 from everfold.testing.part import Part, Rows
 from everfold.testing.pipetable import PipeTable, PipeTableError
@@ -180,7 +180,7 @@ def _part(bound: _BoundStep, batches: Sequence[Rows]) -> Part:
         root=bound.root,
         settings=bound.settings,
         batches=tuple(batches),
-        beside=bound.lookup_tables,
+        lookup_tables=bound.lookup_tables,
         on_change=bound.step.on_change,
     )
 
@@ -235,13 +235,13 @@ def _check_results(case: Case, bound: Sequence[_BoundStep], tables: Sequence[pa.
             tolerance=case.tolerance,
             zone=each.settings.local_time_zone,
         )
-        fault = difference(expected, from_arrow(table, each.root.schema))
+        fault = describe_difference(expected, from_arrow(table, each.root.schema))
         if fault:
             return f"step {at + 1}:\n{fault}" if len(bound) > 1 else fault
     return None
 
 
-def answers(case: Case, engine: Engine) -> list[Answer]:
+def collect_results(case: Case, engine: Engine) -> list[Answer]:
     """Return the result of each step, in the first mode of the case and with its batches.
 
     Raises EverfoldError.
@@ -258,23 +258,23 @@ def answers(case: Case, engine: Engine) -> list[Answer]:
 # --- binding --------------------------------------------------------------------------------------
 
 
-def bound_query(case: Case, mode: Mode) -> Collect:
+def bind_query(case: Case, mode: Mode) -> Collect:
     """Return the plan of a case's first step in a mode."""
     return _bind(case, case.steps[0], mode).root
 
 
 def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
     """Run the DDL of the case's layers and bind its query."""
-    from everfold.connectors.registry import connected
+    from everfold.connectors.registry import apply_connector
     from everfold.sql.planner import Session
     from everfold.sql.statements import CreateTopic
 
     options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
-    session = Session(options=options, connected=connected, folder=case.file.path.parent)
+    session = Session(options=options, connected=apply_connector, folder=case.file.path.parent)
     created: dict[str, CreateTable | CreateView] = {}
     for block in step.tables:
         _redefine(session, block, case.file, created)
-        for _ in session.run(block.placed, source=str(case.file.path)):
+        for _ in session.run(block.padded_text, source=str(case.file.path)):
             pass
     unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
     if unknown is not None:
@@ -297,8 +297,8 @@ def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
 
     if mode == "batch":
         return _BoundStep(step, root, session.settings, read(walk_plan(root.input)), {})
-    lookup_plans = (node for each in read_as_batch(root.input) for node in walk_plan(each))
-    return _BoundStep(step, root, session.settings, read(streamed(root.input)), read(lookup_plans))
+    lookup_plans = (node for each in batch_inputs(root.input) for node in walk_plan(each))
+    return _BoundStep(step, root, session.settings, read(walk_streamed(root.input)), read(lookup_plans))
 
 
 def _mark_changing(case: Case, session: Session) -> None:
@@ -326,7 +326,7 @@ def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str,
     from everfold.sql.script import parse_script
     from everfold.sql.statements import CreateTable, CreateView
 
-    for statement in parse_script(block.placed, source=str(file.path), dialect=session.settings.dialect):
+    for statement in parse_script(block.padded_text, source=str(file.path), dialect=session.settings.dialect):
         if isinstance(statement, CreateTable | CreateView):
             name = ".".join(f"`{part}`" for part in statement.name)
             if (before := created.get(name)) is not None:
@@ -343,7 +343,7 @@ def _query(case: Case, step: Step, session: Session) -> Collect:
     from everfold.sql.planner import Submit
 
     found: list[Collect] = []
-    for action in session.run(step.sql.placed, source=str(case.file.path)):
+    for action in session.run(step.sql.padded_text, source=str(case.file.path)):
         if isinstance(action, Submit):
             found += [root if isinstance(root, Collect) else Collect(input=root.input) for root in action.roots]
     if len(found) != 1:
@@ -364,9 +364,9 @@ def _read(file: CaseFile, table: Table) -> pa.Table:
     connector = connector_of(table)
     connector.check(table, Role.SOURCE)
     source = connector.source(table)
-    if not source.bounded():
+    if not source.is_bounded():
         raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` is unbounded, so a case cannot read it")
-    return pa.concat_tables(list(source.local(file.path.parent)) or [table.schema.arrow.empty_table()])
+    return pa.concat_tables(list(source.read_local(file.path.parent)) or [table.schema.arrow.empty_table()])
 
 
 def _arrow(file: CaseFile, step: Step, table: Table, session: Session) -> pa.Table:

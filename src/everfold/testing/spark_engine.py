@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from everfold.connectors.contract import History
-from everfold.connectors.null_rowtime import PLACE
+from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Table, streamed, tables_of, walk_plan
-from everfold.testing.part import Part, Ran
-from everfold.types import physical
+from everfold.plan.nodes import Collect, Table, tables_of, walk_plan, walk_streamed
+from everfold.testing.part import Part, StreamResult
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +38,13 @@ class SparkEngine:
     _engine: Engine | None = None
     _jobs: int = 0
 
-    def stream(self, parts: Sequence[Part]) -> Ran:
+    def stream(self, parts: Sequence[Part]) -> StreamResult:
         """Run a stream; between its parts the job is suspended and restarted from its state."""
         job, feed = self._folders()
         tables: list[pa.Table] = []
         late_rows = 0
         number = 0
-        _write_batch(feed, 0, parts[0].beside)
+        _write_batch(feed, 0, parts[0].lookup_tables)
         for part in parts:
             done = number
             for batch in part.batches:
@@ -64,7 +64,7 @@ class SparkEngine:
             tables.append(_concat(received, part.root))
         shutil.rmtree(job, ignore_errors=True)
         shutil.rmtree(feed, ignore_errors=True)
-        return Ran(tuple(tables), late_rows)
+        return StreamResult(tuple(tables), late_rows)
 
     def batch(self, part: Part) -> pa.Table:
         """Run the query once over all rows of the part's batches."""
@@ -102,7 +102,7 @@ class SparkEngine:
 
             active = self.session or SparkSession.getActiveSession()
             self._engine = Engine(master=self.master, conf=conf, log_file=self._work / "spark.log", session=active)
-        streams = {table.name for table in tables_of(streamed(root.input))}
+        streams = {table.name for table in tables_of(walk_streamed(root.input))}
         tables = {table.name for table in tables_of(walk_plan(root.input))}
         readers = {name: _Reader(feed / name, streaming and name in streams, done) for name in tables}
         self._engine.externals = {name: External(each, True, each.past) for name, each in readers.items()}
@@ -129,12 +129,12 @@ class _Reader:
         """Return the batches that have been read before."""
         files = [str(path) for number in range(self.done) if (path := _file(self.folder, number)).exists()]
         frame = spark.read.schema(self._schema(table)).parquet(*files)
-        frame = self._with_kinds(frame.selectExpr("*", f"_metadata.file_name AS {PLACE}"), table)
+        frame = self._with_kinds(frame.selectExpr("*", f"_metadata.file_name AS {LOCATION}"), table)
         return History(frame, {Path(path).name: at for at, path in enumerate(files)})
 
     @staticmethod
     def _schema(table: Table) -> str:
-        columns = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
+        columns = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(table.columns)]
         return ", ".join([*columns, f"{KIND} TINYINT"] if _is_changing(table) else columns)
 
     @staticmethod
@@ -157,7 +157,7 @@ def _file(folder: Path, number: int) -> Path:
 
 def _fill_tables(batch: Mapping[str, pa.Table], root: Collect) -> dict[str, pa.Table]:
     """Return the rows of a batch, with empty tables for those that it omits."""
-    empty = {table.name: table.schema.arrow.empty_table() for table in tables_of(streamed(root.input))}
+    empty = {table.name: table.schema.arrow.empty_table() for table in tables_of(walk_streamed(root.input))}
     return empty | dict(batch)
 
 

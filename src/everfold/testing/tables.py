@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from everfold.plan.nodes import TableColumn
 from everfold.testing import cells
 from everfold.testing.pipetable import KINDS, PipeTable, PipeTableError
-from everfold.types import Schema, physical
+from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ def to_arrow(
         if column.name in table.columns:
             index = table.columns.index(column.name)
             values = [_value(row.cells[index], column, row.line, zone) for row in table.rows]
-        arrays[physical(at)] = pa.array(values, column.type.arrow)
+        arrays[physical_name(at)] = pa.array(values, column.type.arrow)
     if table.kinds is not None:
         arrays[KIND_COLUMN] = pa.array([KINDS.index(kind) for kind in table.kinds], pa.int8())
     return pa.table(arrays)
@@ -71,7 +71,7 @@ class Answer:
 def from_arrow(table: pa.Table, schema: Schema) -> Answer:
     """Convert a table of columns `c0`, `c1`, … and an optional `__kind` to a result."""
     columns = [
-        [cells.write(value, field.type) for value in table.column(physical(at)).to_pylist()]
+        [cells.write(value, field.type) for value in table.column(physical_name(at)).to_pylist()]
         for at, field in enumerate(schema)
     ]
     rows = list(zip(*columns, strict=True)) if columns else []

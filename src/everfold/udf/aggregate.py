@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from everfold.errors import Span
 from everfold.types import DataType
 from everfold.udf import columns, failure
-from everfold.udf.declared import WholeColumns, Wrapping
+from everfold.udf.declared import ColumnsFunction, FunctionWrapper
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import AggregateFunction, FunctionContext, ScalarFunction
 from everfold.udf.row import Row
-from everfold.udf.running import MISHAPS, telling
+from everfold.udf.running import FUNCTION_ERRORS, wrap_errors
 from everfold.udf.values import WrongValue, arrow_column, python_values, round_trip
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SIGN = "sign"
 
 
-def argument(at: int) -> str:
+def argument_name(at: int) -> str:
     """Return the name of the struct field of an argument."""
     return f"a{at}"
 
@@ -47,9 +47,9 @@ class AggregateRun:
         assert of.accumulator is not None, of
         self._of, self._args, self._result, self._span = of, tuple(args), result, span
         self._function, self._accumulator = of.function, of.accumulator
-        self._new_accumulator = Creating(of, span)
+        self._new_accumulator = AccumulatorFactory(of, span)
 
-    def folded(self, accumulators: Lists, rows: Lists) -> pa.ListArray:
+    def fold(self, accumulators: Lists, rows: Lists) -> pa.ListArray:
         """Merge the accumulators of each group and add its rows.
 
         The result has a list with one accumulator per group; it is empty for a group with neither
@@ -57,7 +57,7 @@ class AggregateRun:
         """
         import pyarrow as pa
 
-        split = _columns_of if self._of.vectorised else _rows_of
+        split = _columns_of if self._of.is_vectorized else _rows_of
         groups = zip(self._decode(accumulators), split(rows, self._of, self._args), strict=True)
         made = [self._accumulate(given, list(new)) for given, new in groups]
         ends = [0]
@@ -74,14 +74,14 @@ class AggregateRun:
         groups = [each[0] if each else self._new_accumulator() for each in self._decode(accumulators)]
         values: list[Any] = []
         get_value = self._function.get_value
-        with telling(self._of, self._span, lambda: self._call("get_value", groups[len(values)])):
+        with wrap_errors(self._of, self._span, lambda: self._call("get_value", groups[len(values)])):
             for accumulator in groups:
                 values.append(get_value(accumulator))
         try:
             return arrow_column(values, self._result)
         except WrongValue as wrong:
             call = self._call("get_value", groups[wrong.at])
-            raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
+            raise failure.wrong_result_error(self._of, call, values[wrong.at], wrong.why, self._span) from None
 
     # --- a group ----------------------------------------------------------------------------------
 
@@ -90,15 +90,17 @@ class AggregateRun:
             return []
         accumulator = given[0] if given else self._new_accumulator()
         if len(given) > 1:
-            with telling(self._of, self._span, lambda: self._call("merge", accumulator, given[1:])):
+            with wrap_errors(self._of, self._span, lambda: self._call("merge", accumulator, given[1:])):
                 self._function.merge(accumulator, given[1:])
         accumulate, retract = self._function.accumulate, self._function.retract
         step: _Step = ((), 1)
         try:
             for step in new:
                 (accumulate if step[1] > 0 else retract)(accumulator, *step[0])
-        except MISHAPS as error:
-            raise failure.raised(self._of, self._step_call(accumulator, step), error, self._span) from error
+        except FUNCTION_ERRORS as error:
+            raise failure.function_failed_error(
+                self._of, self._step_call(accumulator, step), error, self._span
+            ) from error
         return [accumulator]
 
     def _call(self, method: str, *args: Any) -> str:
@@ -107,7 +109,7 @@ class AggregateRun:
     def _step_call(self, accumulator: Any, step: _Step) -> str:
         args, sign = step
         method = "accumulate" if sign > 0 else "retract"
-        if not self._of.vectorised:
+        if not self._of.is_vectorized:
             return self._call(method, accumulator, *args)
         return failure.columns_text(self._of, [accumulator, *columns.first_values(args)], len(args[0]), method)
 
@@ -121,10 +123,10 @@ class AggregateRun:
         try:
             return arrow_column(accumulators, self._accumulator)
         except WrongValue as wrong:
-            raise failure.wrong_accumulator(self._of, accumulators[wrong.at], wrong.why, self._span) from None
+            raise failure.wrong_accumulator_error(self._of, accumulators[wrong.at], wrong.why, self._span) from None
 
 
-class Creating:
+class AccumulatorFactory:
     """Create accumulators of a function.
 
     They have the same form as accumulators that are restored from state, whatever
@@ -144,10 +146,10 @@ class Creating:
             made = self._create()
             return self._in_form(made)
         except WrongValue as wrong:
-            raise failure.wrong_accumulator(self._of, made, wrong.why, self._span) from None
-        except MISHAPS as error:
+            raise failure.wrong_accumulator_error(self._of, made, wrong.why, self._span) from None
+        except FUNCTION_ERRORS as error:
             call = failure.call_text(self._of, (), "create_accumulator")
-            raise failure.raised(self._of, call, error, self._span) from error
+            raise failure.function_failed_error(self._of, call, error, self._span) from error
 
 
 class ColumnsRun:
@@ -157,23 +159,23 @@ class ColumnsRun:
     """
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], result: DataType, span: Span | None) -> None:
-        assert isinstance(of.function, WholeColumns), of
+        assert isinstance(of.function, ColumnsFunction), of
         self._of, self._args, self._result, self._span = of, tuple(args), result, span
-        self._callable = of.function.called
+        self._callable = of.function.wrapped
 
     def values(self, rows: Lists) -> pa.Array:
         """Return the value of each group. Raises FunctionError."""
         flat = _arguments(rows.flatten(), self._args)
         groups = [_slice_columns(flat, start, end, self._of) for start, end in _bounds(rows)]
         values: list[Any] = []
-        with telling(self._of, self._span, lambda: self._call(groups[len(values)])):
+        with wrap_errors(self._of, self._span, lambda: self._call(groups[len(values)])):
             for args in groups:
-                values.append(columns.plain(self._callable(*args)))
+                values.append(columns.unwrap_scalar(self._callable(*args)))
         try:
             return arrow_column(values, self._result)
         except WrongValue as wrong:
             call = self._call(groups[wrong.at])
-            raise failure.wrong_result(self._of, call, values[wrong.at], wrong.why, self._span) from None
+            raise failure.wrong_result_error(self._of, call, values[wrong.at], wrong.why, self._span) from None
 
     def _call(self, args: Sequence[Any]) -> str:
         return failure.columns_text(self._of, columns.first_values(args), len(args[0]))
@@ -205,11 +207,11 @@ def _columns_of(rows: Lists, of: PythonFunction, types: Sequence[DataType]) -> I
 
 
 def _arguments(flat: pa.StructArray, types: Sequence[DataType]) -> list[pa.Array]:
-    return [columns.declared(flat.field(argument(at)), of) for at, of in enumerate(types)]
+    return [columns.cast_to_declared(flat.field(argument_name(at)), of) for at, of in enumerate(types)]
 
 
 def _slice_columns(arguments: Sequence[pa.Array], start: int, end: int, of: PythonFunction) -> list[Any]:
-    return [columns.given(column.slice(start, end - start), of.func_type) for column in arguments]
+    return [columns.to_function_column(column.slice(start, end - start), of.func_type) for column in arguments]
 
 
 def _signs(flat: pa.StructArray) -> list[int]:
@@ -229,7 +231,7 @@ def _bounds(lists: Lists) -> Iterator[tuple[int, int]]:
         end += length
 
 
-class OverRows(ScalarFunction, Wrapping):
+class RowListFunction(ScalarFunction, FunctionWrapper):
     """An aggregate function as a scalar function of a list with all rows of a group.
 
     Batch execution uses it, since its groups are complete.
@@ -237,7 +239,7 @@ class OverRows(ScalarFunction, Wrapping):
 
     def __init__(self, of: PythonFunction, args: Sequence[DataType], span: Span | None) -> None:
         self._of, self._args, self._span = of, tuple(args), span
-        self.called = of.function
+        self.wrapped = of.function
 
     def open(self, function_context: FunctionContext) -> None:
         self._of.function.open(function_context)
@@ -248,15 +250,17 @@ class OverRows(ScalarFunction, Wrapping):
     def eval(self, rows: Sequence[Row] | None) -> Any:
         """Return the value of a group. NULL is an empty group."""
         function, rows = self._of.function, rows or []
-        if isinstance(function, WholeColumns):
+        if isinstance(function, ColumnsFunction):
             given = self._columns(rows)
             with self._wrap_errors("", given):
-                return columns.plain(function.called(*given))
+                return columns.unwrap_scalar(function.wrapped(*given))
         assert isinstance(function, AggregateFunction)
-        accumulator = Creating(self._of, self._span)()
-        if not self._of.vectorised:
+        accumulator = AccumulatorFactory(self._of, self._span)()
+        if not self._of.is_vectorized:
             args: tuple[Any, ...] = ()
-            with telling(self._of, self._span, lambda: failure.call_text(self._of, (accumulator, *args), "accumulate")):
+            with wrap_errors(
+                self._of, self._span, lambda: failure.call_text(self._of, (accumulator, *args), "accumulate")
+            ):
                 for row in rows:
                     args = tuple(row)
                     function.accumulate(accumulator, *args)
@@ -264,16 +268,16 @@ class OverRows(ScalarFunction, Wrapping):
             given = self._columns(rows)
             with self._wrap_errors("accumulate", given):
                 function.accumulate(accumulator, *given)
-        with telling(self._of, self._span, lambda: failure.call_text(self._of, (accumulator,), "get_value")):
+        with wrap_errors(self._of, self._span, lambda: failure.call_text(self._of, (accumulator,), "get_value")):
             return function.get_value(accumulator)
 
     def _columns(self, rows: Sequence[Row]) -> list[Any]:
         made = [arrow_column([row[at] for row in rows], of.as_nullable()) for at, of in enumerate(self._args)]
-        return [columns.given(column, self._of.func_type) for column in made]
+        return [columns.to_function_column(column, self._of.func_type) for column in made]
 
     def _wrap_errors(self, method: str, given: Sequence[Any]) -> AbstractContextManager[None]:
         rows = len(given[0]) if given else 0
-        return telling(
+        return wrap_errors(
             self._of,
             self._span,
             lambda: failure.columns_text(self._of, columns.first_values(given), rows, method),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def given(column: pa.Array | pa.ChunkedArray, kind: FuncType) -> Any:
+def to_function_column(column: pa.Array | pa.ChunkedArray, kind: FuncType) -> Any:
     """Convert a column to pyarrow.Array, polars.Series or pandas.Series, as `kind` requires."""
     import pyarrow as pa
 
@@ -29,7 +29,7 @@ def given(column: pa.Array | pa.ChunkedArray, kind: FuncType) -> Any:
             return whole
 
 
-def declared(column: pa.Array, of: DataType) -> pa.Array:
+def cast_to_declared(column: pa.Array, of: DataType) -> pa.Array:
     """Cast a column to the Arrow type of its declared type, if another library changed it.
 
     Maps may remain lists of structs.
@@ -44,17 +44,17 @@ def declared(column: pa.Array, of: DataType) -> pa.Array:
 
 def first_values(given: Sequence[Any]) -> list[Any]:
     """Return the first value of each column of any library. Empty columns are skipped."""
-    return [plain(column[0]) for column in given if len(column)]
+    return [unwrap_scalar(column[0]) for column in given if len(column)]
 
 
-def plain(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """Return a single value without its Arrow wrapper."""
     import pyarrow as pa
 
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
-def taken(value: Any, of: DataType, rows: int) -> pa.Array:
+def from_function_column(value: Any, of: DataType, rows: int) -> pa.Array:
     """Convert a column returned by a function to Arrow, with the declared type.
 
     Raises WrongValue if it is not a column, has the wrong length or another type.

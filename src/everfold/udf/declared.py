@@ -20,7 +20,7 @@ TypeLike: TypeAlias = DataType | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredFunction:
     """A function with its types. Types in SQL are parsed when the function is registered.
 
     input_types: the types that arguments are cast to; None means no casts. result_type: registering
@@ -44,36 +44,36 @@ class Declared:
         return self.function.eval(*args)
 
 
-class Wrapping:
+class FunctionWrapper:
     """A wrapper of everfold around a user's function (`called`)."""
 
-    called: Any
+    wrapped: Any
 
 
-class Calling(ScalarFunction, Wrapping):
+class CallableFunction(ScalarFunction, FunctionWrapper):
     """A callable as a scalar function."""
 
     def __init__(self, called: Callable[..., Any]) -> None:
-        self.called = called
+        self.wrapped = called
 
     def eval(self, *args: Any) -> Any:
-        return self.called(*args)
+        return self.wrapped(*args)
 
 
-class WholeColumns(UserDefinedFunction, Wrapping):
+class ColumnsFunction(UserDefinedFunction, FunctionWrapper):
     """A callable as a vectorized aggregate function.
 
     It computes the value from all rows of a group at once.
     """
 
     def __init__(self, called: Callable[..., Any]) -> None:
-        self.called = called
+        self.wrapped = called
 
 
-def origin_of(function: object) -> object:
+def unwrap_function(function: object) -> object:
     """Return the user's function or object inside all wrappers."""
-    while isinstance(function, Wrapping | functools.partial):
-        function = function.called if isinstance(function, Wrapping) else function.func
+    while isinstance(function, FunctionWrapper | functools.partial):
+        function = function.wrapped if isinstance(function, FunctionWrapper) else function.func
     return function
 
 
@@ -89,7 +89,7 @@ def udf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Callable[[Function], Declared]: ...
+) -> Callable[[Function], DeclaredFunction]: ...
 
 
 @overload
@@ -100,7 +100,7 @@ def udf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Declared: ...
+) -> DeclaredFunction: ...
 
 
 def udf(
@@ -110,7 +110,7 @@ def udf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Declared | Callable[[Function], Declared]:
+) -> DeclaredFunction | Callable[[Function], DeclaredFunction]:
     """Declare a scalar function: a callable or a ScalarFunction. Without `f`, return a decorator.
 
     input_types: the types that arguments are cast to. func_type: "arrow", "polars" and "pandas"
@@ -121,8 +121,8 @@ def udf(
     made = f() if inspect.isclass(f) else f
     if not callable(made) and not isinstance(made, ScalarFunction):
         raise TypeError(f"udf takes a callable or a ScalarFunction, not {type(made).__name__}")
-    function = made if isinstance(made, ScalarFunction) else Calling(made)
-    return Declared(
+    function = made if isinstance(made, ScalarFunction) else CallableFunction(made)
+    return DeclaredFunction(
         function=function,
         name=name or _name(f),
         input_types=_types(input_types),
@@ -144,7 +144,7 @@ def udaf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Callable[[AggregateLike], Declared]: ...
+) -> Callable[[AggregateLike], DeclaredFunction]: ...
 
 
 @overload
@@ -156,7 +156,7 @@ def udaf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Declared: ...
+) -> DeclaredFunction: ...
 
 
 def udaf(
@@ -167,7 +167,7 @@ def udaf(
     deterministic: bool | None = None,
     name: str | None = None,
     func_type: FuncType = "general",
-) -> Declared | Callable[[AggregateLike], Declared]:
+) -> DeclaredFunction | Callable[[AggregateLike], DeclaredFunction]:
     """Declare an aggregate function. Without `f`, return a decorator.
 
     f: an AggregateFunction, whose own types apply unless types are given here; or a callable that
@@ -184,10 +184,10 @@ def udaf(
             accumulator_type if accumulator_type is not None else _type_or_none(made.get_accumulator_type)
         )
     elif callable(made) and func_type != "general":
-        function = WholeColumns(made)
+        function = ColumnsFunction(made)
     else:
         raise TypeError('udaf takes an AggregateFunction, or a callable with func_type="arrow", "polars" or "pandas"')
-    return Declared(
+    return DeclaredFunction(
         function=function,
         name=name or _name(f),
         input_types=_types(input_types),
@@ -217,5 +217,5 @@ def _deterministic(function: UserDefinedFunction, declared: bool | None) -> bool
 
 def _name(f: object) -> str:
     """Return the function's own name, or the name of an object's class."""
-    inner = origin_of(f)
+    inner = unwrap_function(f)
     return str(getattr(inner, "__name__", None) or type(inner).__name__)

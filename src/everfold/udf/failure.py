@@ -26,18 +26,18 @@ _repr.maxstring = _repr.maxother = 60
 _repr.maxlist = _repr.maxtuple = _repr.maxdict = 4
 
 
-def raised(of: PythonFunction, call: str, error: BaseException, span: Span | None) -> FunctionError:
+def function_failed_error(of: PythonFunction, call: str, error: BaseException, span: Span | None) -> FunctionError:
     """Return FunctionError `function-failed`: the function raised an error in a call."""
     reason = " ".join(str(error).split())
     reason = reason if len(reason) <= MAX_MESSAGE else f"{reason[: MAX_MESSAGE - 1]}…"
     what = type(error).__name__ + (f": {reason}" if reason else "")
     message = f"the Python function `{of.name}` raised {what}"
     return FunctionError(
-        Diagnostic("function-failed", message, span, notes=(f"it was called as {call}", *trace(error)))
+        Diagnostic("function-failed", message, span, notes=(f"it was called as {call}", *user_traceback(error)))
     )
 
 
-def wrong_result(of: PythonFunction, call: str, value: Any, why: str, span: Span | None) -> FunctionError:
+def wrong_result_error(of: PythonFunction, call: str, value: Any, why: str, span: Span | None) -> FunctionError:
     """Return FunctionError `wrong-result`: the function returned a value of the wrong type.
 
     why: completes the sentence "… returned <value>, which …".
@@ -47,7 +47,7 @@ def wrong_result(of: PythonFunction, call: str, value: Any, why: str, span: Span
     return FunctionError(Diagnostic("wrong-result", message, span, notes=(f"it was called as {call}",)))
 
 
-def wrong_accumulator(of: PythonFunction, accumulator: Any, why: str, span: Span | None) -> FunctionError:
+def wrong_accumulator_error(of: PythonFunction, accumulator: Any, why: str, span: Span | None) -> FunctionError:
     """Return FunctionError `wrong-accumulator`: an accumulator is not of its declared type."""
     shown = " ".join(_repr.repr(accumulator).split())
     message = f"the accumulator of the Python function `{of.name}` became {shown}, which {why}"
@@ -67,7 +67,7 @@ def columns_text(of: PythonFunction, first: Sequence[Any], rows: int, method: st
     )
 
 
-def trace(error: BaseException) -> tuple[str, ...]:
+def user_traceback(error: BaseException) -> tuple[str, ...]:
     """Return the traceback of an error in the user's own files, outermost first."""
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:

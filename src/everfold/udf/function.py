@@ -30,17 +30,17 @@ class PythonFunction:
     accumulator: DataType | None = None
 
     @property
-    def vectorised(self) -> bool:
+    def is_vectorized(self) -> bool:
         """Whether it is called with whole columns."""
         return self.func_type != "general"
 
     @property
-    def retracts(self) -> bool:
+    def has_retract(self) -> bool:
         """Whether an AggregateFunction defines `retract`."""
         return self._defines("retract")
 
     @property
-    def merges(self) -> bool:
+    def has_merge(self) -> bool:
         """Whether an AggregateFunction defines `merge`."""
         return self._defines("merge")
 

@@ -10,27 +10,27 @@ from everfold.udf import failure
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import FunctionContext
 
-MISHAPS = (Exception, SystemExit)
+FUNCTION_ERRORS = (Exception, SystemExit)
 """Exceptions of a user function that fail only its own job."""
 
 
 @contextmanager
-def opened(of: PythonFunction, span: Span | None) -> Iterator[None]:
+def open_function(of: PythonFunction, span: Span | None) -> Iterator[None]:
     """Call `open` before the block and `close` after it."""
     function = of.function
-    with telling(of, span, lambda: failure.call_text(of, (), "open")):
+    with wrap_errors(of, span, lambda: failure.call_text(of, (), "open")):
         function.open(FunctionContext())
     yield
-    with telling(of, span, lambda: failure.call_text(of, (), "close")):
+    with wrap_errors(of, span, lambda: failure.call_text(of, (), "close")):
         function.close()
 
 
 @contextmanager
-def telling(of: PythonFunction, span: Span | None, call: Callable[[], str]) -> Iterator[None]:
+def wrap_errors(of: PythonFunction, span: Span | None, call: Callable[[], str]) -> Iterator[None]:
     """Convert any error of the block to FunctionError. `call` returns the text of the call."""
     try:
         yield
     except FunctionError:
         raise
-    except MISHAPS as error:
-        raise failure.raised(of, call(), error, span) from error
+    except FUNCTION_ERRORS as error:
+        raise failure.function_failed_error(of, call(), error, span) from error

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(spark: SparkSession) -> SparkSession:
-    from everfold.spark.session import own_session
+    from everfold.spark.session import create_session
 
-    return own_session(spark, 2)
+    return create_session(spark, 2)

@@ -12,7 +12,7 @@ from unit.connectors.envelopes import GOOD, ROWS, SAMPLES, Sample
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, SinkContext, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.plan.nodes import Table
-from everfold.spark.batch_metrics import left_out
+from everfold.spark.batch_metrics import count_skipped_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_left_out_and_counted(spark: SparkSession, format_name:
     records = [record for each in samples for record in each.records]
     of = lines(tmp_path, format_name, records, **{"ignore-parse-errors": "true"})
     source, context = opened(spark, of)
-    with left_out(context.spark) as counts:
+    with count_skipped_rows(context.spark) as counts:
         found = [tuple(row) for row in source.batch(context).select("c0", "c1", "c2", KIND).collect()]
     assert found == [row for each in samples for row in each.expected_when_ignored]
     assert counts == {"not readable in full": len(samples)}
@@ -67,7 +67,7 @@ def test_what_is_wrong_stops_the_job(spark: SparkSession, tmp_path: Path) -> Non
         source, context = opened(spark, of)
         with pytest.raises(Exception) as caught:  # noqa: PT011
             source.batch(context).collect()
-        error = source.failure(str(caught.value))
+        error = source.parse_failure(str(caught.value))
         assert error is not None
         assert sample.wrong is not None
         assert sample.wrong in str(error)

@@ -17,11 +17,11 @@ from unit.connectors.test_partition_folders import HOSTILE
 from everfold.connectors.contract import BatchId, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
 from everfold.connectors.registry import connector_of
-from everfold.connectors.skipped_rows import add_left_out
+from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
-from everfold.spark.batch_metrics import left_out
-from everfold.spark.session import own_session
+from everfold.spark.batch_metrics import count_skipped_rows
+from everfold.spark.session import create_session
 from everfold.types import (
     BIGINT,
     DATE,
@@ -47,7 +47,7 @@ LINE = '{"bidtime":"2020-04-15 08:05:00","price":4.00,"item":"C"}\n'
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    return own_session(spark, 2)
+    return create_session(spark, 2)
 
 
 class Opened:
@@ -62,7 +62,7 @@ class Opened:
         return rows
 
     def local(self) -> list[dict[str, Any]]:
-        return [row for piece in self.source.local(self.context.base_folder) for row in piece.to_pylist()]
+        return [row for piece in self.source.read_local(self.context.base_folder) for row in piece.to_pylist()]
 
     def stream(self, checkpoint: Path) -> tuple[list[tuple[int, list[Any]]], Any]:
         """The rows of each batch; and the last progress."""
@@ -83,7 +83,7 @@ class Opened:
             action()
         if isinstance(caught.value, ConnectorError):
             return caught.value
-        found = self.source.failure(str(caught.value))
+        found = self.source.parse_failure(str(caught.value))
         assert found is not None, str(caught.value)
         return found
 
@@ -104,7 +104,7 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
         "json.timestamp-format.standard": standard,
     })  # fmt: skip
     opened = Opened(session, of, tmp_path)
-    with left_out(session) as counts:
+    with count_skipped_rows(session) as counts:
         with_spark = opened.batch()
     without = opened.local()
     assert len(with_spark) == len(without) == len(JSON_TEXTS)
@@ -267,7 +267,7 @@ def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession
         {"connector": "filesystem", "path": "f", "format": form, f"{form}.ignore-parse-errors": "true"}
     )
     opened = Opened(session, of, tmp_path)
-    with left_out(session) as counts:
+    with count_skipped_rows(session) as counts:
         found = opened.batch()
     assert found == opened.local()
     assert [each["c0"] for each in found] == [2]
@@ -284,7 +284,7 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     [(_, rows)], progress = opened.stream(tmp_path / "checkpoint")
     assert [row[2] for row in rows] == ["C", "D"]
     counts: dict[str, int] = {}
-    add_left_out(progress.observedMetrics, counts)
+    add_skipped_rows(progress.observedMetrics, counts)
     assert counts == {"not readable in full": 2}
 
 
@@ -318,7 +318,7 @@ def test_arrays_that_hold_more_than_rows_are_left_out_and_counted(session: Spark
     (tmp_path / "f").write_text("".join(f"{record}\n" for record, _ in ARRAYS))
     opened = Opened(session, of, tmp_path)
     expected = [number for _, numbers in ARRAYS for number in numbers]
-    with left_out(session) as counts:
+    with count_skipped_rows(session) as counts:
         found = opened.batch()
     assert [row["c0"] for row in found] == [row["c0"] for row in opened.local()] == expected
     assert counts == {"not readable in full": 6}  # one of them in part
@@ -449,8 +449,8 @@ def test_a_target_that_cannot_be_written(
     full = table("t", n=BIGINT).with_("filesystem", path="full", format="json")
     sink = sinks(full)
     said = 'org.apache.spark.api.python.PythonException: RuntimeError: everfold[write-failed]: {"errno": "ENOSPC", "text": "x", "path": "y"}\n at …'
-    assert sink.failure(said) is not None
-    assert "the disk is full" in str(sink.failure(said))
+    assert sink.parse_failure(said) is not None
+    assert "the disk is full" in str(sink.parse_failure(said))
     lost = sinks(of := table("t", n=BIGINT).with_("filesystem", path="lost", format="json"))
     lost.write(frame, BatchId("job", "s1", 1, 0))
     record = lost.records / "1-0.json"

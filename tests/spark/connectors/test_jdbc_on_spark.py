@@ -113,9 +113,9 @@ def test_a_frame_reads_the_table_whenever_it_is_run(spark: SparkSession, databas
     assert rows.count() == 50
     database.run("DELETE FROM t WHERE n > 10")
     assert rows.count() == 10
-    assert (source.read_anew(), source.bounded()) == (True, True)
+    assert (source.is_read_per_batch(), source.is_bounded()) == (True, True)
     whole, _ = opened(spark, TOTALS, database, tmp_path, lookup__cache="FULL")
-    assert not whole.read_anew()
+    assert not whole.is_read_per_batch()
     assert PASSWORD not in (rows._jdf.queryExecution().toString())
 
 
@@ -172,7 +172,7 @@ def test_what_a_reading_task_meets_is_said(spark: SparkSession, database: Databa
     rows = source.batch(context)
     with pytest.raises(Exception) as caught:  # noqa: PT011
         rows.collect()
-    error = source.failure(str(caught.value))
+    error = source.parse_failure(str(caught.value))
     assert error is not None
     assert error.code == "bad-record"
     assert "infinity" in str(error)

@@ -19,8 +19,8 @@ from everfold.connectors.contract import BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
-from everfold.spark.batch_metrics import left_out
-from everfold.spark.session import own_session
+from everfold.spark.batch_metrics import count_skipped_rows
+from everfold.spark.session import create_session
 from everfold.types import BIGINT, BYTES, DOUBLE, FLOAT, INT, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType, MapType
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ PLAIN = table("k", i=INT)
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    return own_session(spark, 2)
+    return create_session(spark, 2)
 
 
 class Topic:
@@ -132,16 +132,16 @@ def test_a_bounded_stream_keeps_its_end_and_commits_its_group(topic: Callable[[i
     }
     source, context = of.source(**options)
     assert source.splits(context) == ("k/0", "k/1")
-    assert not source.reached_end(context, "{}")
+    assert not source.has_reached_end(context, "{}")
     rows, offsets = of.stream(source, context)
     assert sorted(row[0] for row in rows) == [*range(6)]
-    assert source.reached_end(context, offsets)
+    assert source.has_reached_end(context, offsets)
     source.after_batch(context, offsets)
     of.broker.produce(of.name, [("a", '{"i":99}', 0)])
     source, context = of.source(**options)  # a restart: the end is where it was
     rows, offsets = of.stream(source, context)
     assert rows == []
-    assert source.reached_end(context, offsets)
+    assert source.has_reached_end(context, offsets)
     assert [
         row[0] for row in of.batch(**{"scan.startup.mode": "group-offsets", "properties.group.id": f"g-{of.name}"})
     ] == [99]
@@ -181,13 +181,13 @@ def test_what_is_wrong_is_said(topic: Callable[[int], Topic]) -> None:
     for action in (lambda: source.batch(context).collect(), lambda: of.stream(source, context)):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             action()
-        assert str(source.failure(str(caught.value))) == (
+        assert str(source.parse_failure(str(caught.value))) == (
             f"error[bad-record]: topic `{of.name}` partition 0 offset 1: field `i` is not an INT: `x`\n"
             '  | {"i":"x"}\n'
             "  = help: set 'json.ignore-parse-errors' = 'true' to skip and count such records"
         )
     source, context = of.source(**{"json.ignore-parse-errors": "true"})
-    with left_out(context.spark) as counts:
+    with count_skipped_rows(context.spark) as counts:
         assert [row[0] for row in source.batch(context).collect()] == [1, None]
     assert counts == {"not readable in full": 2}
 

@@ -16,7 +16,7 @@ from unit.connectors.tables import table
 from everfold.connectors.contract import KIND, BatchId, SinkContext
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.registry import connector_of
-from everfold.connectors.replay import Past
+from everfold.connectors.replay import JobLineage
 from everfold.plan.changelog import RowKind
 from everfold.types import BIGINT, STRING
 
@@ -30,11 +30,11 @@ Rows = list[tuple[str, str, int]]
 class Run:
     """A run of a job into a topic."""
 
-    def __init__(self, sink: KafkaSink, past: Past | None) -> None:
+    def __init__(self, sink: KafkaSink, past: JobLineage | None) -> None:
         self.sink, self.epoch = sink, 0 if past is None else past.epoch
         sink.prepare()
         if past is not None:
-            sink.look_back(past)
+            sink.undo_discarded_batches(past)
 
     def write(self, batch: int, rows: Rows) -> None:
         kinds, keys, numbers = zip(*rows, strict=True)
@@ -78,7 +78,7 @@ def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
     """Starts runs of a job in an epoch; a later run is the next start."""
     with ExitStack() as stack:
 
-        def run(past: Past | None, name: str = "0_totals") -> Run:
+        def run(past: JobLineage | None, name: str = "0_totals") -> Run:
             options = {
                 "connector": "upsert-kafka", "topic": topic.name, "properties.bootstrap.servers": topic.broker.bootstrap_servers,
                 "key.format": "json", "value.format": "json",
@@ -101,35 +101,56 @@ def written(start: Start) -> Start:
     return start
 
 
-def anew(epoch: int, since: int | None = None) -> Past:
+def anew(epoch: int, since: int | None = None) -> JobLineage:
     """The past of a job that began anew in this epoch, or in an earlier one."""
-    return Past(job="job", epoch=epoch, last={epoch: None}, back=since or epoch, left=None, sinks={})
+    return JobLineage(
+        job="job",
+        epoch=epoch,
+        last_batches={epoch: None},
+        rewind_epoch=since or epoch,
+        first_discarded_epoch=None,
+        sinks={},
+    )
 
 
-def changed(epoch: int) -> Past:
+def changed(epoch: int) -> JobLineage:
     """The past of a job whose query was changed and that has never gone back."""
-    return Past(job="job", epoch=epoch, last=dict.fromkeys(range(epoch + 1)), back=None, left=None, sinks={})
+    return JobLineage(
+        job="job",
+        epoch=epoch,
+        last_batches=dict.fromkeys(range(epoch + 1)),
+        rewind_epoch=None,
+        first_discarded_epoch=None,
+        sinks={},
+    )
 
 
-def back(epoch: int, to: int, since: int | None = None) -> Past:
+def back(epoch: int, to: int, since: int | None = None) -> JobLineage:
     """The past of a job that went back to an epoch with this one, or with an earlier one."""
-    return Past(job="job", epoch=epoch, last={epoch: None, to: 0}, back=since or epoch, left=to + 1, sinks={})
+    return JobLineage(
+        job="job",
+        epoch=epoch,
+        last_batches={epoch: None, to: 0},
+        rewind_epoch=since or epoch,
+        first_discarded_epoch=to + 1,
+        sinks={},
+    )
 
 
 def test_keys_that_do_not_come_again_are_counted_and_pruned(written: Start, topic: Topic) -> None:
     run = written(anew(1))
     run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
     first = ", ".join(f'{{"k":"k{at}"}}' for at in range(1, 6))
-    assert run.sink.left_over(prune=False) == f"{ANEW}: 7 ({first}, …); --prune deletes their rows"
+    assert run.sink.report_leftovers(prune=False) == f"{ANEW}: 7 ({first}, …); --prune deletes their rows"
     assert topic.content() == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
     again = written(anew(1))  # after a stop
     again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
-    assert again.sink.left_over(prune=True) == f"{ANEW}, now deleted: 5"
+    assert again.sink.report_leftovers(prune=True) == f"{ANEW}, now deleted: 5"
     assert topic.content() == {"k0": 10, "k1": 11, "new": 1}
-    assert again.sink.left_over(prune=True) is None
+    assert again.sink.report_leftovers(prune=True) is None
     again.write(2, [("+I", "k7", 7)])  # the sink goes on
     assert topic.content()["k7"] == 7
-    assert written(anew(2, since=1)).sink.left_over(prune=True) is None
+    assert written(anew(2, since=1)).sink.report_leftovers(prune=True) is None
 
 
 def test_keys_that_only_later_versions_wrote(written: Start, topic: Topic) -> None:
@@ -140,10 +161,10 @@ def test_keys_that_only_later_versions_wrote(written: Start, topic: Topic) -> No
     run = written(back(3, to=0))
     run.write(2, [("+I", "more", 2), ("-D", "gone", 1)])
     said = '3 ({"k":"last"}, {"k":"most"}, {"k":"new"})'
-    assert run.sink.left_over(prune=False) == f"{LATER}: {said}; --prune deletes their rows"
+    assert run.sink.report_leftovers(prune=False) == f"{LATER}: {said}; --prune deletes their rows"
     again = written(back(4, to=0, since=3))  # changed since
     again.write(3, [("+I", "most", 2)])
-    assert again.sink.left_over(prune=True) == f"{LATER}, now deleted: 2"
+    assert again.sink.report_leftovers(prune=True) == f"{LATER}, now deleted: 2"
     assert topic.content() == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
 
 
@@ -151,7 +172,7 @@ def test_what_was_there_when_a_version_began_is_no_later_ones(written: Start) ->
     written(changed(1)).write(2, [("+I", "new", 1)])
     written(changed(2)).write(3, [("+I", "last", 1)])
     run = written(back(3, to=1))
-    assert '1 ({"k":"last"})' in str(run.sink.left_over(prune=False))
+    assert '1 ({"k":"last"})' in str(run.sink.report_leftovers(prune=False))
 
 
 def test_nothing_is_said_where_nothing_was_noted(written: Start, tmp_path: Path) -> None:
@@ -159,7 +180,7 @@ def test_nothing_is_said_where_nothing_was_noted(written: Start, tmp_path: Path)
     written(changed(1)).write(2, [("+I", "new", 1)])
     for note in (tmp_path / "sinks").rglob("*.arrow"):
         note.unlink()
-    assert written(back(2, to=0)).sink.left_over(prune=True) is None
+    assert written(back(2, to=0)).sink.report_leftovers(prune=True) is None
 
 
 def test_an_epoch_that_has_written_is_not_noted_any_more(written: Start, tmp_path: Path) -> None:
@@ -168,7 +189,7 @@ def test_an_epoch_that_has_written_is_not_noted_any_more(written: Start, tmp_pat
         note.unlink()
     run = written(anew(1))
     run.write(1, [("+I", "k1", 1)])
-    assert run.sink.left_over(prune=True) is None
+    assert run.sink.report_leftovers(prune=True) is None
 
 
 def test_two_sinks_of_one_topic(start: Start) -> None:
@@ -178,4 +199,4 @@ def test_two_sinks_of_one_topic(start: Start) -> None:
     second = start(anew(1), "1_totals")
     second.write(0, [("+I", "b", 2)])
     for run in (first, second):
-        assert '1 ({"k":"c"})' in str(run.sink.left_over(prune=False))
+        assert '1 ({"k":"c"})' in str(run.sink.report_leftovers(prune=False))

@@ -12,7 +12,7 @@ from unit.connectors.tables import table
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, SinkContext, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import SqlError
-from everfold.spark.session import own_session
+from everfold.spark.session import create_session
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def test_made_up_rows_are_the_same_each_time(spark: SparkSession, tmp_path: Path) -> None:
-    session = own_session(spark, 2)
+    session = create_session(spark, 2)
     columns = {
         "id": INT, "n": INT, "t": TINYINT, "b": BIGINT, "f": BOOLEAN, "d": DOUBLE, "de": DecimalType(precision=6, scale=2), "s": STRING,
         "v": StringType(length=7), "by": BYTES, "day": DATE, "ti": TimeType(precision=3), "ts": TIMESTAMP3, "lz": TIMESTAMP_LTZ3,
@@ -69,8 +69,8 @@ def test_made_up_rows_are_the_same_each_time(spark: SparkSession, tmp_path: Path
         assert sorted(seen) == [*range(5, 205)]
     finally:
         query.stop()
-    assert source.reached_end(context, "1")
-    assert not source.reached_end(context, "0")
+    assert source.has_reached_end(context, "1")
+    assert not source.has_reached_end(context, "0")
     endless = table("made", n=INT).with_("datagen")
     with pytest.raises(SqlError, match="is unbounded"):
         connector_of(endless).source(endless).batch(context)

@@ -14,15 +14,22 @@ from unit.connectors import mutations
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, SourceContext
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.formats.format import (
+    BAD,
+    Format,
+    RecordColumn,
+    RecordLocation,
+    find_bad_record,
+    raise_bad_record,
+)
 from everfold.connectors.formats.json import SESSION, _elements
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.registry import connector_of
 from everfold.plan.changelog import KIND
-from everfold.spark.batch_metrics import left_out
-from everfold.spark.session import own_session
-from everfold.types import STRING, ArrayType, DataType, FloatingType, MapType, RowType, StringType, physical
+from everfold.spark.batch_metrics import count_skipped_rows
+from everfold.spark.session import create_session
+from everfold.types import STRING, ArrayType, DataType, FloatingType, MapType, RowType, StringType, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +44,7 @@ Rows = list[list[Any]]
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    made = own_session(spark, 2)
+    made = create_session(spark, 2)
     for key, value in SESSION.items():
         made.conf.set(key, value)
     return made
@@ -56,17 +63,18 @@ class Reading:
 
     def spark(self, records: Sequence[bytes]) -> tuple[dict[int, Rows], set[int]]:
         """The rows of each record, and the records that are not readable in full."""
-        form, place = self.format, Place("t", (("at", "at"),))
+        form, place = self.format, RecordLocation("t", (("at", "at"),))
         partly = [sql for each in self.columns if (sql := form.is_bad(each, identifier(each.name)))]
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical(each.position)}" for each in self.columns
+            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            for each in self.columns
         ]
         frame = self._parsed(records).selectExpr(
             "at",
-            f"{form.lost(self.columns)} AS lost",
+            f"{form.is_unreadable(self.columns)} AS lost",
             " OR ".join([f"{BAD} IS NOT NULL", *partly]) + " AS bad",
             *values,
-            *([KIND] if form.changes else []),
+            *([KIND] if form.is_changelog else []),
         )
         rows: dict[int, Rows] = {}
         bad = set()
@@ -80,13 +88,16 @@ class Reading:
 
     def strictly(self, records: Sequence[bytes]) -> dict[int, Rows]:
         """The rows of each record. Raises at one that is not readable in full."""
-        form, place = self.format, Place("t", (("at", "at"),))
+        form, place = self.format, RecordLocation("t", (("at", "at"),))
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical(each.position)}" for each in self.columns
+            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            for each in self.columns
         ]
-        frame = self._parsed(records).where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, BAD)} END")
+        frame = self._parsed(records).where(
+            f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(place, None, BAD)} END"
+        )
         rows: dict[int, Rows] = {}
-        for found in frame.selectExpr("at", *values, *([KIND] if form.changes else [])).toArrow().to_pylist():
+        for found in frame.selectExpr("at", *values, *([KIND] if form.is_changelog else [])).toArrow().to_pylist():
             rows.setdefault(found.pop("at"), []).append(list(found.values()))
         return rows
 
@@ -139,7 +150,7 @@ def compare(session: SparkSession, form: str, fields: Sequence[tuple[str, DataTy
     for at in Random(SEED).sample(sorted(refused), min(REFUSED, len(refused))):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             strict.strictly([records[at]])
-        assert find_bad(str(caught.value), "t"), f"{records[at]!r}: {caught.value}"
+        assert find_bad_record(str(caught.value), "t"), f"{records[at]!r}: {caught.value}"
 
 
 def same_rows(local: Rows, spark: Rows, types: Sequence[DataType]) -> bool:
@@ -214,9 +225,9 @@ def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> N
         )
         source = connector_of(of).source(of)
         context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
-        with left_out(session) as counts:
+        with count_skipped_rows(session) as counts:
             found = by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
-        local = by_file(row for piece in source.local(tmp_path) for row in piece.to_pylist())
+        local = by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
         types = [type_ for _, type_ in fields]
         for name in sorted({*local, *found}):
             one, other = local.get(name, []), found.get(name, [])
@@ -263,5 +274,5 @@ def test_values_of_parquet(session: SparkSession, tmp_path: Path) -> None:
     source = connector_of(of).source(of)
     context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
     found = [list(row.values()) for row in source.batch(context).drop("__split", "__place").toArrow().to_pylist()]
-    local = [list(row.values()) for piece in source.local(tmp_path) for row in piece.to_pylist()]
+    local = [list(row.values()) for piece in source.read_local(tmp_path) for row in piece.to_pylist()]
     assert same_rows(local, found, [type_ for _, type_ in fields])

@@ -120,7 +120,7 @@ def test_a_record_without_a_key(topic: Callable[..., Topic]) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011
         source.batch(context).collect()
     assert f"topic `{of.name}` partition 0 offset 1, key: it has no key, but rows are identified by their keys" in str(
-        source.failure(str(caught.value))
+        source.parse_failure(str(caught.value))
     )
     # An unreadable value is left out; in Flink it deletes the row of its key.
     kept = of.upserts(**{"key.json.ignore-parse-errors": "true", "value.json.ignore-parse-errors": "true"})
@@ -136,7 +136,7 @@ def test_a_stream_of_upserts_ends_where_it_was_told(topic: Callable[..., Topic])
         .option("checkpointLocation", str(of.folder / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination()
-    assert source.bounded()
+    assert source.is_bounded()
     assert rows == [(at % 2, str(at), UPDATE) for at in range(6)]
 
 

@@ -10,8 +10,8 @@ import duckdb
 import polars as pl
 
 from everfold.aggregates.distinct import OverDistinct
-from everfold.aggregates.folding import SIGN, Fold, fold_rows, fold_slots, results, settle
-from everfold.aggregates.registry import Distinct, Over, Signature, lookup
+from everfold.aggregates.folding import SIGN, Fold, compute_results, fold_rows, fold_slots, settle
+from everfold.aggregates.registry import Distinct, Signature, SqlArguments, lookup
 from everfold.state.pages import decode, encode
 from everfold.types import DataType, MultisetType
 
@@ -31,7 +31,7 @@ def call(
     if distinct and entry.distinct is Distinct.APPLIES:
         entry = OverDistinct(entry)
     of = Signature(args, given, retracting)
-    columns = "xyz"[: len(args)] if not entry.hashed else ("x", "known")
+    columns = "xyz"[: len(args)] if not entry.takes_hashes else ("x", "known")
     return Fold(entry, of, tuple(columns), tuple(slot.name for slot in entry.slots(of)), kept)
 
 
@@ -50,7 +50,7 @@ def value(slots: pl.DataFrame, fold: Fold) -> Any:
     """The value of slots that hold all rows, whose types are as promised."""
     for slot in fold.entry.slots(fold.of):
         assert slots.schema[slot.name] == slot.type.polars, (slot, slots.schema[slot.name])
-    (found,) = results(settle(slots, [fold], whole=True), [fold], ["r"])
+    (found,) = compute_results(settle(slots, [fold], whole=True), [fold], ["r"])
     result = fold.entry.result_type(fold.of)
     assert result is not None
     assert found.dtype == result.polars, (found.dtype, result)
@@ -92,7 +92,7 @@ def duckdb_twin(frame: pl.DataFrame, fold: Fold, distinct: bool = False) -> tupl
     connection = _duckdb()
     connection.register("t", frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
     texts = tuple(column for column in fold.columns if column != "known")
-    twin = fold.entry.duckdb_sql(fold.of, Over(texts, distinct, fold.kept))
+    twin = fold.entry.duckdb_sql(fold.of, SqlArguments(texts, distinct, fold.filter_column))
     found = connection.sql(f"SELECT {twin} AS r, typeof({twin}) AS t FROM t").fetchall()[0]
     return found[0], found[1]
 

@@ -11,7 +11,7 @@ import pytest
 
 from everfold.compat.rules import all_rules
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder, checksum_of
+from everfold.jobs.folder import JobFolder, compute_checksum
 from everfold.sql.planner import Session, Submit
 
 OLD = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;\n"
@@ -180,7 +180,7 @@ def test_a_job_by_its_folder_and_its_history() -> None:
     assert [(each["version"], each["current"]) for each in found] == [(0, False), (1, True)]
     manifest = json.loads(Path("job/manifest.json").read_text())
     manifest["versions"][1] |= {"history": 0, "filled": True}
-    manifest["checksum"] = checksum_of(manifest)
+    manifest["checksum"] = compute_checksum(manifest)
     Path("job/manifest.json").write_text(json.dumps(manifest))
     assert "    COUNT(*): since version 1 and backfilled" in everfold("history", "job").stdout.splitlines()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everfold.cli import setup
-from everfold.cli.progress import LogLines, described
-from everfold.cli.run import pairs
+from everfold.cli.progress import LogLines, describe_progress
+from everfold.cli.run import parse_pairs
 from everfold.errors import EverfoldError
 from everfold.jobs.progress import Progress
 
@@ -53,15 +53,15 @@ def test_wrong_use_is_said_in_a_message_and_exit_code_2(arguments: list[str], wo
 
 
 def test_pairs() -> None:
-    assert pairs(["a=1", "b = x=y", "c="], "--conf") == {"a": "1", "b": " x=y", "c": ""}
+    assert parse_pairs(["a=1", "b = x=y", "c="], "--conf") == {"a": "1", "b": " x=y", "c": ""}
     with pytest.raises(EverfoldError):
-        pairs(["=1"], "--conf")
+        parse_pairs(["=1"], "--conf")
 
 
 def test_setup_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(setup, "MIN_DISK_BYTES", 1 << 60)
-    missing = [check.line() for check in setup.checks(tmp_path) if not check.ok]
+    missing = [check.line() for check in setup.run_checks(tmp_path) if not check.ok]
     assert any("Java" in line and "install" in line for line in missing)
     assert any("free" in line and "1 GiB" in line for line in missing)
 
@@ -72,7 +72,7 @@ PROGRESS = Progress(
 
 
 def test_progress_is_one_line() -> None:
-    assert described(PROGRESS, 1_586_938_621_100) == (
+    assert describe_progress(PROGRESS, 1_586_938_621_100) == (
         "batch 12 · 1,200,000 rows · 98,000 rows/s · watermark 2020-04-15 08:16:59.000 (lag 2.1 s)"
         " · 3,120 state rows · 3 late rows"
     )

@@ -15,10 +15,10 @@ from property.queries import Query
 from everfold.cli import state as command
 from everfold.cli.main import main
 from everfold.compat import shape_of
-from everfold.inspection.job_state import Inspection, JobState, NamedOperator, OperatorState, Since
-from everfold.inspection.reader import stored_tables
+from everfold.inspection.job_state import AggregateStart, Inspection, JobState, NamedOperator, OperatorState
+from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import sizes_of
-from everfold.inspection.tables import shown_table
+from everfold.inspection.tables import to_state_table
 from everfold.jobs.folder import Version
 
 SELECT = "CREATE TABLE e (k STRING, v INT, p DECIMAL(4, 2), t TIME); SELECT k, SUM(p), COUNT(DISTINCT v), MAX(t) FROM e GROUP BY k"
@@ -32,10 +32,13 @@ def job_state(rows: int) -> JobState:
     made = [{"k": f"k{n:03}", "v": n, "p": Decimal("1.10"), "t": 3_600_000} for n in range(rows)]
     pipeline.feed(query.input(e=made), now_ms=0)
     (shape,) = shape_of(query.root).operators
-    stores = pipeline._by_place()[0].stores
-    tables = tuple(shown_table(shape, each) for each in stored_tables(shape, stores, 0))
+    stores = pipeline._stages_in_plan_order()[0].stores
+    tables = tuple(to_state_table(shape, each) for each in read_tables(shape, stores, 0))
     sizes = sizes_of(shape, [page for store in stores for page in store.pages.items()])
-    since = (Since("SUM(p)", 0, "2026-01-01T00:00:00Z"), Since("MAX(t)", 1, "2026-02-01T00:00:00Z", True))
+    since = (
+        AggregateStart("SUM(p)", 0, "2026-01-01T00:00:00Z"),
+        AggregateStart("MAX(t)", 1, "2026-02-01T00:00:00Z", True),
+    )
     version = Version(
         number=1, epoch=1, fingerprint="", zone="UTC", sql="", plan="", shapes=(), created="2026-02-01T00:00:00Z"
     )
@@ -108,7 +111,7 @@ def test_no_more_than_a_hundred_rows_unless_they_are_asked_for(typed: Typed) -> 
         _, out, _ = typed(120, "--format", "json", *arguments)
         table = json.loads(out)["operators"][0]["tables"][0]
         assert (table["count"], len(table["rows"])) == (120, shown)
-    assert command.SHOWN_ROWS == 100
+    assert command.DEFAULT_LIMIT == 100
 
 
 def test_a_condition_shows_the_tables_that_have_its_columns(typed: Typed) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from everfold.cli import table_format
-from everfold.cli.output import Format, output, show
+from everfold.cli.output import Format, create_output, show
 from everfold.testing.pipetable import display_width
 from everfold.types import (
     BIGINT,
@@ -52,7 +52,7 @@ ROWS = pa.table(
 
 def printed(format: Format = "text", **kwargs: Any) -> str:
     out = io.StringIO()
-    made = output(format, out, SCHEMA, **kwargs)
+    made = create_output(format, out, SCHEMA, **kwargs)
     made.write(ROWS)
     made.finish()
     return out.getvalue()
@@ -117,7 +117,7 @@ def test_long_cells_are_cut_and_wide_characters_take_two_columns() -> None:
     ],
 )  # fmt: skip
 def test_values_look_as_in_the_sql_client(value: object, type: DataType, text: str) -> None:
-    assert table_format.shown(value, type, zone="Asia/Shanghai") == text
+    assert table_format.format_value(value, type, zone="Asia/Shanghai") == text
 
 
 def test_widths_by_type() -> None:

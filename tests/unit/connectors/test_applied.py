@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.connectors.tables import table
 
-from everfold.connectors.applied import Applied, BatchId, check_not_ahead, is_applied
+from everfold.connectors.applied import AppliedBatch, BatchId, check_not_ahead, is_applied
 from everfold.connectors.contract import SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.registry import connector_of
@@ -27,14 +27,14 @@ def batch(number: int, digest: str = "", epoch: int = 1) -> BatchId:
     ("number", "digest", "last", "known"),
     [
         (0, "a", None, False),
-        (5, "a", Applied(1, 4, "x"), False),
-        (5, "a", Applied(0, 9, "x"), False),  # an earlier epoch
-        (5, "a", Applied(1, 5, "a"), True),
-        (5, "a", Applied(1, 5), True),  # a record of an earlier version
-        (5, "", Applied(1, 5, "a"), True),
+        (5, "a", AppliedBatch(1, 4, "x"), False),
+        (5, "a", AppliedBatch(0, 9, "x"), False),  # an earlier epoch
+        (5, "a", AppliedBatch(1, 5, "a"), True),
+        (5, "a", AppliedBatch(1, 5), True),  # a record of an earlier version
+        (5, "", AppliedBatch(1, 5, "a"), True),
     ],
 )
-def test_a_batch_is_new_or_known(number: int, digest: str, last: Applied | None, known: bool) -> None:
+def test_a_batch_is_new_or_known(number: int, digest: str, last: AppliedBatch | None, known: bool) -> None:
     assert is_applied("o", batch(number, digest), last) is known
     check_not_ahead("o", batch(number, digest), last)
 
@@ -42,12 +42,15 @@ def test_a_batch_is_new_or_known(number: int, digest: str, last: Applied | None,
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        (Applied(1, 6, "a"), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
-        (Applied(1, 6), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
-        (Applied(1, 5, "b"), "its batch 5 read other input than batch 5 of the job's checkpoint (digests b and a)"),
+        (AppliedBatch(1, 6, "a"), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
+        (AppliedBatch(1, 6), "it holds batch 6 of the job, and the job's checkpoint is only at batch 5"),
+        (
+            AppliedBatch(1, 5, "b"),
+            "its batch 5 read other input than batch 5 of the job's checkpoint (digests b and a)",
+        ),
     ],
 )
-def test_a_sink_that_is_ahead_is_refused(last: Applied, words: str) -> None:
+def test_a_sink_that_is_ahead_is_refused(last: AppliedBatch, words: str) -> None:
     for check in (is_applied, check_not_ahead):
         with pytest.raises(StateError, match="sink-ahead") as caught:
             check("o", batch(5, "a"), last)
@@ -59,17 +62,17 @@ def test_a_later_epoch_is_ahead_at_the_start_and_another_run_later_on() -> None:
     with pytest.raises(
         StateError, match=r"sink-ahead.*holds batch 0 of epoch 2 of the job, and .* at batch 5 of epoch 1"
     ):
-        check_not_ahead("o", batch(5), Applied(2, 0))
+        check_not_ahead("o", batch(5), AppliedBatch(2, 0))
     with pytest.raises(StateError, match="sink-taken-over"):
-        is_applied("o", batch(5), Applied(2, 0))
+        is_applied("o", batch(5), AppliedBatch(2, 0))
     with pytest.raises(StateError, match="is only at its start"):
-        check_not_ahead("o", batch(-1), Applied(1, 0))
+        check_not_ahead("o", batch(-1), AppliedBatch(1, 0))
 
 
 def test_a_mark_of_the_first_version_is_read(sink: FileSink) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / "mark-v1.json"
     (sink.root / f".everfold-{OWN}").write_bytes(golden.read_bytes())
-    assert sink.last_applied("job", "0_o") == Applied(2, 17, "0123456789abcdef0123456789abcdef")
+    assert sink.last_applied("job", "0_o") == AppliedBatch(2, 17, "0123456789abcdef0123456789abcdef")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -96,13 +99,13 @@ def test_the_last_batch_is_that_of_the_mark_or_of_the_visible_files(sink: FileSi
     assert sink.last_applied("job", "0_o") is None
     for name in (f"part-{OWN}-0-2-00000.json", f".part-{OWN}-0-9-00000.json.withdrawn", "part-01234567-0-9-00000.json"):
         (sink.root / name).write_text("")
-    assert sink.last_applied("job", "0_o") == Applied(0, 2)  # of an earlier version
+    assert sink.last_applied("job", "0_o") == AppliedBatch(0, 2)  # of an earlier version
     mark(sink)
-    assert sink.last_applied("job", "0_o") == Applied(0, 3, "d")
+    assert sink.last_applied("job", "0_o") == AppliedBatch(0, 3, "d")
     assert sink.last_applied("another", "0_o") is None
     (sink.root / "day=1").mkdir()
     (sink.root / "day=1" / f"part-{OWN}-0-10-00000.json").write_text("")
-    assert sink.last_applied("job", "0_o") == Applied(0, 10)
+    assert sink.last_applied("job", "0_o") == AppliedBatch(0, 10)
 
 
 def test_a_mark_does_not_go_back(sink: FileSink) -> None:
@@ -111,7 +114,7 @@ def test_a_mark_does_not_go_back(sink: FileSink) -> None:
     sink._write_mark({**json.loads(later), "batch": 2})
     assert path.read_bytes() == later
     sink._write_mark({**json.loads(later), "epoch": 1, "batch": 0})
-    assert sink.last_applied("job", "0_o") == Applied(1, 0, "d")
+    assert sink.last_applied("job", "0_o") == AppliedBatch(1, 0, "d")
 
 
 def test_a_batch_whose_record_is_gone_must_be_visible_as_a_whole(sink: FileSink) -> None:
@@ -140,10 +143,10 @@ def test_a_mark_with_a_field_of_another_type_is_damaged(sink: FileSink) -> None:
 
 def test_another_job_is_known_while_its_files_are_there(sink: FileSink) -> None:
     mark(sink, "other")
-    assert sink.written_by_others("job") is None
+    assert sink.find_other_job("job") is None
     file = sink.root / f"part-{_identity('other', '0_o')}-0-3-00000.json"
     file.write_text("")
-    assert sink.written_by_others("job") == "/jobs/other"
-    assert sink.written_by_others("other") is None
+    assert sink.find_other_job("job") == "/jobs/other"
+    assert sink.find_other_job("other") is None
     mark(sink, "other", query="another")
-    assert sink.written_by_others("job") is None
+    assert sink.find_other_job("job") is None

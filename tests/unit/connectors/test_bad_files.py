@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def numbers(folder: Path, **options: str) -> list[object]:
-    return [row["c0"] for piece in source(**options).local(folder.parent) for row in piece.to_pylist()]
+    return [row["c0"] for piece in source(**options).read_local(folder.parent) for row in piece.to_pylist()]
 
 
 def failure(folder: Path, **options: str) -> ConnectorError:
@@ -152,7 +152,7 @@ def test_a_name_that_comes_later_is_refused(folder: Path, below: bytes) -> None:
     for each in (folder, *folder.rglob("*")):
         os.utime(each, (long_ago, long_ago))
     of = source()
-    of.place(folder.parent, for_spark=True)
+    of.resolve_path(folder.parent, for_spark=True)
     of.check_arrivals(folder.parent)
     with open(os.path.join(at, b"\xff.json"), "wb"):
         pass
@@ -175,7 +175,7 @@ def test_a_colon_in_a_name_is_refused_for_spark_alone(folder: Path) -> None:
     (folder / "12:00.json").write_bytes(GOOD)
     assert numbers(folder) == [1, 2, 3]
     with pytest.raises(ConnectorError) as caught:
-        source().place(folder.parent, for_spark=True)
+        source().resolve_path(folder.parent, for_spark=True)
     assert str(caught.value).startswith(
         "error[bad-file-name]: table `t`: `in/12:00.json` has a `:` in its name, and Spark cannot open such files\n"
     )
@@ -197,8 +197,8 @@ def test_no_record_and_no_name_of_a_file_commands_a_terminal(folder: Path) -> No
 
 def rows(record: str, **options: str) -> list[list[object]]:
     of = source(**options)
-    form = format_of("json", of.table, of.options, "json.")
-    return list(form.decoder(record_columns(of.table, Role.SOURCE))(record.encode()))
+    form = format_of("json", of.is_table, of.options, "json.")
+    return list(form.decoder(record_columns(of.is_table, Role.SOURCE))(record.encode()))
 
 
 ARRAYS: list[tuple[str, list[int | None]]] = [

@@ -15,7 +15,7 @@ from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.formats.format import Format
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.registry import connected, connector_of
+from everfold.connectors.registry import apply_connector, connector_of
 from everfold.errors import ConnectorError, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -29,13 +29,15 @@ def lines_of(sample: Sample, folder: Path, **options: str) -> Table:
 
 
 def rows(of: Table) -> list[tuple[object, ...]]:
-    return [tuple(row.values()) for piece in connector_of(of).source(of).local(Path.cwd()) for row in piece.to_pylist()]
+    return [
+        tuple(row.values()) for piece in connector_of(of).source(of).read_local(Path.cwd()) for row in piece.to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_what_flink_reads(sample: Sample, tmp_path: Path) -> None:
     of = lines_of(sample, tmp_path)
-    assert connected(of).changelog is ChangelogMode.ALL
+    assert apply_connector(of).changelog is ChangelogMode.ALL
     if sample.wrong is None:
         assert rows(of) == sample.expected
         return

@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import OptionValues, Role
-from everfold.connectors.kafka.client import Client, java_settings, kafka_error, own_settings
+from everfold.connectors.kafka.client import Client, client_settings, java_settings, kafka_error
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, EverfoldError, SqlError
 from everfold.jobs.folder import JobFolder
 from everfold.plan.explain import explain
 from everfold.plan.nodes import Table
-from everfold.secrets import command_line, without_secrets
+from everfold.secrets import redact_command_line, redact_script
 from everfold.sql.planner import Session, Show, Submit
 from everfold.types import INT
 
@@ -74,7 +74,7 @@ def options(made: Table) -> OptionValues:
 )  # fmt: skip
 def test_both_clients_mean_the_same(properties: dict[str, str], own: dict[str, str]) -> None:
     said = options(of(**properties))
-    assert own_settings(said) == {**OWN, **own}
+    assert client_settings(said) == {**OWN, **own}
     java = java_settings(said)
     ours = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
     theirs = {name.replace("__", "."): value for name, value in properties.items()}
@@ -161,14 +161,14 @@ def test_no_error_quotes_a_secret_of_the_script(script: str) -> None:
 
 def test_places_stay_where_they_were() -> None:
     text = f"SET 'a.password'\n = '{CANARY}'; SELECT 'password' AS x, 'it''s' AS y"
-    hidden = without_secrets(text)
+    hidden = redact_script(text)
     assert hidden == text.replace(CANARY, "*" * len(CANARY))
-    assert without_secrets("WITH ('topic' = 'a', 'b.token' = 'x''y')") == "WITH ('topic' = 'a', 'b.token' = '*''*')"
+    assert redact_script("WITH ('topic' = 'a', 'b.token' = 'x''y')") == "WITH ('topic' = 'a', 'b.token' = '*''*')"
 
 
 def test_no_command_is_written_down_with_its_secrets() -> None:
     command = ["everfold", "run", "-e", DDL, "--var", f"pw={CANARY}", f"--var=x={CANARY}", "--conf", f"a.password={CANARY}"]  # fmt: skip
-    said = command_line([*command, "--conf", "spark.ui.enabled=true"])
+    said = redact_command_line([*command, "--conf", "spark.ui.enabled=true"])
     assert CANARY not in said
     assert said.endswith("--var pw=****** --var=****** --conf a.password=****** --conf spark.ui.enabled=true")
 

@@ -8,7 +8,7 @@ import pytest
 
 from everfold.connectors.contract import LocalSink, SinkContext
 from everfold.connectors.kafka import topic_records
-from everfold.connectors.registry import connected, connector_of
+from everfold.connectors.registry import apply_connector, connector_of
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Sink
 from everfold.sql.planner import Session, Submit
@@ -27,7 +27,7 @@ INSERT INTO counts SELECT STREAM COUNT(*) AS n FROM sessions GROUP BY country;
 def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """What the client itself has to say of it is for the log, and not for the terminal."""
     monkeypatch.setattr(topic_records, "TIMEOUT_S", 0.5)
-    [submit] = [each for each in Session(OPTIONS, connected=connected).run(SQL) if isinstance(each, Submit)]
+    [submit] = [each for each in Session(OPTIONS, connected=apply_connector).run(SQL) if isinstance(each, Submit)]
     [root] = submit.roots
     assert isinstance(root, Sink)
     sink = connector_of(root.table).sink(SinkContext(name="s", base_folder=Path(), table=root.table))

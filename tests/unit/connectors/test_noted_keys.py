@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everfold.connectors.kafka.key_snapshot import Note
+from everfold.connectors.kafka.key_snapshot import TopicKeys
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keys-v1.arrow"
-NOTE = Note({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
+NOTE = TopicKeys({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
 
 
 def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "keys-topic" / "3.arrow"
     NOTE.write(path)
-    assert Note.read(path) == NOTE
+    assert TopicKeys.read(path) == NOTE
     assert [each.name for each in path.parent.iterdir()] == ["3.arrow"]
 
 
 def test_notes_of_before_are_read() -> None:
-    assert Note.read(GOLDEN) == NOTE
+    assert TopicKeys.read(GOLDEN) == NOTE

@@ -10,7 +10,7 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, parse_memory
 from everfold.connectors.datagen import DatagenSource
-from everfold.connectors.registry import connected, connector_of, names
+from everfold.connectors.registry import apply_connector, connector_names, connector_of
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Table, TableColumn, tables_of, walk_plan
 from everfold.sql.planner import Session, Submit
@@ -33,7 +33,16 @@ def error_of(of: Table, role: Role = Role.SOURCE) -> SqlError:
 
 
 def test_connectors_are_found_by_name() -> None:
-    assert set(names()) == {"filesystem", "kafka", "upsert-kafka", "topic", "jdbc", "print", "blackhole", "datagen"}
+    assert set(connector_names()) == {
+        "filesystem",
+        "kafka",
+        "upsert-kafka",
+        "topic",
+        "jdbc",
+        "print",
+        "blackhole",
+        "datagen",
+    }
     error = error_of(BIDS.with_("kafak"))
     assert error.code == "unknown-connector"
     assert error.diagnostics[0].help == "did you mean `kafka`?"
@@ -175,7 +184,7 @@ def test_a_table_on_the_wrong_side() -> None:
             iter(
                 connector_of(of := BIDS.with_("datagen", number_of_rows="3"))
                 .source(of)
-                .local(__import__("pathlib").Path())
+                .read_local(__import__("pathlib").Path())
             )
         )
 
@@ -202,7 +211,7 @@ def test_datagen_is_bounded_by_rows_and_sequences() -> None:
         ({"fields.price.kind": "sequence", "fields.price.start": "1", "fields.price.end": "3"}, True),
     ):
         of = BIDS.with_options({"connector": "datagen", **options})
-        assert connector_of(of).source(of).bounded() is bounded
+        assert connector_of(of).source(of).is_bounded() is bounded
 
 
 def test_datagen_makes_all_columns_also_those_that_no_query_asks_for() -> None:
@@ -211,24 +220,24 @@ def test_datagen_makes_all_columns_also_those_that_no_query_asks_for() -> None:
             'fields.b.kind' = 'sequence', 'fields.b.start' = '1', 'fields.b.end' = '3');
         SELECT COUNT(a) FROM made
     """
-    [submit] = [each for each in Session(connected=connected).run(script) if isinstance(each, Submit)]
+    [submit] = [each for each in Session(connected=apply_connector).run(script) if isinstance(each, Submit)]
     [read] = [each for root in submit.roots for each in tables_of(walk_plan(root.input))]
     assert [column.name for column in read.columns] == ["a", "b"]
     source = connector_of(read).source(read)
     assert isinstance(source, DatagenSource)
-    assert source.count == 3
+    assert source.row_count == 3
 
 
 def test_boundedness() -> None:
     files = BIDS.with_("filesystem", path="x", format="json")
-    assert connector_of(files).source(files).bounded()
+    assert connector_of(files).source(files).is_bounded()
     watched = BIDS.with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "source.monitor-interval": "1 s"}
     )
-    assert not connector_of(watched).source(watched).bounded()
+    assert not connector_of(watched).source(watched).is_bounded()
     for mode, bounded in (("unbounded", False), ("latest-offset", True)):
         of = BIDS.with_options({**KAFKA, "scan.bounded.mode": mode})
-        assert connector_of(of).source(of).bounded() is bounded
+        assert connector_of(of).source(of).is_bounded() is bounded
 
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("2 kb", 2048), ("256mb", 256 << 20), ("1 GB", 1 << 30)])

@@ -14,7 +14,7 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.parts import FOLDER, PartWriter
-from everfold.connectors.filesystem.paths import escape, escape_anyway, escape_key, is_hidden, partition_values
+from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, is_hidden, partition_values
 from everfold.connectors.registry import connector_of
 from everfold.errors import SqlError
 from everfold.types import INT, STRING
@@ -39,8 +39,8 @@ def test_every_value_has_a_folder_of_its_own(key: str, value: str) -> None:
 @given(TEXTS)
 def test_a_value_that_is_the_name_for_null(name: str) -> None:
     if escape(name) == name:
-        assert partition_values(Path(f"/t/k={escape_anyway(name)}/part"), Path("/t"), ("k",), "") == [name]
-    assert escape_anyway("__DEFAULT_PARTITION__") == "%5F_DEFAULT_PARTITION__"
+        assert partition_values(Path(f"/t/k={escape_differently(name)}/part"), Path("/t"), ("k",), "") == [name]
+    assert escape_differently("__DEFAULT_PARTITION__") == "%5F_DEFAULT_PARTITION__"
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a%b", "\0"])

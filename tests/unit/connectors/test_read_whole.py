@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everfold.connectors.contract import Role
-from everfold.connectors.registry import connected, connector_of
+from everfold.connectors.registry import apply_connector, connector_of
 from everfold.sql.planner import Session, Submit
 
 FILES = "'connector' = 'filesystem', 'path' = 'x', "
@@ -15,7 +15,7 @@ UPSERT = "'connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.ser
 
 def scanned(columns: str, options: str, select: str = "b") -> list[str]:
     """The columns of the scan of `SELECT b FROM t`, which the connector finds right."""
-    session = Session(connected=connected)
+    session = Session(connected=apply_connector)
     *_, action = session.run(f"CREATE TABLE t ({columns}) WITH ({options}); SELECT {select} FROM t")
     assert isinstance(action, Submit)
     (table,) = action.sources

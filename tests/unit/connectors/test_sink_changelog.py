@@ -10,8 +10,8 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import KIND, Role
-from everfold.connectors.registry import connected, connector_of
-from everfold.connectors.sink_changelog import check_sink_takes, last_by_key
+from everfold.connectors.registry import apply_connector, connector_of
+from everfold.connectors.sink_changelog import check_sink_accepts, last_by_key
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import ChangelogNormalize, Table, walk_plan
@@ -52,15 +52,15 @@ JDBC = {"connector": "jdbc", "url": "jdbc:postgresql://localhost/db", "table-nam
 )
 def test_what_tables_give_and_take(options: dict[str, str], gives: ChangelogMode, takes: ChangelogMode) -> None:
     of = TOTALS.with_options(options)
-    assert connected(of).changelog is gives
-    assert connector_of(of).takes(of) is takes
+    assert apply_connector(of).changelog is gives
+    assert connector_of(of).accepted_changelog(of) is takes
 
 
 def test_a_table_that_nobody_knows_is_left_as_it_is() -> None:
     of = replace(TOTALS.with_options({}), changelog=ALL)
-    assert connected(of).changelog is ALL
-    assert connected(TOTALS.with_options({"connector": "kafak"})).changelog is INSERTS
-    assert connected(TOTALS.with_options({**FILES, "format": "debezium"})).changelog is INSERTS
+    assert apply_connector(of).changelog is ALL
+    assert apply_connector(TOTALS.with_options({"connector": "kafak"})).changelog is INSERTS
+    assert apply_connector(TOTALS.with_options({**FILES, "format": "debezium"})).changelog is INSERTS
 
 
 def keyed(options: dict[str, str], *key: str) -> Table:
@@ -80,7 +80,7 @@ def keyed(options: dict[str, str], *key: str) -> Table:
 )
 def test_keys_that_fit(mode: ChangelogMode, keys: Sequence[set[int]], key: tuple[str, ...]) -> None:
     for options in (JDBC, UPSERT_KAFKA):
-        check_sink_takes(keyed(options, *key), mode, [frozenset(each) for each in keys])
+        check_sink_accepts(keyed(options, *key), mode, [frozenset(each) for each in keys])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_keys_that_would_lump_rows_together(
     mode: ChangelogMode, keys: Sequence[set[int]], key: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
-        check_sink_takes(keyed(JDBC, *key), mode, [frozenset(each) for each in keys])
+        check_sink_accepts(keyed(JDBC, *key), mode, [frozenset(each) for each in keys])
     assert caught.value.code == "sink-key"
     assert words in str(caught.value)
 
@@ -112,15 +112,15 @@ def test_keys_that_would_lump_rows_together(
 )
 def test_a_table_that_only_grows_says_what_to_do(options: dict[str, str], words: tuple[str, ...]) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
-        check_sink_takes(TOTALS.with_options(options), ALL, [frozenset({0})])
+        check_sink_accepts(TOTALS.with_options(options), ALL, [frozenset({0})])
     assert caught.value.code == "updates-into-appends"
     assert all(each in str(caught.value) for each in words)
-    check_sink_takes(TOTALS.with_options(options), INSERTS, [])
+    check_sink_accepts(TOTALS.with_options(options), INSERTS, [])
 
 
 def test_all_changes_go_to_a_table_that_takes_all() -> None:
     for options in ({"connector": "print"}, {"connector": "blackhole"}, {**FILES, "format": "canal-json"}):
-        check_sink_takes(TOTALS.with_options(options), ALL, [])
+        check_sink_accepts(TOTALS.with_options(options), ALL, [])
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_options_that_flink_has() -> None:
     )
     options = connector_of(of).check(of, Role.SINK)
     assert len(options.notes) == 3
-    assert (options.values["key.fields"], options.text("scan.startup.mode")) == (("a",), "earliest-offset")
+    assert (options.values["key.fields"], options.string("scan.startup.mode")) == (("a",), "earliest-offset")
     of = keyed({**KAFKA, "format": "debezium-json"}, "a")
     assert connector_of(of).check(of, Role.SOURCE)
 
 
 def test_the_binder_knows() -> None:
-    session = Session(connected=connected)
+    session = Session(connected=apply_connector)
     options = ", ".join(f"'{key}' = '{value}'" for key, value in UPSERT_KAFKA.items())
     *_, query = session.run(
         f"CREATE TABLE t (a INT, b STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ({options}); SELECT COUNT(*) FROM t"

@@ -18,7 +18,7 @@ from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.formats.format import Format
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue
-from everfold.connectors.printing import java_double, java_text
+from everfold.connectors.printing import java_double, java_string
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
@@ -45,7 +45,7 @@ from everfold.types import (
 
 def form(of: Table) -> Format:
     options = connector_of(of).check(of, Role.SOURCE)
-    name = options.text("format")
+    name = options.string("format")
     return format_of(name, of, options, f"{name}.")
 
 
@@ -345,7 +345,7 @@ def test_a_csv_without_quotes_says_what_it_cannot_write() -> None:
     ],
 )
 def test_printed_values_are_java_s(of: DataType, value: object, text: str) -> None:
-    assert java_text(value, of) == text
+    assert java_string(value, of) == text
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_doubles_are_java_s(value: float, text: str) -> None:
 
 
 def local(of: Table, base: Path) -> Iterator[dict[str, object]]:
-    for piece in connector_of(of).source(of).local(base):
+    for piece in connector_of(of).source(of).read_local(base):
         yield from piece.to_pylist()
 
 

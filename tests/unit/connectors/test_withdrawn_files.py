@@ -11,7 +11,7 @@ from unit.connectors.tables import table
 from everfold.connectors.contract import SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.registry import connector_of
-from everfold.connectors.replay import Past
+from everfold.connectors.replay import JobLineage
 from everfold.types import STRING
 
 OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
@@ -42,15 +42,15 @@ def visible(sink: FileSink) -> set[str]:
     return shown
 
 
-def past(**last: int | None) -> Past:
+def past(**last: int | None) -> JobLineage:
     """Which batches count: `e0=3` for those of epoch 0 up to the third."""
     of = {int(epoch[1:]): batch for epoch, batch in last.items()}
-    return Past(
+    return JobLineage(
         job="job",
         epoch=max(of),
-        last=of,
-        back=max(of),
-        left=None,
+        last_batches=of,
+        rewind_epoch=max(of),
+        first_discarded_epoch=None,
         sinks={"bids": frozenset({"1_bids"}), "other": frozenset({"1_other"})},
     )
 
@@ -62,15 +62,15 @@ def name(epoch: int, batch: int, part: int = 0, *, identity: str = OWN) -> str:
 def test_only_batches_that_count_are_seen(sink: FileSink) -> None:
     own = {name(*each) for each in BATCHES}
     put(sink, *own)
-    sink.look_back(past(e0=1, e3=None))
+    sink.undo_discarded_batches(past(e0=1, e3=None))
     assert visible(sink) == {name(0, 0), name(0, 1)}
-    sink.look_back(past(e0=1, e3=None))
+    sink.undo_discarded_batches(past(e0=1, e3=None))
     assert visible(sink) == {name(0, 0), name(0, 1)}
-    sink.look_back(past(e0=None, e1=None, e4=None))
+    sink.undo_discarded_batches(past(e0=None, e1=None, e4=None))
     assert visible(sink) == own - {name(2, 2)}
-    sink.look_back(past(e5=None))
+    sink.undo_discarded_batches(past(e5=None))
     assert visible(sink) == set()
-    sink.look_back(past(e0=None, e1=None, e2=None))
+    sink.undo_discarded_batches(past(e0=None, e1=None, e2=None))
     assert visible(sink) == own
 
 
@@ -87,24 +87,24 @@ def test_others_files_stay(sink: FileSink) -> None:
     }
     hidden = f".part-{OWN}-7-7-00000-0123456789ab.json.inprogress"
     put(sink, *others, hidden)
-    sink.look_back(past(e1=None))
+    sink.undo_discarded_batches(past(e1=None))
     assert visible(sink) == others
     assert (sink.root / hidden).exists()
 
 
 def test_files_of_a_time_when_there_were_other_inserts_before_it(sink: FileSink) -> None:
     put(sink, name(0, 0, identity=MOVED), name(1, 0))
-    sink.look_back(past(e0=None, e2=None))
+    sink.undo_discarded_batches(past(e0=None, e2=None))
     assert visible(sink) == {name(0, 0, identity=MOVED)}
-    sink.look_back(past(e3=None))
+    sink.undo_discarded_batches(past(e3=None))
     assert visible(sink) == set()
 
 
 def test_files_in_folders_of_partitions(sink: FileSink) -> None:
     put(sink, f"dt=1/k=a/{name(0, 0)}", f"dt=1/k=a/{name(1, 0)}", f"dt=2/k=a/{name(1, 0, 3)}")
-    sink.look_back(past(e0=None, e2=None))
+    sink.undo_discarded_batches(past(e0=None, e2=None))
     assert visible(sink) == {f"dt=1/k=a/{name(0, 0)}"}
-    sink.look_back(past(e0=None, e1=None, e3=None))
+    sink.undo_discarded_batches(past(e0=None, e1=None, e3=None))
     assert len(visible(sink)) == 3
 
 
@@ -123,7 +123,7 @@ def test_a_withdrawal_that_is_cut_off_is_finished(sink: FileSink, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", dies)
         with pytest.raises(KeyboardInterrupt):
-            sink.look_back(past(e0=None, e2=None))
+            sink.undo_discarded_batches(past(e0=None, e2=None))
     assert len(visible(sink)) == 5 - after
-    sink.look_back(past(e0=None, e2=None))
+    sink.undo_discarded_batches(past(e0=None, e2=None))
     assert visible(sink) == {name(0, 0)}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from everfold.errors import UsageError
-from everfold.inspection.filter import NoSuchColumn, check_condition, matching
+from everfold.inspection.filter import NoSuchColumn, check_condition, filter_rows
 from everfold.types import BIGINT, STRING, TIME, TIMESTAMP_LTZ3, Field, Schema
 
 SCHEMA = Schema(
@@ -31,7 +31,7 @@ ROWS = pa.table(
 
 
 def kept(condition: str, zone: str = "UTC") -> list[str | None]:
-    found: list[str | None] = matching(ROWS, SCHEMA, condition, zone)["k"].to_pylist()
+    found: list[str | None] = filter_rows(ROWS, SCHEMA, condition, zone)["k"].to_pylist()
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from everfold.errors import EverfoldError, StateError, UsageError
-from everfold.inspection.job_state import Inspection, chosen, named_operators
+from everfold.inspection.job_state import Inspection, named_operators, select_operators
 from everfold.jobs.folder import JobFolder
 from everfold.sql.planner import Session, Submit
 
@@ -42,7 +42,7 @@ def ran(folder: Path, *queries: str) -> JobFolder:
 
 
 def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -> None:
-    manifest = job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").manifest()
+    manifest = job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").read_manifest()
     assert manifest is not None
     found = [(each.name, each.label) for each in named_operators(manifest.version)]
     assert found == [
@@ -53,16 +53,20 @@ def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -
 
 
 def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
-    manifest = job(tmp_path, STACKED).manifest()
+    manifest = job(tmp_path, STACKED).read_manifest()
     assert manifest is not None
     operators = named_operators(manifest.version)
-    assert [each.name for each in chosen(operators, None)] == ["w2", "w1"]
-    assert chosen(operators, "w1") == chosen(operators, "TUMBLE(size=1 min), GROUP BY n") == operators[1:]
+    assert [each.name for each in select_operators(operators, None)] == ["w2", "w1"]
+    assert (
+        select_operators(operators, "w1")
+        == select_operators(operators, "TUMBLE(size=1 min), GROUP BY n")
+        == operators[1:]
+    )
     with pytest.raises(UsageError, match="no-operator") as caught:
-        chosen(operators, "w7")
+        select_operators(operators, "w7")
     assert "its operators are `w2` (GROUP BY c), `w1` (TUMBLE(size=1 min), GROUP BY n)" in str(caught.value)
     with pytest.raises(UsageError, match="its query has no stateful operator"):
-        chosen([], "w1")
+        select_operators([], "w1")
 
 
 def refused(folder: Path, **options: Any) -> EverfoldError:
@@ -160,7 +164,7 @@ def test_manifests_of_before_can_be_read(tmp_path: Path) -> None:
                 del call[name]
     del found["checksum"]
     made.manifest_path.write_text(json.dumps({**found, "format": 3}))
-    manifest = made.manifest()
+    manifest = made.read_manifest()
     assert manifest is not None
-    (shape,) = manifest.version.known
+    (shape,) = manifest.version.query_shapes
     assert [call.label for each in shape.operators for call in each.calls] == ["SUM(n)", "COUNT(*)"]

@@ -21,9 +21,9 @@ from everfold.compat import shape_of
 from everfold.compat.serde import from_json, to_json
 from everfold.compat.shape import OperatorShape
 from everfold.errors import StateError
-from everfold.inspection.reader import stored_tables
+from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import sizes_of
-from everfold.inspection.tables import StateTable, shown_table
+from everfold.inspection.tables import StateTable, to_state_table
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.sql.catalog import CatalogTable
@@ -61,8 +61,8 @@ def shapes(pipeline: MemoryPipeline) -> list[OperatorShape]:
 
 
 def tables(pipeline: MemoryPipeline, operator: int = 0) -> dict[str, StateTable]:
-    shape, stage = shapes(pipeline)[operator], pipeline._by_place()[operator]
-    return {each.name: shown_table(shape, each) for each in stored_tables(shape, stage.stores, 0)}
+    shape, stage = shapes(pipeline)[operator], pipeline._stages_in_plan_order()[operator]
+    return {each.name: to_state_table(shape, each) for each in read_tables(shape, stage.stores, 0)}
 
 
 def content(table: StateTable) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -300,7 +300,7 @@ def test_windows_whose_rows_were_taken_back_are_not_shown(window: str, table: st
     assert header == ("window_start", "window_end", "k", "SUM(v) sum", "SUM(v) nonnull", "MAX(v)")
     assert rows_ == [(at(0), at(3600), "a", 1, 1, [{"value": 1, "count": 1}])]
     (shape,) = shapes(pipeline)
-    pages = [page for store in pipeline._by_place()[0].stores for page in store.pages.items()]
+    pages = [page for store in pipeline._stages_in_plan_order()[0].stores for page in store.pages.items()]
     assert "aggregates that are gone" not in sizes_of(shape, pages).parts
 
 
@@ -336,7 +336,7 @@ def test_names_that_differ_in_case_only_are_told_apart() -> None:
 def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
     old = Query(TABLE + "SELECT k, SUM(v), MAX(v) FROM e GROUP BY k")
     new = Query(TABLE + "SELECT k, SUM(v), COUNT(*) FROM e GROUP BY k")
-    pipeline = fed(old, ROWS[:2]).changed(new.root, 1)
+    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1)
     header, rows = content(tables(pipeline)["groups"])
     assert header == ("k", "SUM(v) sum", "SUM(v) nonnull", "COUNT(*)")
     assert rows == [("a", 10, 3, None), ("b", 5, 1, None), ("c", 0, 0, None)]
@@ -355,7 +355,7 @@ def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
 def test_an_aggregate_that_follows_from_another_has_its_state(source: str) -> None:
     old, new = (Query(TABLE + f"SELECT k, {call}(v) FROM {source}") for call in ("SUM", "AVG"))
     extended = Session().settings.with_option("everfold.compat.rules", "extended")
-    pipeline = fed(old, ROWS[:2]).changed(new.root, 1, extended)
+    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1, extended)
     pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
     (table,) = tables(pipeline).values()
     header, rows = content(table)
@@ -374,7 +374,7 @@ def test_what_was_filled_in_is_put_together_with_what_was_there(window: str) -> 
     group = f"FROM {window} GROUP BY window_start, window_end, k"
     old, new = (Query(TABLE + f"SELECT k, SUM(v){more} {group}") for more in ("", ", COUNT(*)"))
     history = new.input(e=[{"ts": at(second), "k": k, "v": v} for batch in ROWS[:2] for second, k, v in batch])
-    pipeline = fed(old, ROWS[:2]).changed(new.root, 1, history=history)
+    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1, history=history)
     pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
     (table,) = tables(pipeline).values()
     header, rows = content(table)
@@ -385,9 +385,9 @@ def test_what_was_filled_in_is_put_together_with_what_was_there(window: str) -> 
 def test_a_dropped_aggregate_that_came_back_is_not_mixed_up_with_what_is_left_of_it() -> None:
     window = "FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
     with_max, without = (Query(TABLE + f"SELECT k, SUM(v){more} {window}") for more in (", MAX(v)", ""))
-    pipeline = fed(with_max, ROWS[:1]).changed(without.root, 1)
+    pipeline = fed(with_max, ROWS[:1]).change_query(without.root, 1)
     pipeline.feed(without.input(e=[{"ts": at(30), "k": "a", "v": 7}]), now_ms=1000)
-    pipeline = pipeline.changed(with_max.root, 2)
+    pipeline = pipeline.change_query(with_max.root, 2)
     pipeline.feed(with_max.input(e=[{"ts": at(31), "k": "a", "v": 3}]), now_ms=2000)
     header, rows = content(tables(pipeline)["slices"])
     assert header == ("window_start", "window_end", "k", "SUM(v) sum", "SUM(v) nonnull", "MAX(v)")
@@ -411,7 +411,7 @@ def test_a_python_aggregate_is_not_called() -> None:
 
 def test_a_damaged_page_is_said_so() -> None:
     pipeline = fed(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"), buckets=1)
-    (store,) = pipeline._by_place()[0].stores
+    (store,) = pipeline._stages_in_plan_order()[0].stores
     key = next(key for key in store.pages if key.table == "groups")
     whole = store.pages[key]
     store.pages[key] = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -425,7 +425,7 @@ def test_a_damaged_page_is_said_so() -> None:
 def test_pages_of_an_epoch_that_was_given_up_are_not_read() -> None:
     pipeline = fed(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"))
     (shape,) = shapes(pipeline)
-    assert stored_tables(shape, pipeline._by_place()[0].stores, 1) == []
+    assert read_tables(shape, pipeline._stages_in_plan_order()[0].stores, 1) == []
 
 
 def test_an_aggregate_that_nobody_knows_is_said_so() -> None:
@@ -438,16 +438,16 @@ def test_an_aggregate_that_nobody_knows_is_said_so() -> None:
     (shape,) = shapes(pipeline)
     unknown = replace(shape, calls=(replace(shape.calls[0], function=""),))
     with pytest.raises(StateError, match="unknown-aggregate-state") as caught:
-        stored_tables(unknown, pipeline._by_place()[0].stores, 0)
+        read_tables(unknown, pipeline._stages_in_plan_order()[0].stores, 0)
     assert "`SUM(v)`" in str(caught.value)
 
 
 def test_sizes_add_up() -> None:
     old = Query(TABLE + "SELECT k, SUM(v), MAX(v), COUNT(DISTINCT v) FROM e GROUP BY k")
     new = Query(TABLE + "SELECT k, SUM(v), COUNT(DISTINCT v) FROM e GROUP BY k")
-    pipeline = fed(old).changed(new.root, 1)
+    pipeline = fed(old).change_query(new.root, 1)
     (shape,) = shapes(pipeline)
-    pages = [page for store in pipeline._by_place()[0].stores for page in store.pages.items()]
+    pages = [page for store in pipeline._stages_in_plan_order()[0].stores for page in store.pages.items()]
     found = sizes_of(shape, pages)
     lengths = sorted(len(blob) for _, blob in pages)
     assert (found.pages, found.bytes, found.largest) == (len(lengths), sum(lengths), lengths[-1])

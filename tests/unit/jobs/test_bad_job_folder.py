@@ -18,10 +18,10 @@ from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.change import OnChange
 from everfold.jobs.control import Control
-from everfold.jobs.failure import explained
-from everfold.jobs.folder import JobFolder, Manifest, Version, checksum_of
+from everfold.jobs.failure import explain_failure
+from everfold.jobs.folder import JobFolder, Manifest, Version, compute_checksum
 from everfold.jobs.rollback import roll_back
-from everfold.jobs.spark_checkpoint import is_sound, unsound
+from everfold.jobs.spark_checkpoint import find_damaged_file, is_sound
 
 MANIFEST = Manifest(
     job="abc",
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> JobFolder:
 def changed(folder: JobFolder, **members: Any) -> bytes:
     found = json.loads(folder.manifest_path.read_text())
     made = {key: value for key, value in {**found, **members}.items() if value is not ...}
-    return json.dumps({**made, "checksum": checksum_of(made)}).encode()
+    return json.dumps({**made, "checksum": compute_checksum(made)}).encode()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
 def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, Any], words: str) -> None:
     folder.manifest_path.write_bytes(changed(folder, **members))
     with pytest.raises(StateError, match="damaged-manifest") as caught:
-        folder.manifest()
+        folder.read_manifest()
     assert words in str(caught.value)
     assert f"`{folder.manifest_path}` is not a valid manifest" in str(caught.value)
     assert "restore it from a backup, or start with a new --state folder" in str(caught.value)
@@ -81,25 +81,25 @@ def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, An
 def test_bytes_that_are_no_manifest(folder: JobFolder, content: bytes) -> None:
     folder.manifest_path.write_bytes(content)
     with pytest.raises(StateError, match="damaged-manifest"):
-        folder.manifest()
+        folder.read_manifest()
     folder.manifest_path.unlink()
     folder.manifest_path.mkdir()
     with pytest.raises(StateError, match="damaged-manifest"):
-        folder.manifest()
+        folder.read_manifest()
 
 
 def test_a_manifest_of_a_newer_release_may_look_quite_different(folder: JobFolder) -> None:
     folder.manifest_path.write_bytes(changed(folder, format=99, more={}, versions=...))
     with pytest.raises(StateError, match="newer-manifest"):
-        folder.manifest()
+        folder.read_manifest()
 
 
 def test_checkpoints_without_a_manifest_are_not_taken_for_a_new_job(folder: JobFolder) -> None:
     folder.manifest_path.unlink()
-    assert folder.manifest() is None
+    assert folder.read_manifest() is None
     folder.checkpoint(0).mkdir(parents=True)
     with pytest.raises(StateError, match=r"manifest\.json` is missing, but the job's `checkpoints` exists"):
-        folder.manifest()
+        folder.read_manifest()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,15 +212,15 @@ def test_a_file_that_is_not_what_its_checksum_says_is_found(tmp_path: Path) -> N
         b"crc\0" + (512).to_bytes(4, "big") + b"".join(zlib.crc32(each).to_bytes(4, "big") for each in blocks)
     )
     file.write_bytes(content)
-    assert unsound(tmp_path) is None
+    assert find_damaged_file(tmp_path) is None
     for damaged in (content[:700], content[:-1] + b"x", b""):
         file.write_bytes(damaged)
-        assert unsound(tmp_path) == file
+        assert find_damaged_file(tmp_path) == file
     file.unlink()
-    assert unsound(tmp_path) == file
+    assert find_damaged_file(tmp_path) == file
     file.write_bytes(content)
     crc.write_bytes(b"")
-    assert unsound(tmp_path) == file
+    assert find_damaged_file(tmp_path) == file
 
 
 @pytest.mark.parametrize("task", ["", ".TID17"])
@@ -229,17 +229,17 @@ def test_a_file_that_a_kill_left_half_written_is_not_taken_for_a_damaged_one(tmp
     half.parent.mkdir(parents=True)
     half.write_text("v1")
     half.with_name(f".{half.name}.crc").write_bytes(b"crc\0\0\0\2\0")
-    assert unsound(tmp_path) is None
+    assert find_damaged_file(tmp_path) is None
 
 
 def test_a_failure_that_names_no_file_is_traced_to_the_one_that_is_broken(tmp_path: Path) -> None:
     log = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / "3"
     log.parent.mkdir(parents=True)
     log.write_text('v1\n{"path"')
-    found = explained(RuntimeError("Unexpected end-of-input in field name"), (), tmp_path / "job.log")
+    found = explain_failure(RuntimeError("Unexpected end-of-input in field name"), (), tmp_path / "job.log")
     assert (found.code, f"`{log}`" in str(found)) == ("damaged-checkpoint", True)
     log.write_text('v1\n{"path":"file:/x"}')
-    assert explained(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log").code == "job-failed"
+    assert explain_failure(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log").code == "job-failed"
 
 
 # --- the checksum of the manifest -------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def real_manifest(tmp_path: Path) -> tuple[JobFolder, Manifest]:
     ):
         opened(tmp_path, query, how=how)
     folder = JobFolder(tmp_path)
-    found = folder.manifest()
+    found = folder.read_manifest()
     assert found is not None
     return folder, found
 
@@ -268,13 +268,13 @@ def check_flips(folder: JobFolder, whole: Manifest, bits: Iterable[int]) -> None
         flipped[bit // 8] ^= 1 << bit % 8
         folder.manifest_path.write_bytes(flipped)
         try:
-            found = folder.manifest()
+            found = folder.read_manifest()
         except StateError as refused:
             codes.add(refused.code)
         else:
             assert found == whole, bit
     folder.manifest_path.write_bytes(content)
-    assert folder.manifest() == whole
+    assert folder.read_manifest() == whole
     assert codes <= {"damaged-manifest", "newer-manifest"}
 
 
@@ -323,7 +323,7 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
                 holder[last] = changed_value
             folder.manifest_path.write_text(json.dumps(found))
             with pytest.raises(StateError) as caught:
-                folder.manifest()
+                folder.read_manifest()
             assert caught.value.code in ("damaged-manifest", "newer-manifest"), path
 
 
@@ -349,9 +349,9 @@ def test_a_manifest_without_a_checksum_is_read_if_its_format_had_none(folder: Jo
     del members["checksum"]
     folder.manifest_path.write_text(json.dumps(members))
     with pytest.raises(StateError, match="its checksum does not match"):
-        folder.manifest()
+        folder.read_manifest()
     folder.manifest_path.write_text(json.dumps({**members, "format": 3}))
-    assert folder.manifest() == MANIFEST
+    assert folder.read_manifest() == MANIFEST
 
 
 # --- a checkpoint that lost batches -----------------------------------------------------------------------------------
@@ -363,11 +363,11 @@ def test_what_only_a_streaming_job_leaves_is_not_taken_for_a_new_job(tmp_path: P
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text("{}")
         with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, but the job's `{name}` exists"):
-            folder.manifest()
+            folder.read_manifest()
     batch = JobFolder(tmp_path / "batch")
     (batch.path / "sinks" / "0_t").mkdir(parents=True)
     (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch ran here
-    assert batch.manifest() is None
+    assert batch.read_manifest() is None
 
 
 def damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChange.REFUSE) -> str:
@@ -452,7 +452,7 @@ def test_a_damaged_record_of_the_last_batch_is_named(tmp_path: Path, content: st
 def test_manifests_of_the_last_formats_are_read(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
-    found = JobFolder(tmp_path).manifest()
+    found = JobFolder(tmp_path).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
     assert opened(tmp_path, MORE).format == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everfold.jobs.batch_log import BatchLog, digest_of, last_batch
+from everfold.jobs.batch_log import BatchLog, compute_digest, last_batch
 
 TOPIC = '{{"clicks":{{"0":{},"1":{}}}}}'
 
@@ -58,33 +58,33 @@ def checkpoint(tmp_path: Path) -> Path:
     ],
 )
 def test_other_input_has_another_digest(checkpoint: Path, change: Callable[[Path], None]) -> None:
-    before = digest_of(checkpoint, 7)
+    before = compute_digest(checkpoint, 7)
     change(checkpoint)
-    assert digest_of(checkpoint, 7) != before
+    assert compute_digest(checkpoint, 7) != before
 
 
 def test_what_may_change_when_a_batch_runs_again_is_not_in_the_digest(checkpoint: Path) -> None:
-    before = digest_of(checkpoint, 7)
+    before = compute_digest(checkpoint, 7)
     head, _, rest = (checkpoint / "offsets" / "7").read_text().partition("\n")
     (checkpoint / "offsets" / "7").write_text(
         head + "\n" + '{"batchTimestampMs":99,"conf":{"x":"y"}}\n' + rest.partition("\n")[2]
     )
-    assert digest_of(checkpoint, 7) == before
+    assert compute_digest(checkpoint, 7) == before
     list_files(checkpoint, "1", ["a"], ["c", "b"], folder="/moved")
-    assert digest_of(checkpoint, 7) == before
+    assert compute_digest(checkpoint, 7) == before
     for name in ("0", "1"):
         (checkpoint / "sources" / "t_1" / name).unlink()
     list_files(checkpoint, "9.compact", ["a"], ["b", "c"], *([f"f{at}"] for at in range(2, 10)))
     list_files(checkpoint, "19.compact", ["a"])
-    assert digest_of(checkpoint, 7) == before
+    assert compute_digest(checkpoint, 7) == before
 
 
 def test_a_batch_that_was_not_planned_has_no_digest(checkpoint: Path) -> None:
-    assert digest_of(checkpoint, 8) == ""
-    assert digest_of(checkpoint, -1) == ""
+    assert compute_digest(checkpoint, 8) == ""
+    assert compute_digest(checkpoint, -1) == ""
 
 
 def test_the_last_batch_is_known(checkpoint: Path, tmp_path: Path) -> None:
     assert last_batch(tmp_path) is None
-    assert BatchLog(tmp_path, checkpoint, 3).begin(7) == digest_of(checkpoint, 7)
+    assert BatchLog(tmp_path, checkpoint, 3).begin(7) == compute_digest(checkpoint, 7)
     assert last_batch(tmp_path) == (3, 7)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everfold.errors import ConnectorError, EverfoldError
-from everfold.jobs.failure import explained, spark_may_be_gone
+from everfold.jobs.failure import explain_failure, spark_may_be_gone
 
 LOG = Path("/jobs/j/job.log")
 PLAN = """
@@ -26,7 +26,7 @@ def of_a_stream(text: str) -> str:
 
 
 def told(text: str) -> EverfoldError:
-    return explained(RuntimeError(text), (), LOG)
+    return explain_failure(RuntimeError(text), (), LOG)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_error_of_ours_comes_back_as_it_was() -> None:
     inner = ConnectorError.of("kafka-unreachable", "nobody answers")
     outer = RuntimeError("wrapped")
     outer.__cause__ = inner
-    assert explained(outer, (), LOG) is inner
+    assert explain_failure(outer, (), LOG) is inner
 
 
 def test_tidying_up_after_a_jvm_that_is_gone() -> None:
@@ -89,7 +89,7 @@ def test_what_the_system_says_in_this_process() -> None:
         (IsADirectoryError(errno.EISDIR, "Is a directory", "/x/y"), "file-system-error", "`/x/y` cannot be read or written: Is a directory"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "spark-died", "JVM exited"),
     ):  # fmt: skip
-        found = explained(error, (), LOG)
+        found = explain_failure(error, (), LOG)
         assert found.code == code
         assert words in found.diagnostics[0].message
 
@@ -103,14 +103,14 @@ def test_a_file_that_is_gone_has_its_own_name(name: str, tmp_path: Path) -> None
             (checkpoint / log / str(number)).write_text("v1\n{}")
     (checkpoint / "metadata").write_text('{"id":"6a0a9e4e-7b1b-4d0f-9a3c-3a6a3d6a1b11"}')
     (checkpoint / name).unlink()
-    found = explained(RuntimeError("batch 1 doesn't exist"), (), tmp_path / "my job" / "job.log")
+    found = explain_failure(RuntimeError("batch 1 doesn't exist"), (), tmp_path / "my job" / "job.log")
     assert found.diagnostics[0].message == f"`{checkpoint / name}` is damaged or missing"
 
 
 def test_a_file_that_spark_names_as_a_uri_has_its_own_name(tmp_path: Path) -> None:
     gone = tmp_path / "my job" / "checkpoints" / "0" / "state" / "0" / "1" / "3.changelog"
     text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
-    found = explained(RuntimeError(text), (), tmp_path / "my job" / "job.log")
+    found = explain_failure(RuntimeError(text), (), tmp_path / "my job" / "job.log")
     assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from everfold.compat import Terms, shape_of
-from everfold.compat.kept_types import changed_types
+from everfold.compat import CompatOptions, shape_of
+from everfold.compat.kept_types import find_changed_types
 from everfold.compat.serde import from_json, to_json
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.errors import StateError
 from everfold.files import make_private_file
-from everfold.jobs.change import OnChange, copied, joined, restored
+from everfold.jobs.change import OnChange, add_source_positions, copy_checkpoint, restore_positions
 from everfold.jobs.engine import _warn
 from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.rewind import Consent
-from everfold.jobs.spark_checkpoint import positions
+from everfold.jobs.spark_checkpoint import read_positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
@@ -128,7 +128,7 @@ def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
     opened(tmp_path, MORE)
     opened(tmp_path, QUERY)
     manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
-    (operator,) = manifest.version.known[0].operators
+    (operator,) = manifest.version.query_shapes[0].operators
     assert [(call.label, call.since) for call in operator.calls] == [("SUM(n)", 0), ("COUNT(*)", 2)]
     _, (root,) = JobFolder(tmp_path).open(roots(MORE), "UTC", "the plan", buckets=8, partitions=2)
     (shape,) = [shape_of(root)]
@@ -192,17 +192,17 @@ def test_what_has_gone_leaves_and_sources_that_come_back_go_on(tmp_path: Path) -
     before = tmp_path / "before"
     with_state(before, 1)
     (before / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":2}\nb_2:{"logOffset":7}')
-    copied(old, new, [2, 0])
+    copy_checkpoint(old, new, [2, 0])
     assert sorted(each.name for each in (new / "state").iterdir()) == ["0", "1"]
     assert [(new / "state" / str(at) / "0" / "1.zip").read_text() for at in (0, 1)] == ["state 2", "state 0"]
-    restored(new, [before])
-    assert positions(new) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
-    assert positions(old) == {"a_1": '{"logOffset":4}'}
+    restore_positions(new, [before])
+    assert read_positions(new) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
+    assert read_positions(old) == {"a_1": '{"logOffset":4}'}
 
 
 GROUP = "SELECT n, SUM(n) AS s FROM t GROUP BY n"
 NAMED = "SELECT n, MAX(n) AS s FROM u GROUP BY n UNION ALL SELECT n, COUNT(*) AS s FROM t GROUP BY n"
-EXTENDED = Terms(extended=True)
+EXTENDED = CompatOptions(extended=True)
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v2.json"
 REMAINDERS = GOLDEN.with_name("job-v3-remainders.tar.gz")
 """A job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and ARRAY_AGG could be NULL."""
@@ -233,7 +233,7 @@ def test_new_operators_begin_beside_kept_ones(tmp_path: Path) -> None:
     new = tmp_path / "checkpoints" / "1"
     # What the job reads already goes on where it is, also for those that are new; another table has no place yet.
     controls = {f"control_w{at}": '{"logOffset":2}' for at in (1, 2, 3)}
-    assert positions(new) == {"t_0123abcd": '{"logOffset":4}', "t_1_0123abcd": '{"logOffset":4}', **controls}
+    assert read_positions(new) == {"t_0123abcd": '{"logOffset":4}', "t_1_0123abcd": '{"logOffset":4}', **controls}
     assert {each.name for each in (new / "sources").iterdir()} == {"t_0123abcd", "t_1_0123abcd", *controls}
     assert {each.name for each in (new / "state").iterdir()} == {"0", "1", "2"}
     ids = json.loads((new / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
@@ -245,8 +245,8 @@ def test_a_source_of_kept_rows_has_its_own(tmp_path: Path) -> None:
     with_state(tmp_path / "1", 1)
     (tmp_path / "1" / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}')
     (tmp_path / "sources" / "3" / "t_0123abcd.rows").mkdir(parents=True)
-    joined(tmp_path / "1", {"t_1": "t"}, tmp_path / "sources")
-    assert positions(tmp_path / "1") == {"t_0123abcd": '{"logOffset":4}'}
+    add_source_positions(tmp_path / "1", {"t_1": "t"}, tmp_path / "sources")
+    assert read_positions(tmp_path / "1") == {"t_0123abcd": '{"logOffset":4}'}
 
 
 def test_an_operator_above_one_that_has_its_rows_begins_with_them(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_what_cannot_be_grafted(tmp_path: Path) -> None:
 
 def test_a_manifest_that_does_not_say_what_is_read(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    assert JobFolder(tmp_path).manifest() is not None
+    assert JobFolder(tmp_path).read_manifest() is not None
     with pytest.raises(StateError, match=r"reshaped-query.*\n.*run the old query once more"):
         grafted(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
     with_state(tmp_path / "checkpoints" / "1", 1)
@@ -310,7 +310,7 @@ def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tm
     assert isinstance(last, Submit)
     (tmp_path / "manifest.json").write_bytes((golden / ".everfold" / "job" / "manifest.json").read_bytes())
     folder = JobFolder(tmp_path)
-    old = folder.manifest()
+    old = folder.read_manifest()
     assert old is not None
     with_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
     for number in (1, 1):  # the change, and the same query again
@@ -319,10 +319,10 @@ def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tm
         assert manifest.version.number == number
         assert manifest.version.operators == old.version.operators
         assert [each.input.schema for each in made] == [each.input.schema for each in last.roots]
-    for was, now in zip(old.version.known, manifest.version.known, strict=True):
-        assert changed_types(*was.operators, *now.operators) == {}
+    for was, now in zip(old.version.query_shapes, manifest.version.query_shapes, strict=True):
+        assert find_changed_types(*was.operators, *now.operators) == {}
         assert {call.since for call in now.operators[0].calls} <= {0}
-    counts = manifest.version.known[1].operators[0]
+    counts = manifest.version.query_shapes[1].operators[0]
     assert [each.type for each in counts.kept.expressions] == ["DECIMAL(10, 0)", "INT NOT NULL"]
 
 
@@ -333,7 +333,7 @@ SWAPPED = LINES.replace("x INT, y INT", "y INT, x INT")
 
 def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_path: Path) -> None:
     def run(query: str) -> Manifest:
-        (*_, last) = Session(connected=connected).run(query)
+        (*_, last) = Session(connected=apply_connector).run(query)
         assert isinstance(last, Submit)
         folder = JobFolder(tmp_path)
         manifest, _ = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
@@ -347,7 +347,7 @@ def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_p
     read["format"] = 3
     del read["checksum"]
     path.write_text(json.dumps(read))
-    assert JobFolder(tmp_path).manifest() != made
+    assert JobFolder(tmp_path).read_manifest() != made
     assert run(LINES) == made
     with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line and is now field 3 of the line"):
         run(SWAPPED)
@@ -385,7 +385,7 @@ def taken(path: Path, epoch: int, name: str) -> None:
 def test_a_change_before_the_last_one_is_filled_in_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
     with_checkpoint(tmp_path)
-    assert opened(tmp_path, MORE, how=OnChange.BACKFILL).version.backfilled
+    assert opened(tmp_path, MORE, how=OnChange.BACKFILL).version.is_backfilled
     part = tmp_path / "backfill" / "1" / "part-0"
     part.parent.mkdir(parents=True)
     part.write_text("past w1 0 ")
@@ -401,7 +401,7 @@ def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None
     opened(tmp_path, query)
     with_checkpoint(tmp_path)
     version = opened(tmp_path, query, refresh=True).version
-    assert (version.number, version.again, version.history, version.backfilled) == (1, ("w1",), 1, False)
+    assert (version.number, version.again, version.history, version.is_backfilled) == (1, ("w1",), 1, False)
     assert (tmp_path / "backfill" / "1" / "part-again").read_text() == "again w1\n"
     # The same command again, as after a kill: the first batch of that version is still to come.
     assert opened(tmp_path, query, refresh=True).version.number == 1

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from everfold.connectors.filesystem.source_log import files_logged, uri
+from everfold.connectors.filesystem.source_log import list_logged_files, uri
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, Manifest
-from everfold.jobs.locations import Located, Locations, place_of
+from everfold.jobs.locations import LocatedSources, Locations, locate_table
 from everfold.jobs.rewind import Moved
 from everfold.jobs.rollback import roll_back
 from everfold.jobs.sources import name_by_options
@@ -37,7 +37,7 @@ def table_of(ddl: str) -> Table:
     return last.sources[0]
 
 
-def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> Located:
+def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> LocatedSources:
     """The job in a folder of the project, as its next start finds it."""
     folder = JobFolder(project / "job")
     manifest, made = folder.open(roots(FILES.format(path), query), "UTC", "", buckets=8, partitions=2)
@@ -85,9 +85,9 @@ def test_a_project_that_was_moved_keeps_its_names_and_has_new_paths(project: Pat
     moved = project.rename(project.with_name("m\u00f6ved here"))
     manifest = start(moved, "in")
     assert [each["spark_name"] for each in manifest.version.sources or ()] == [first.spark_names["t"]]
-    assert JobFolder(moved / "job").manifest() == manifest
+    assert JobFolder(moved / "job").read_manifest() == manifest
     log = moved / "job" / "checkpoints" / "0" / "sources" / first.spark_names["t"]
-    assert [*files_logged(log)] == [moved / "in" / "a #%\u00e4.json"]
+    assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
     assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
 
 
@@ -109,7 +109,7 @@ def test_data_that_lies_elsewhere_is_asked_for(project: Path) -> None:
     assert f"table `t`: {said}" in str(caught.value)
     assert "--source t=moved" in str(caught.value)
     assert "--source t=new" in str(caught.value)
-    assert JobFolder(project / "job").manifest() == first
+    assert JobFolder(project / "job").read_manifest() == first
     other = locate(project, "there", t=Moved.NEW)
     assert other.spark_names["t"] != first.version.sources[0]["spark_name"]  # type: ignore[index]
     moved = start(project, "there", t=Moved.MOVED)
@@ -190,8 +190,8 @@ def test_a_second_reader_of_a_table_is_named_like_the_first(project: Path) -> No
     ],
 )
 def test_the_location_of_a_database_table(url: str, name: str, same: bool) -> None:
-    first = place_of(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Path())
-    other = place_of(table_of(DATABASE.format(url, name)), Path())
+    first = locate_table(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Path())
+    other = locate_table(table_of(DATABASE.format(url, name)), Path())
     assert (first.location == other.location) is same
 
 
@@ -223,18 +223,18 @@ def test_a_query_that_changes_with_the_move_of_its_project(project: Path) -> Non
     located = Locations(folder, moved).locate(found, made)
     assert located.spark_names == {"t": name}
     folder.move(located)
-    before = folder.manifest()
+    before = folder.read_manifest()
     assert before is not None
     assert before.current == 0  # moved, and not changed yet
     folder.settle(located.manifest)
-    after = folder.manifest()
+    after = folder.read_manifest()
     assert after is not None
     assert [each.epoch for each in after.versions] == [0, 1]
     for version in (*before.versions, *after.versions):
         assert version.sources is not None
         assert version.sources[0]["location"] == str(moved / "in")
         log = moved / "job" / "checkpoints" / str(version.epoch) / "sources" / name
-        assert [*files_logged(log)] == [moved / "in" / "a #%\u00e4.json"]
+        assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
     # Back to the first version: its checkpoint and its note have moved, too.
     roll_back(moved / "job", 0, duplicates=True, say=lambda _: None)
     assert locate(moved, "in").spark_names == {"t": name}

@@ -14,7 +14,7 @@ from everfold.connectors.contract import Source, SourceContext
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.registry import connector_of
 from everfold.jobs.foreach_batch import Target
-from everfold.jobs.rewind_progress import CatchingUp
+from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import OpenedSource, Sources
 from everfold.types import STRING
 
@@ -59,12 +59,12 @@ class Job:
     def __post_init__(self) -> None:
         self.old, self.new = self.folder / "0", self.folder / "1"
         target = Target("0_o", self.sink, 1)  # type: ignore[arg-type]
-        self.way = CatchingUp(self.new, [self.folder / "missing", self.old], [target], True, self.said.append)
+        self.way = RewindProgress(self.new, [self.folder / "missing", self.old], [target], True, self.said.append)
         self.opened = [OpenedSource("t_1", False, self.source), OpenedSource("added_2", False, self.source)]
 
     def arrived(self, line: object) -> bool:
         """After a batch."""
-        self.way.look(self.opened, {"t_1": json.dumps(line), "added_2": json.dumps({"x": {"0": 1}})})
+        self.way.check_position(self.opened, {"t_1": json.dumps(line), "added_2": json.dumps({"x": {"0": 1}})})
         return self.way.done
 
 
@@ -106,7 +106,7 @@ def test_files_are_passed_when_all_have_been_read_in_whatever_batches(files: Job
 def test_a_place_that_nobody_knows_is_never_passed(files: Job) -> None:
     laid(files.old, 4, {"t_1": {"logOffset": 2}})
     (files.old / "offsets" / "4").write_bytes(b"v2\n{}\n\xff")
-    files.way.begin(files.opened)
+    files.way.report_lost_input(files.opened)
     assert not files.arrived({"logOffset": 7})
     assert files.said == []
 
@@ -115,11 +115,11 @@ def test_files_that_are_gone_are_said_before_the_first_batch(files: Job, tmp_pat
     (tmp_path / "a b").write_text("")
     laid(files.old, 4, {"t_1": {"logOffset": 1}})
     logged(files.old, "t_1", "1", {f"{tmp_path}/a%20b": 0, f"{tmp_path}/b": 1})
-    files.way.begin(files.opened)
+    files.way.report_lost_input(files.opened)
     said = ["table `bids`: 1 of the 2 files that were read no longer exist; the job is rebuilt from the others"]
     assert files.said == said
     laid(files.new, 0, {})
-    files.way.begin(files.opened)
+    files.way.report_lost_input(files.opened)
     assert files.said == said
 
 
@@ -142,8 +142,8 @@ def test_a_topic_is_read_from_where_the_job_began_once(began: Job) -> None:
     declared = TOPIC
     sources = Sources(None, began.folder, None, began.folder, {}, 1, [began.folder / "missing", began.old])  # type: ignore[arg-type]
     context: SourceContext = sources._context(declared, "t_1")
-    assert context.before == began.old / "sources" / "t_1"
-    assert context.kept == began.folder / "sources" / "1"
+    assert context.previous_log == began.old / "sources" / "t_1"
+    assert context.start_folder == began.folder / "sources" / "1"
     assert isinstance(began.source, KafkaSource)
     partitions = {"x": [0, 1, 2]}
     assert began.source._rebuild_starts(context, partitions) == {"x": {0: 50, 1: 60, 2: 0}}
@@ -152,7 +152,7 @@ def test_a_topic_is_read_from_where_the_job_began_once(began: Job) -> None:
 
 
 def test_records_that_are_gone_are_said(began: Job) -> None:
-    began.way.begin(began.opened)
+    began.way.report_lost_input(began.opened)
     assert began.said == [
         "table `bids`: 10 of the records that were read no longer exist; the job is rebuilt from the others"
     ]

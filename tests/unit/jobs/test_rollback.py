@@ -61,7 +61,7 @@ def back(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
 def content(path: Path) -> dict[str, bytes]:
     """All files of a job that count: its manifest, and the checkpoints that it names."""
     job = JobFolder(path)
-    manifest = job.manifest()
+    manifest = job.read_manifest()
     assert manifest is not None
     found = [job.manifest_path]
     for version in manifest.versions:
@@ -107,13 +107,13 @@ def test_a_rollback_can_be_undone(tmp_path: Path) -> None:
     back(tmp_path, 1)
     manifest = opened(tmp_path, MORE)
     assert [each.back_to for each in manifest.versions] == [None, None, 0, 1]
-    past = manifest.past
+    past = manifest.job_lineage
     assert past is not None
-    assert dict(past.last) == {3: None, 1: 3, 0: None}
-    assert (past.back, past.left) == (3, 2)  # what the first rollback has led to is left
-    again = opened(tmp_path, MORE.replace("COUNT(*)", "COUNT(*), MAX(n)"), how=OnChange.ACCEPT).past
+    assert dict(past.last_batches) == {3: None, 1: 3, 0: None}
+    assert (past.rewind_epoch, past.first_discarded_epoch) == (3, 2)  # what the first rollback has led to is left
+    again = opened(tmp_path, MORE.replace("COUNT(*)", "COUNT(*), MAX(n)"), how=OnChange.ACCEPT).job_lineage
     assert again is not None
-    assert (again.epoch, again.back, again.left) == (4, 3, 2)
+    assert (again.epoch, again.rewind_epoch, again.first_discarded_epoch) == (4, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_a_restored_folder_resumes_in_a_new_epoch(tmp_path: Path) -> None:
     assert numbers(tmp_path / "checkpoints" / "1" / "offsets") == [0, 1, 2, 3]
     assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
     manifest = opened(tmp_path)
-    assert manifest.left == ()
-    past = manifest.past
+    assert manifest.abandoned_versions == ()
+    past = manifest.job_lineage
     assert past is not None
-    assert (dict(past.last), past.back) == ({1: None, 0: 3}, 1)
-    assert [past.counts(0, batch) for batch in (3, 4, 22)] == [True, False, False]
+    assert (dict(past.last_batches), past.rewind_epoch) == ({1: None, 0: 3}, 1)
+    assert [past.includes(0, batch) for batch in (3, 4, 22)] == [True, False, False]
     again = roll_back(
         tmp_path, None, duplicates=True, say=said.append
     )  # should the table know the epoch 1 of a lost change
@@ -257,7 +257,7 @@ def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
             WAYS[way](tmp_path)
     assert content(tmp_path) == before
     WAYS[way](tmp_path)  # and the same again goes through
-    manifest = JobFolder(tmp_path).manifest()
+    manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
     assert (len(manifest.versions), manifest.current) == (3, 2)
     left = {each.name for each in (tmp_path / "checkpoints").iterdir()}
@@ -291,11 +291,13 @@ def test_a_rebuild_has_no_checkpoint_and_counts_from_the_beginning(tmp_path: Pat
     manifest = opened(tmp_path, new, how=OnChange.REBUILD)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
     assert (manifest.current, manifest.version.rebuilt, manifest.version.state_epoch) == (1, True, 0)
-    assert {call.since for shape in manifest.version.known for each in shape.operators for call in each.calls} == {0}
+    assert {
+        call.since for shape in manifest.version.query_shapes for each in shape.operators for call in each.calls
+    } == {0}
     assert opened(tmp_path, new) == manifest
     assert manifest.origin == 1
-    assert manifest.past is not None
-    assert dict(manifest.past.last) == {1: None}
+    assert manifest.job_lineage is not None
+    assert dict(manifest.job_lineage.last_batches) == {1: None}
 
 
 def test_what_was_rebuilt_can_be_changed_and_left_again(tmp_path: Path) -> None:
@@ -304,23 +306,27 @@ def test_what_was_rebuilt_can_be_changed_and_left_again(tmp_path: Path) -> None:
     opened(tmp_path, OTHER, how=OnChange.REBUILD)
     more = OTHER.replace("MAX(n)", "MAX(n), COUNT(*)")
     changed = opened(tmp_path, more, how=OnChange.ACCEPT)
-    assert changed.past is not None
-    assert dict(changed.past.last) == {2: None, 1: None}
-    assert (changed.past.back, changed.past.left, changed.origin) == (1, None, 1)
-    assert [each.epoch for each in changed.left] == [0]
+    assert changed.job_lineage is not None
+    assert dict(changed.job_lineage.last_batches) == {2: None, 1: None}
+    assert (changed.job_lineage.rewind_epoch, changed.job_lineage.first_discarded_epoch, changed.origin) == (1, None, 1)
+    assert [each.epoch for each in changed.abandoned_versions] == [0]
     back(tmp_path, 0)
     manifest = opened(tmp_path)
-    assert manifest.past is not None
-    assert dict(manifest.past.last) == {3: None, 0: 3}
-    assert (manifest.past.back, manifest.past.left, manifest.origin) == (3, 1, 0)
-    assert [each.epoch for each in manifest.left] == [1, 2]
+    assert manifest.job_lineage is not None
+    assert dict(manifest.job_lineage.last_batches) == {3: None, 0: 3}
+    assert (manifest.job_lineage.rewind_epoch, manifest.job_lineage.first_discarded_epoch, manifest.origin) == (3, 1, 0)
+    assert [each.epoch for each in manifest.abandoned_versions] == [1, 2]
 
 
 def test_a_job_that_was_only_ever_changed_has_nothing_to_take_back(tmp_path: Path) -> None:
-    assert opened(tmp_path).past is None
+    assert opened(tmp_path).job_lineage is None
     manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
-    assert manifest.past is not None
-    assert (manifest.past.back, manifest.past.left, manifest.left) == (None, None, ())
+    assert manifest.job_lineage is not None
+    assert (
+        manifest.job_lineage.rewind_epoch,
+        manifest.job_lineage.first_discarded_epoch,
+        manifest.abandoned_versions,
+    ) == (None, None, ())
 
 
 def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path) -> None:
@@ -378,17 +384,17 @@ def test_names_of_sinks_are_known_of_all_versions(tmp_path: Path) -> None:
     with_checkpoint(tmp_path)
     run(tmp_path, into("nowhere"))
     roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
-    manifest = JobFolder(tmp_path).manifest()
+    manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
-    assert manifest.past is not None
-    assert dict(manifest.past.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
+    assert manifest.job_lineage is not None
+    assert dict(manifest.job_lineage.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
 
 
 def test_a_start_notes_the_tables_as_they_are_declared_now(tmp_path: Path) -> None:
     run(tmp_path, into("shown"))
     other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")
     run(tmp_path, into("shown").replace(TABLES, other))
-    manifest = JobFolder(tmp_path).manifest()
+    manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
     assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
     assert len(manifest.versions) == 1
@@ -399,7 +405,7 @@ def test_a_start_notes_the_tables_as_they_are_declared_now(tmp_path: Path) -> No
 
 def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    found = JobFolder(tmp_path).manifest()
+    found = JobFolder(tmp_path).read_manifest()
     assert found is not None
     assert [(each.number, each.back_to, each.rebuilt, each.sinks) for each in found.versions] == [
         (0, None, False, None),

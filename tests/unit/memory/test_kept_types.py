@@ -16,7 +16,7 @@ from everfold.compat import Verdict, judge, shape_of
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.sql.functions import registry
-from everfold.sql.functions.coercion import converted, decimal_of, remainder_type
+from everfold.sql.functions.coercion import convert_to, decimal_of, remainder_type
 from everfold.sql.functions.entry import Args, Typed
 
 TABLE = """
@@ -53,7 +53,7 @@ def earlier(args: Args) -> Typed | None:
     left, right = types
     assert left is not None
     assert right is not None
-    return (converted(args[0], left), converted(args[1], right)), remainder_type(left, right)
+    return (convert_to(args[0], left), convert_to(args[1], right)), remainder_type(left, right)
 
 
 def feed(pipeline: MemoryPipeline, query: Query, rows: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
@@ -98,9 +98,9 @@ def test_state_with_the_earlier_type_goes_on(sql: str, monkeypatch: pytest.Monke
     assert judge([shape_of(old.root)], [shape_of(query.root)]).verdict is Verdict.FULLY
     before = old.pipeline(buckets=3)
     found = as_numbers(feed(before, old, ROWS[:5]))
-    after = before.changed(query.root, 1)
+    after = before.change_query(query.root, 1)
     found += feed(after, query, ROWS[5:9])
-    again = after.changed(query.root, 2)
+    again = after.change_query(query.root, 2)
     found += [*feed(again, query, ROWS[9:]), *changes(again.flush())]
     assert shape_of(again._root) == shape_of(query.root)
     assert again._root.input.schema == query.root.input.schema

@@ -55,10 +55,10 @@ def test_restarted_goes_on() -> None:
     pipeline, out = query.pipeline(buckets=3), []
     for bid in SIX:
         out += tuples(pipeline.feed(query.input(Bid=[bid])))
-        pipeline = pipeline.restarted()
+        pipeline = pipeline.restart()
     late = query.input(Bid=bids((1, "9", "s1")))
     out += tuples(pipeline.feed(late))
-    pipeline = pipeline.restarted()
+    pipeline = pipeline.restart()
     assert pipeline.late_rows == 1
     assert [*out, *tuples(pipeline.flush())] == EXPECTED
 
@@ -79,7 +79,7 @@ def test_a_null_time_stops_the_job_or_is_dropped() -> None:
     pipeline = query.pipeline()
     out = tuples(pipeline.feed(query.input(Bid=rows)))
     assert [*out, *tuples(pipeline.flush())] == EXPECTED
-    assert pipeline.restarted().dropped_rows == 1
+    assert pipeline.restart().dropped_rows == 1
     assert sorted(query.batch(Bid=rows)) == EXPECTED
 
 

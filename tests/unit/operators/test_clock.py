@@ -41,13 +41,13 @@ def test_time_stands_still_when_all_are_idle() -> None:
     advanced(clock, (0, {"a": 10, "b": 5}))
     assert clock.advance([Meta(200)]) is False
     assert clock.watermark == 5
-    assert clock.forwarded("w1", False, [Meta(200)]).watermarks == {}
-    assert clock.forwarded("w1", True, [Meta(200)]) == Meta(200, {"w1": 5})
+    assert clock.forward_meta("w1", False, [Meta(200)]).watermarks == {}
+    assert clock.forward_meta("w1", True, [Meta(200)]) == Meta(200, {"w1": 5})
 
 
 def test_nothing_is_told_before_the_first_watermark() -> None:
     clock = Clock(ClockSpec(splits=("a",)))
-    assert clock.forwarded("w1", clock.advance([Meta(3)]), [Meta(3)]) == Meta(3)
+    assert clock.forward_meta("w1", clock.advance([Meta(3)]), [Meta(3)]) == Meta(3)
 
 
 def test_processing_time() -> None:
@@ -62,7 +62,7 @@ def test_an_operator_flushes_when_the_last_of_its_inputs_has_ended() -> None:
         clock = Clock.decode(spec, json.loads(json.dumps(clock.encode())))
         clock.advance([Meta(meta.now_ms), meta])
         flushed.append(clock.flush)
-        assert clock.forwarded("w3", True, [meta]).ended == ("w3",) * clock.flush
+        assert clock.forward_meta("w3", True, [meta]).ended == ("w3",) * clock.flush
     assert flushed == [False, False, False, True, False]
 
 

@@ -10,7 +10,7 @@ import pytest
 from property.queries import Query, tuples
 
 from everfold.memory.pipeline import MemoryPipeline
-from everfold.operators.frames import PART, frames_of, in_partitions
+from everfold.operators.frames import PART, frame_bounds, sort_by_partition
 from everfold.plan.nodes import Frame
 
 TABLE = "CREATE TABLE e (ts TIMESTAMP(3), k STRING, v INT, proc AS PROCTIME(), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND);"
@@ -114,7 +114,7 @@ def test_what_a_flush_emitted_is_not_emitted_again() -> None:
     pipeline = query.pipeline()
     assert len(feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])) == 1
     assert tuples(pipeline.flush()) == [("a", 2, 3)]
-    pipeline = pipeline.restarted()
+    pipeline = pipeline.restart()
     feed(pipeline, query, [(10, "a", 4), (11, "a", 8)])
     assert tuples(pipeline.flush()) == [("a", 8, 11)]
     assert pipeline.late_rows == 1
@@ -123,7 +123,7 @@ def test_what_a_flush_emitted_is_not_emitted_again() -> None:
 @pytest.mark.parametrize("keys", [["k"], ["k", "l"]])
 def test_two_partitions_with_one_hash_stay_apart(keys: list[str]) -> None:
     rows = pl.DataFrame({"hash": [5] * 6, "k": ["a", "b"] * 3, "l": [None] * 6, "at": range(6)})
-    found = in_partitions(rows, keys)
+    found = sort_by_partition(rows, keys)
     assert found.group_by(PART, maintain_order=True).agg("k", "at").rows() == [
         (0, ["a"] * 3, [0, 2, 4]), (1, ["b"] * 3, [1, 3, 5]),
     ]  # fmt: skip
@@ -134,5 +134,5 @@ def test_frames_of_far_apart_times(apart: int) -> None:
     """So far apart that one number for partition and time would not hold them."""
     part = pl.Series([0, 0, 0, 1, 1]).to_numpy()
     at = pl.Series([-apart, 0, 3, 0, apart]).to_numpy()
-    first, last = frames_of(part, at, Frame(rows=False, first=-5, last=0), peers=True)
+    first, last = frame_bounds(part, at, Frame(rows=False, first=-5, last=0), peers=True)
     assert (first.tolist(), last.tolist()) == ([0, 1, 1, 3, 4], [0, 1, 2, 3, 4])

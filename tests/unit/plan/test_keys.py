@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.plan.keys import unique_key, unique_keys
 from everfold.sql.planner import Session, Submit
 
@@ -18,7 +18,7 @@ BY_K = "(SELECT k, COUNT(*) AS n FROM s GROUP BY k)"
 
 
 def key_of(query: str) -> tuple[int, ...] | None:
-    *_, action = Session(connected=connected).run(TABLES + query)
+    *_, action = Session(connected=apply_connector).run(TABLES + query)
     assert isinstance(action, Submit)
     return unique_key(action.roots[0].input)
 
@@ -94,7 +94,7 @@ def test_of_joins_with_bounded_tables(query: str, key: tuple[int, ...] | None) -
     ],
 )
 def test_the_columns_of_a_key_may_be_shown_in_several_ways(columns: str, keys: list[tuple[int, ...]]) -> None:
-    *_, action = Session(connected=connected).run(
+    *_, action = Session(connected=apply_connector).run(
         f"{TABLES} SELECT {columns} FROM (SELECT k, v, COUNT(*) AS n FROM s GROUP BY k, v)"
     )
     assert isinstance(action, Submit)

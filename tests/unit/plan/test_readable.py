@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.plan.canonical import column_texts
-from everfold.plan.readable import readable
+from everfold.plan.readable import format_canonical_text
 from everfold.sql.planner import Session, Submit
 
 
 def canonical(column: str) -> str:
     """The canonical text of a column over `t`, whose columns are known by their use."""
-    session = Session(lenient=True, notes=lambda _: None, connected=connected)
+    session = Session(lenient=True, notes=lambda _: None, connected=apply_connector)
     sql = f"CREATE TABLE t (a INT, s STRING, d DECIMAL(10, 2), ts TIMESTAMP(3), r ROW<x INT, y ARRAY<INT>>, b BOOLEAN, WATERMARK FOR ts AS ts); SELECT {column} AS c FROM t"
     [submit] = [each for each in session.run(sql) if isinstance(each, Submit)]
     return column_texts(submit.roots[0].input)[0]
@@ -49,7 +49,7 @@ def canonical(column: str) -> str:
 )
 def test_a_text_is_read_as_sql(said: str) -> None:
     written = said.replace("INTERVAL 5 min", "INTERVAL '5' MINUTE").replace("INTERVAL 1 h", "INTERVAL '1' HOUR")
-    assert readable(canonical(written)) == said
+    assert format_canonical_text(canonical(written)) == said
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_text_is_read_as_sql(said: str) -> None:
     ],
 )
 def test_texts_beyond_expressions(text: str, said: str) -> None:
-    assert readable(text) == said
+    assert format_canonical_text(text) == said
 
 
 @pytest.mark.parametrize("text", ["t.(x", "a,b)", "t.x'", "+(t.x, 1:INT", ")("])
 def test_what_cannot_be_read_stays_as_it_is(text: str) -> None:
-    assert readable(text) == text
+    assert format_canonical_text(text) == text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everfold.spark.archive import archive_of, archive_options, written
+from everfold.spark.archive import archive_of, archive_options, write_archive
 from everfold.spark.java import Java
 
 JAVA = Java(Path("/opt/java/bin/java"), 'openjdk version "17.0.15" 2025-04-15')
@@ -27,7 +27,7 @@ def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(java: Java = JAVA, content: bytes = b"archive") -> Path:
-    with written(java) as part:
+    with write_archive(java) as part:
         part.write_bytes(content)
     made = archive_of(java)
     assert made is not None
@@ -38,7 +38,7 @@ def test_it_is_found_for_the_java_and_the_jars_it_was_made_with(tmp_path: Path) 
     assert archive_of(JAVA) is None
     archive = make()
     assert archive.parent == tmp_path / "cache"
-    assert archive_of(Java(Path("/usr/bin/java"), JAVA.said)) == archive
+    assert archive_of(Java(Path("/usr/bin/java"), JAVA.version_output)) == archive
 
 
 def test_not_for_another_java() -> None:
@@ -97,19 +97,19 @@ def test_a_cache_that_cannot_be_read_has_none(tmp_path: Path, monkeypatch: pytes
 
 def test_what_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     def broken_off() -> None:
-        with written(JAVA) as part:
+        with write_archive(JAVA) as part:
             part.write_bytes(b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         broken_off()
-    with written(JAVA):
+    with write_archive(JAVA):
         pass
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_of_two_at_once_each_is_whole() -> None:
-    with written(JAVA) as first:
+    with write_archive(JAVA) as first:
         first.write_bytes(b"fi")
         assert make(content=b"other").read_bytes() == b"other"
         first.write_bytes(b"first")

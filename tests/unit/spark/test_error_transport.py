@@ -7,21 +7,21 @@ import pickle
 import pytest
 
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, FunctionError, Span, StateError
-from everfold.spark.error_transport import CrossingError, crossed, crossing
+from everfold.spark.error_transport import TransportedError, extract_error, transport_errors
 
 SCRIPT = "CREATE TABLE t (a INT) WITH ('password' = 'geheim'); SELECT 1;\nSELECT a, f(a) FROM t"
 FOUND = Diagnostic("function-failed", "`f` raised", Span(73, 77, "q.sql", SCRIPT), "mend it", ("called as f(1)", "ü"))
 
 
 def text_of(error: EverfoldError) -> str:
-    with pytest.raises(CrossingError) as caught, crossing():
+    with pytest.raises(TransportedError) as caught, transport_errors():
         raise error
     return f"Traceback (most recent call last):\n  File …\neverfold.spark.crossing.CrossingError: {caught.value}\n\tat org.apache.spark…"
 
 
 @pytest.mark.parametrize("family", [FunctionError, ConnectorError, StateError])
 def test_an_error_comes_back_as_it_was(family: type[EverfoldError]) -> None:
-    found = crossed(text_of(family(FOUND, Diagnostic("other", "more"))))
+    found = extract_error(text_of(family(FOUND, Diagnostic("other", "more"))))
     assert type(found) is family
     first, second = found.diagnostics
     assert (first.code, first.message, first.help, first.notes) == (FOUND.code, FOUND.message, FOUND.help, FOUND.notes)
@@ -35,11 +35,11 @@ def test_people_who_read_the_log_are_told_too_but_no_secrets() -> None:
     text = text_of(FunctionError(FOUND))
     assert "error[function-failed]: `f` raised" in text
     assert "called as f(1)" in text
-    assert "geheim" not in text + str(crossed(text))
+    assert "geheim" not in text + str(extract_error(text))
 
 
 def test_other_errors_go_through_as_they_are() -> None:
-    with pytest.raises(ValueError, match="x"), crossing():
+    with pytest.raises(ValueError, match="x"), transport_errors():
         raise ValueError("x")
 
 
@@ -54,4 +54,4 @@ def test_other_errors_go_through_as_they_are() -> None:
     ],
 )
 def test_what_a_record_says_is_no_error_of_ours(text: str) -> None:
-    assert crossed(text) is None
+    assert extract_error(text) is None

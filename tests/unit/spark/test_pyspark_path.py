@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everfold.spark.pyspark_path import spark_home, without_zip
+from everfold.spark.pyspark_path import spark_home, spark_home_without_zip
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_the_home_of_an_installed_pyspark_has_its_jars() -> None:
 
 def test_a_jvm_finds_programs_and_jars_and_no_zip() -> None:
     for _ in range(2):
-        with without_zip():
+        with spark_home_without_zip():
             home = Path(os.environ["SPARK_HOME"])
             assert (home / "bin" / "spark-submit").samefile(spark_home() / "bin" / "spark-submit")
             assert list((home / "jars").glob("spark-core_*.jar"))
@@ -34,21 +34,21 @@ def test_a_jvm_finds_programs_and_jars_and_no_zip() -> None:
 
 def test_a_home_that_somebody_has_named_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    with without_zip():
+    with spark_home_without_zip():
         assert os.environ["SPARK_HOME"] == str(tmp_path)
     assert os.environ["SPARK_HOME"] == str(tmp_path)
 
 
 def test_without_a_cache_pysparks_own_stays(cache: Path) -> None:
     cache.write_text("a file where a folder should be")
-    with without_zip():
+    with spark_home_without_zip():
         assert "SPARK_HOME" not in os.environ
 
 
 def test_links_to_elsewhere_are_not_followed(cache: Path, tmp_path: Path) -> None:
-    with without_zip():
+    with spark_home_without_zip():
         jars = Path(os.environ["SPARK_HOME"]) / "jars"
     jars.unlink()
     jars.symlink_to(tmp_path)
-    with without_zip():
+    with spark_home_without_zip():
         assert "SPARK_HOME" not in os.environ

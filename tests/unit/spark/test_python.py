@@ -12,7 +12,7 @@ import pytest
 
 from everfold.plan.expressions import PythonCall
 from everfold.plan.nodes import Project, walk_plan
-from everfold.plan.python_aggregates import Aggregating, over_collected_rows
+from everfold.plan.python_aggregates import AggregateNode, collect_rows
 from everfold.spark.python import pickle_by_value
 from everfold.sql.planner import Session, Submit
 from everfold.udf.function import PythonFunction
@@ -110,8 +110,8 @@ def test_an_aggregate_function_travels_as_batches_call_it(
     registered(session, "Total")
     *_, action = session.run("CREATE TABLE t (a INT); SELECT f(a) AS x FROM t")
     assert isinstance(action, Submit)
-    (node,) = (each for each in walk_plan(action.roots[0].input) if isinstance(each, Aggregating))
-    collected = over_collected_rows(node)
+    (node,) = (each for each in walk_plan(action.roots[0].input) if isinstance(each, AggregateNode))
+    collected = collect_rows(node)
     assert isinstance(collected, Project)
     (call,) = collected.expressions
     assert isinstance(call, PythonCall)

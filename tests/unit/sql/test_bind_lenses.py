@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everfold.connectors.kafka.topic import spread
+from everfold.connectors.kafka.topic import convert_table
 from everfold.errors import SqlError
 from everfold.plan.changelog import ChangelogMode, changelog_of
 from everfold.plan.keys import unique_key
@@ -93,11 +93,11 @@ def test_a_topic_lies_on_the_brokers_that_are_named() -> None:
     )
     assert found.table.connector == "topic"
     assert dict(found.table.options)["properties.acks"] == "all"
-    made = spread(found.table)
-    assert (made.of.name, made.table.primary_key) == ("upsert-kafka", ("_key",))
+    made = convert_table(found.table)
+    assert (made.connector.name, made.table.primary_key) == ("upsert-kafka", ("_key",))
     (read,) = tables_of(walk_plan(found.input))
-    made = spread(read)
-    assert made.of.name == "upsert-kafka"
+    made = convert_table(read)
+    assert made.connector.name == "upsert-kafka"
     assert made.table.schema.names[: len(made.table.primary_key)] == made.table.primary_key
     assert {name for name in dict(made.table.options) if name.startswith("scan")} == set()
 

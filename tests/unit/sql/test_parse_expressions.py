@@ -248,7 +248,7 @@ def test_nodes_of_the_contract() -> None:
     assert cast != parse_expression("TRY_CAST(a AS INT)")
     call = parse_expression("Sum(DISTINCT a) FILTER (WHERE b)")
     assert isinstance(call, FunctionCall)
-    assert (call.name, call.spelled, call.distinct, call.special) == ("SUM", "Sum", True, False)
+    assert (call.name, call.original_name, call.distinct, call.special) == ("SUM", "Sum", True, False)
     assert call.filter == parse_expression("b")
     json = parse_expression("JSON_VALUE(j, '$.a' RETURNING DECIMAL(3, 1) DEFAULT 5 ON EMPTY NULL ON ERROR)")
     assert isinstance(json, FunctionCall)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everfold.sql.dialects.grammar import Grammar
-from everfold.sql.dialects.token_stream import Cursor
+from everfold.sql.dialects.token_stream import TokenStream
 
 OPEN = {"expression", "binary", "query", "order_by", "window"}
 """What `Calls` needs from the layers above it."""
@@ -11,7 +11,7 @@ OPEN = {"expression", "binary", "query", "order_by", "window"}
 
 def test_no_layer_hides_another_ones_method() -> None:
     seen: dict[str, str] = {}
-    for layer in reversed(Grammar.__mro__[: Grammar.__mro__.index(Cursor) + 1]):
+    for layer in reversed(Grammar.__mro__[: Grammar.__mro__.index(TokenStream) + 1]):
         for name in vars(layer):
             if not name.startswith("__") and name not in OPEN:
                 assert name not in seen, f"{layer.__name__}.{name} hides that of {seen[name]}"

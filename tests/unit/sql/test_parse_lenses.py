@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everfold.errors import SqlError
-from everfold.secrets import without_secrets
+from everfold.secrets import redact_script
 from everfold.sql.dialects.lenses import parse_statements
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.script import parse_script
@@ -55,7 +55,7 @@ def test_a_whole_query() -> None:
         "SELECT STREAM SUM(a) AS x, b FROM t AS u EVENTTIME BY c.d WHERE e WINDOW BY HOP 1h 5m GRACE BY 250ms GROUP BY b, f AS g HAVING x > 1"
     )
     assert found.kind == "STREAM"
-    assert found.called == "u"
+    assert found.source_name == "u"
     assert [each.target and each.target.names for each in found.expressions] == [("x",), None]
     assert found.args["eventtime"].names == ("c", "d")
     assert found.window is not None
@@ -221,6 +221,6 @@ def test_flinks_names_do_not_begin_with_a_digit_as_before() -> None:
 
 def test_secrets_that_stand_without_quotes_are_not_shown() -> None:
     text = "SET defaults.topic.properties.sasl.password = hush hush;\nSET a.token='x';\nSET a.b = c"
-    assert without_secrets(text) == (
+    assert redact_script(text) == (
         "SET defaults.topic.properties.sasl.password = *********;\nSET a.token='*';\nSET a.b = c"
     )

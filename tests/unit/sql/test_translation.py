@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from everfold.connectors.registry import connected
+from everfold.connectors.registry import apply_connector
 from everfold.errors import EverfoldError, UnsupportedFeature
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 from everfold.sql.translation import prove, to_flink, to_lenses
-from everfold.testing.casefile import Case, find, load
+from everfold.testing.casefile import Case, find_case_files, load
 
 CASES = Path(__file__).parents[2] / "cases" / "lenses"
-ALL = [case for path in find([CASES]) for case in load(path).cases if path.stem != "dialects.case"]
+ALL = [case for path in find_case_files([CASES]) for case in load(path).cases if path.stem != "dialects.case"]
 BROKERS = {"defaults.topic.properties.bootstrap.servers": "localhost:9092"}
 SESSIONS = "CREATE TABLE gaming-sessions(_key STRING, points INT, country STRING) FORMAT (STRING, JSON);"
 TOPICS = """
@@ -32,7 +32,7 @@ WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://localhost/db', 'table-nam
 
 
 def session(dialect: str, **options: str) -> Session:
-    return Session({"everfold.dialect": dialect, **BROKERS, **options}, connected=connected)
+    return Session({"everfold.dialect": dialect, **BROKERS, **options}, connected=apply_connector)
 
 
 def roots(text: str) -> list[Root]:

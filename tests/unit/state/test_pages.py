@@ -85,6 +85,6 @@ def test_a_head_that_is_no_json_is_damaged() -> None:
 
     for body in (b"{", b"[]", b"\xff"):
         with pytest.raises(StateError, match="damaged-page"):
-            decode_head(pages._sealed(b"H", body))
+            decode_head(pages._seal_page(b"H", body))
     with pytest.raises(StateError, match="cannot be read"):
-        decode(pages._sealed(b"R", b"no arrow"))
+        decode(pages._seal_page(b"R", b"no arrow"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everfold.testing.bless import bless
 from everfold.testing.casefile import load
-from everfold.testing.engines import engine
+from everfold.testing.engines import create_engine
 from everfold.testing.runner import run_file
 
 FILE = """\
@@ -40,7 +40,7 @@ def test_answers_are_written_where_they_were_wrong(tmp_path: Path) -> None:
     path = tmp_path / "some.case.yaml"
     path.write_text(FILE)
     file = load(path)
-    assert bless(file, file.cases, engine("memory")) == 2
+    assert bless(file, file.cases, create_engine("memory")) == 2
     wanted = FILE.replace("STRING, BIGINT;", "STRING, INT;").replace("      a | 7", "      a | 1\n      b | 2")
     assert path.read_text() == wanted.replace("      9\n", "      2\n      3\n")
-    assert all(outcome.passed for outcome in run_file(load(path), [engine("memory")]))
+    assert all(outcome.passed for outcome in run_file(load(path), [create_engine("memory")]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everfold.errors import EverfoldError
-from everfold.testing.casefile import ExpectedError, find, loads
+from everfold.testing.casefile import ExpectedError, find_case_files, loads
 
 SUITE = """\
 # oracle: flink 2.3
@@ -70,7 +70,7 @@ def test_layers_and_keys() -> None:
     assert first.modes == ("stream", "batch")
     assert step.types == ("STRING", "DECIMAL(38, 2)", "ROW<`a` INT, `b` STRING>")
     assert step.tables[0].line == 3
-    assert step.tables[0].placed.startswith("\n\nCREATE")
+    assert step.tables[0].padded_text.startswith("\n\nCREATE")
     assert step.rows["t"].table.cells() == [("a", "1")]
     (step,) = second.steps
     assert (step.batches, second.tolerance, step.changelog, step.sql.line) == ((1, 2), 1e-9, True, 27)
@@ -127,11 +127,11 @@ def test_an_error_shows_its_line(old: str, new: str, line: int, words: str) -> N
 def test_folders_are_searched(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.case.yaml").write_text(SUITE)
-    assert find([tmp_path]) == [tmp_path / "a" / "x.case.yaml"]
+    assert find_case_files([tmp_path]) == [tmp_path / "a" / "x.case.yaml"]
     with pytest.raises(EverfoldError, match="no file"):
-        find([_empty(tmp_path)])
+        find_case_files([_empty(tmp_path)])
     with pytest.raises(EverfoldError, match="does not exist"):
-        find([tmp_path / "nothing"])
+        find_case_files([tmp_path / "nothing"])
 
 
 def _empty(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everfold.testing.cells import CellError, canonical, java_float, read, write
+from everfold.testing.cells import CellError, java_float, read, to_canonical, write
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -83,7 +83,7 @@ def test_a_cell_has_one_canonical_text(text: str, type: DataType, shown: str) ->
     value = read(text, type, zone="Asia/Shanghai")
     through_arrow = pa.array([value], type.arrow).to_pylist()[0]
     assert write(through_arrow, type) == shown
-    assert canonical(text, type, zone="Asia/Shanghai") == shown
+    assert to_canonical(text, type, zone="Asia/Shanghai") == shown
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from everfold.testing.compare import Expectation, difference
-from everfold.testing.pipetable import KINDS, PipeTableError, aligned, parse
+from everfold.testing.compare import Expectation, describe_difference
+from everfold.testing.pipetable import KINDS, PipeTableError, align_rows, parse
 from everfold.testing.tables import KIND_COLUMN, Answer, from_arrow
 from everfold.types import BIGINT, DOUBLE, STRING, DecimalType, Field, Schema
 
@@ -28,12 +28,12 @@ def expect(text: str, **kwargs: object) -> Expectation:
 
 def test_rows_are_a_multiset_and_cells_are_values() -> None:
     expected = expect("who | total\nann | 10\nbob | NULL\nann | 10.00\n''  | 1", types=("STRING", "DECIMAL(38, 2)"))
-    assert difference(expected, answer(("", "1"), ("ann", "10"), ("bob", None), ("ann", "10"))) is None
+    assert describe_difference(expected, answer(("", "1"), ("ann", "10"), ("bob", None), ("ann", "10"))) is None
 
 
 def test_a_difference_is_an_aligned_table_with_marks() -> None:
     expected = expect("who | total\nann | 10\nbob | 2\nbob | 2")
-    assert difference(expected, answer(("ann", "10"), ("bob", "2"), ("carol", "30"))) == (
+    assert describe_difference(expected, answer(("ann", "10"), ("bob", "2"), ("carol", "30"))) == (
         "  who   | total\n"
         "  ann   | 10.00\n"
         "- bob   | 2.00\n"
@@ -43,19 +43,19 @@ def test_a_difference_is_an_aligned_table_with_marks() -> None:
 
 
 def test_columns_and_types_are_compared() -> None:
-    assert difference(expect("who | sum\nann | 10"), answer(("ann", "10"))) == (
+    assert describe_difference(expect("who | sum\nann | 10"), answer(("ann", "10"))) == (
         "columns differ\n- who, sum\n+ who, total"
     )
-    found = difference(expect("who | total\nann | 10", types=("STRING", "INT")), answer(("ann", "10")))
+    found = describe_difference(expect("who | total\nann | 10", types=("STRING", "INT")), answer(("ann", "10")))
     assert found == "types differ\n  who    | total\n- STRING | INT\n+ STRING | DECIMAL(38, 2)"
 
 
 def test_a_final_table_nets_the_changes_and_a_changelog_does_not() -> None:
     changes = answer(("ann", "1"), ("ann", "1"), ("ann", "3"), kinds=["+I", "-U", "+U"])
-    assert difference(expect("who | total\nann | 3"), changes) is None
+    assert describe_difference(expect("who | total\nann | 3"), changes) is None
     every = "op | who | total\n+I | ann | 1\n-U | ann | 1\n+U | ann | 3"
-    assert difference(expect(every, changelog=True), changes) is None
-    assert difference(expect("op | who | total\n+I | ann | 3", changelog=True), changes) == (
+    assert describe_difference(expect(every, changelog=True), changes) is None
+    assert describe_difference(expect("op | who | total\n+I | ann | 3", changelog=True), changes) == (
         "  op | who | total\n"
         "+ +I | ann | 1.00\n"
         "- +I | ann | 3.00\n"
@@ -65,7 +65,7 @@ def test_a_final_table_nets_the_changes_and_a_changelog_does_not() -> None:
 
 
 def test_rows_taken_back_without_having_been_there_are_a_fault() -> None:
-    found = difference(expect("who | total"), answer(("ann", "1"), kinds=["-D"]))
+    found = describe_difference(expect("who | total"), answer(("ann", "1"), kinds=["-D"]))
     assert found is not None
     assert "never emitted" in found
 
@@ -73,15 +73,15 @@ def test_rows_taken_back_without_having_been_there_are_a_fault() -> None:
 def test_tolerance_is_for_floating_point_only() -> None:
     schema = Schema((Field(name="n", type=BIGINT), Field(name="x", type=DOUBLE)))
     got = from_arrow(pa.table({"c0": pa.array([1, 2]), "c1": pa.array([0.1 + 0.2, 5.0])}), schema)
-    assert difference(expect("n | x\n1 | 0.3\n2 | 5", tolerance=1e-9), got) is None
-    assert difference(expect("n | x\n1 | 0.3\n2 | 5"), got) is not None
-    assert difference(expect("n | x\n3 | 0.3\n2 | 5", tolerance=2), got) is not None
+    assert describe_difference(expect("n | x\n1 | 0.3\n2 | 5", tolerance=1e-9), got) is None
+    assert describe_difference(expect("n | x\n1 | 0.3\n2 | 5"), got) is not None
+    assert describe_difference(expect("n | x\n3 | 0.3\n2 | 5", tolerance=2), got) is not None
 
 
 def test_pipes_and_wide_characters_in_texts() -> None:
     table = parse("a | b\nx\\|y | 中文\nz | NULL")
     assert table.cells() == [("x|y", "中文"), ("z", None)]
-    assert aligned([["k", "v"], ["中", "1"], ["abc", "2"]]) == ["k   | v", "中  | 1", "abc | 2"]
+    assert align_rows([["k", "v"], ["中", "1"], ["abc", "2"]]) == ["k   | v", "中  | 1", "abc | 2"]
 
 
 @pytest.mark.parametrize("text", ["a | b\n1", "a | b\n1 |", "a |\n1 | 2", "a\n1 | 2"])

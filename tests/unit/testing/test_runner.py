@@ -11,8 +11,8 @@ import pytest
 from everfold.errors import EverfoldError, SqlError
 from everfold.testing import report
 from everfold.testing.casefile import Case, loads
-from everfold.testing.engines import EngineName, joined
-from everfold.testing.part import Part, Ran
+from everfold.testing.engines import EngineName, concat_batches
+from everfold.testing.part import Part, StreamResult
 from everfold.testing.runner import run
 
 SUITE = """\
@@ -44,19 +44,19 @@ class Echo:
         self.fed: list[list[list[int]]] = []
         self._late_rows, self._spoil, self._error = late_rows, spoil, error
 
-    def stream(self, parts: Sequence[Part]) -> Ran:
+    def stream(self, parts: Sequence[Part]) -> StreamResult:
         if self._error is not None:
             raise self._error
         sizes = [[batch["t"].num_rows for batch in part.batches] for part in parts]
         self.fed.append(sizes)
         one_by_one = all(size <= 1 for part in sizes for size in part)
-        tables = [joined(part.batches)["t"] for part in parts]
+        tables = [concat_batches(part.batches)["t"] for part in parts]
         if self._spoil and one_by_one:
             tables[-1] = tables[-1].slice(1)
-        return Ran(tuple(tables), self._late_rows if one_by_one else 0)
+        return StreamResult(tuple(tables), self._late_rows if one_by_one else 0)
 
     def batch(self, part: Part) -> pa.Table:
-        return joined(part.batches)["t"]
+        return concat_batches(part.batches)["t"]
 
     def close(self) -> None:
         pass
@@ -167,8 +167,10 @@ def test_a_case_replaces_the_table_of_its_suite() -> None:
 
 def test_the_report_counts_and_places_failures() -> None:
     good, bad = run(case(), Echo(), "stream"), run(case(), Echo(spoil=True), "stream")
-    assert report.summary([good, bad, good]) == "2 passed, 1 failed"
-    assert report.failure(bad).startswith("some.case.yaml:9: all (memory, stream)\n    with one row per batch:\n")
+    assert report.format_summary([good, bad, good]) == "2 passed, 1 failed"
+    assert report.format_failure(bad).startswith(
+        "some.case.yaml:9: all (memory, stream)\n    with one row per batch:\n"
+    )
     assert '"failed": 1' in report.to_json([good, bad])
 
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from everfold.aggregates.folding import SIGN, Fold, compacted, fold_rows, fold_slots, results, settle
-from everfold.aggregates.python import python_entry
+from everfold.aggregates.folding import SIGN, Fold, compact_slots, compute_results, fold_rows, fold_slots, settle
+from everfold.aggregates.python import create_python_entry
 from everfold.aggregates.registry import Signature
 from everfold.errors import Diagnostic, FunctionError
 from everfold.sql.dialects.flink import parse_type
 from everfold.types import BIGINT, DOUBLE, STRING
 from everfold.udf import AggregateFunction, udaf
-from everfold.udf.declared import Declared, WholeColumns
+from everfold.udf.declared import ColumnsFunction, DeclaredFunction
 from everfold.udf.function import FuncType, PythonFunction
 
 
@@ -81,8 +81,8 @@ def whole(values: pl.Series) -> object:
     return values.sum() if values.count() else None
 
 
-def function_of(of: Declared, func_type: FuncType = "general") -> PythonFunction:
-    accumulator = None if isinstance(of.function, WholeColumns) else parse_type(str(of.accumulator_type))
+def function_of(of: DeclaredFunction, func_type: FuncType = "general") -> PythonFunction:
+    accumulator = None if isinstance(of.function, ColumnsFunction) else parse_type(str(of.accumulator_type))
     return PythonFunction(
         name="f", identifier="m.f", function=of.function, func_type=func_type, accumulator=accumulator
     )
@@ -102,7 +102,7 @@ Rows = list[tuple[int, int | None]]
 
 def fold_of(function: PythonFunction, *, retracting: bool) -> Fold:
     of = Signature((BIGINT,), retracting=retracting)
-    entry = python_entry(function, BIGINT, None)
+    entry = create_python_entry(function, BIGINT, None)
     return Fold(entry, of, ("a",), tuple(f"s{at}" for at in range(len(entry.slots(of)))))
 
 
@@ -125,10 +125,10 @@ def valued(frame: pl.DataFrame, fold: Fold, cuts: list[int], *, grouped: bool = 
         both = part if state is None else pl.concat([state, part])
         state = settle(fold_slots(both, ["k"], [fold]), [fold], whole=True)
         if grouped:
-            state = compacted(state, [fold])
+            state = compact_slots(state, [fold])
     if state is None:
         return {}
-    (values,) = results(state, [fold], ["value"])
+    (values,) = compute_results(state, [fold], ["value"])
     return dict(zip(state["k"].to_list(), values.to_list(), strict=True))
 
 
@@ -169,7 +169,7 @@ def test_slices_of_a_function_that_does_not_merge(function: PythonFunction) -> N
     fold = fold_of(function, retracting=True)
     slices = [settle(fold_rows(frame_of([(1, value)], [1]), ["k"], [fold], []), [fold], whole=True) for value in (2, 3)]
     window = settle(fold_slots(pl.concat(slices), ["k"], [fold]), [fold], whole=True)
-    assert [values.to_list() for values in results(window, [fold], ["value"])] == [[5]]
+    assert [values.to_list() for values in compute_results(window, [fold], ["value"])] == [[5]]
 
 
 def test_it_is_closed_when_it_was_opened() -> None:
@@ -264,9 +264,9 @@ def test_columns_of_a_group_have_the_declared_types() -> None:
 
     types = (STRING, DOUBLE, parse_type("ARRAY<STRING>"), parse_type("ROW<a STRING>"))
     of = Signature(types)
-    entry = python_entry(function_of(looking, "arrow"), BIGINT, None)
+    entry = create_python_entry(function_of(looking, "arrow"), BIGINT, None)
     fold = Fold(entry, of, ("a", "b", "c", "d"), ("s0",))
     frame = pl.DataFrame({"k": [1], "a": ["x"], "b": [1.0], "c": [["x"]], "d": [{"a": "x"}]})
-    (values,) = results(fold_rows(frame, ["k"], [fold], []), [fold], ["value"])
+    (values,) = compute_results(fold_rows(frame, ["k"], [fold], []), [fold], ["value"])
     assert values.to_list() == [1]
     assert seen == [each.arrow for each in types]

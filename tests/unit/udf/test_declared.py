@@ -11,7 +11,7 @@ import pytest
 from everfold.sql.dialects.flink import parse_type
 from everfold.types import BIGINT, STRING, DataType
 from everfold.udf import AggregateFunction, DataTypes, Row, ScalarFunction, udaf, udf
-from everfold.udf.declared import Declared
+from everfold.udf.declared import DeclaredFunction
 
 
 class Twice(ScalarFunction):
@@ -81,7 +81,7 @@ def test_an_aggregate_function_names_its_types_itself() -> None:
     def mean(values: pl.Series) -> object:
         return values.mean()
 
-    assert isinstance(mean, Declared)
+    assert isinstance(mean, DeclaredFunction)
     assert (mean.name, mean.func_type) == ("mean", "polars")
     with pytest.raises(TypeError, match="only a query"):
         own(1)

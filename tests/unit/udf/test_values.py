@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 from everfold.sql.dialects.flink import parse_type
 from everfold.types import DataType
 from everfold.udf import ListView, MapView, Row
-from everfold.udf.columns import taken
+from everfold.udf.columns import from_function_column
 from everfold.udf.values import WrongValue, arrow_column, python_values, round_trip
 
 NOON = datetime(2026, 1, 1, 12)
@@ -174,7 +174,7 @@ COLUMNS: list[tuple[str, object]] = [
 @pytest.mark.parametrize(("type_", "column"), COLUMNS)
 def test_columns_of_the_type(type_: str, column: object) -> None:
     of = parse_type(type_)
-    assert taken(column, of, 2).type == of.arrow
+    assert from_function_column(column, of, 2).type == of.arrow
 
 
 @pytest.mark.parametrize(
@@ -192,5 +192,5 @@ def test_columns_of_the_type(type_: str, column: object) -> None:
 )
 def test_columns_of_another_type_are_refused(type_: str, column: object, why: str) -> None:
     with pytest.raises(WrongValue) as caught:
-        taken(column, parse_type(type_), 2)
+        from_function_column(column, parse_type(type_), 2)
     assert why in caught.value.why

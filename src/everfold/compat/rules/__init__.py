@@ -6,9 +6,9 @@ Each is a function with a permanent code; its docstring is its page (`everfold e
 from __future__ import annotations
 
 from everfold.compat.rules import aggregate_calls, group, inputs, over, rank, topology, window
-from everfold.compat.rules.rule import REFERENCE, Change, Rule, Said, Terms
+from everfold.compat.rules.rule import REFERENCE, Change, CompatOptions, Observation, Rule
 
-__all__ = ["OF_KIND", "REFERENCE", "Change", "Rule", "Said", "Terms", "all_rules", "named"]
+__all__ = ["OF_KIND", "REFERENCE", "Change", "CompatOptions", "Observation", "Rule", "all_rules", "find_rule"]
 
 OF_KIND = {
     "GroupAggregate": group.RULES,
@@ -34,6 +34,6 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda each: each.code))
 
 
-def named(code: str) -> Rule | None:
+def find_rule(code: str) -> Rule | None:
     """Return the rule with a code, or None."""
     return next((each for each in all_rules() if each.code == code.upper()), None)

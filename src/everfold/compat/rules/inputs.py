@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everfold.compat.kept_types import can_keep_type, changed_types
-from everfold.compat.rules.rule import Change, Said, rule, sentence_of
+from everfold.compat.kept_types import can_keep_type, find_changed_types
+from everfold.compat.rules.rule import Change, Observation, format_expressions, rule
 from everfold.compat.verdict import Verdict
-from everfold.plan.readable import readable
+from everfold.plan.readable import format_canonical_text
 
 
 @rule("INP001", Verdict.INCOMPATIBLE)
-def other_tables(change: Change) -> Iterator[Said]:
+def other_tables(change: Change) -> Iterator[Observation]:
     """The operator reads different tables.
 
     Its state was computed from other rows. The order of the inputs of a UNION ALL does not matter,
@@ -21,11 +21,13 @@ def other_tables(change: Change) -> Iterator[Said]:
     """
     old, new = change.old.input.tables, change.new.input.tables
     if old != new:
-        yield Said(f"its input tables changed from {sentence_of(old)} to {sentence_of(new)}", change.new.span)
+        yield Observation(
+            f"its input tables changed from {format_expressions(old)} to {format_expressions(new)}", change.new.span
+        )
 
 
 @rule("INP002", Verdict.INCOMPATIBLE)
-def other_conditions(change: Change) -> Iterator[Said]:
+def other_conditions(change: Change) -> Iterator[Observation]:
     """A WHERE condition below the operator has changed.
 
     The rows in the state were selected by the old condition, and new rows are selected by the new
@@ -34,20 +36,20 @@ def other_conditions(change: Change) -> Iterator[Said]:
 
     If this mix is what you want, SET 'everfold.compat.ignore-filter' = 'true'.
     """
-    if change.terms.ignore_filter:
+    if change.options.ignore_filter:
         return
     old, new = change.old.input.filters, change.new.input.filters
     gone = tuple(each for each in old if each not in new)
     came = tuple(each for each in new if each not in old)
     if old != new:
-        yield Said(
-            f"the rows below were filtered by {sentence_of(gone)} and are now filtered by {sentence_of(came)}",
+        yield Observation(
+            f"the rows below were filtered by {format_expressions(gone)} and are now filtered by {format_expressions(came)}",
             change.new.span,
         )
 
 
 @rule("INP003", Verdict.INCOMPATIBLE)
-def other_window_below(change: Change) -> Iterator[Said]:
+def other_window_below(change: Change) -> Iterator[Observation]:
     """A window function below the operator has changed.
 
     A plain group over the rows of a window function holds groups of the old windows, while new rows
@@ -57,14 +59,14 @@ def other_window_below(change: Change) -> Iterator[Said]:
     """
     old, new = change.old.input.windows, change.new.input.windows
     if old != new:
-        yield Said(
-            f"the window function below changed from {sentence_of(old)} to {sentence_of(new)}",
+        yield Observation(
+            f"the window function below changed from {format_expressions(old)} to {format_expressions(new)}",
             change.new.span,
         )
 
 
 @rule("INP004", Verdict.INCOMPATIBLE)
-def other_changes(change: Change) -> Iterator[Said]:
+def other_changes(change: Change) -> Iterator[Observation]:
     """The input was append-only and may now retract rows, or the reverse.
 
     Over an updating input an aggregate stores more, such as the number of rows or their values.
@@ -74,7 +76,7 @@ def other_changes(change: Change) -> Iterator[Said]:
     """
     old, new = change.old.input.updating, change.new.input.updating
     if old != new:
-        yield Said(
+        yield Observation(
             "its input was append-only and may now retract rows"
             if new
             else "its input could retract rows and is now append-only",
@@ -83,7 +85,7 @@ def other_changes(change: Change) -> Iterator[Said]:
 
 
 @rule("INP005", Verdict.UNKNOWN)
-def other_joins(change: Change) -> Iterator[Said]:
+def other_joins(change: Change) -> Iterator[Observation]:
     """A join, an UNNEST or constant rows below the operator have changed.
 
     The query does not show whether the rows in the state are those that the new query would have
@@ -92,11 +94,11 @@ def other_joins(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.input.others != change.new.input.others:
-        yield Said("a join, an UNNEST or constant rows below it have changed", change.new.span)
+        yield Observation("a join, an UNNEST or constant rows below it have changed", change.new.span)
 
 
 @rule("INP006", Verdict.INCOMPATIBLE)
-def other_positions(change: Change) -> Iterator[Said]:
+def other_positions(change: Change) -> Iterator[Observation]:
     """A column is read from a different field of the record.
 
     The formats csv and avro find fields by their position: a column that is declared earlier or
@@ -111,11 +113,11 @@ def other_positions(change: Change) -> Iterator[Said]:
     old, new = ({each.field: each.position for each in of.positions or ()} for of in (change.old, change.new))
     moved = {each: (old[each], position) for each, position in new.items() if old.get(each, position) != position}
     for each, (was, is_now) in moved.items():
-        yield Said(f"`{readable(each)}` was {was} and is now {is_now}", change.new.span)
+        yield Observation(f"`{format_canonical_text(each)}` was {was} and is now {is_now}", change.new.span)
 
 
 @rule("INP007", Verdict.INCOMPATIBLE)
-def other_types(change: Change) -> Iterator[Said]:
+def other_types(change: Change) -> Iterator[Observation]:
     """A key, a stored column or an argument of an aggregate has a different type.
 
     The state holds values of the old type. It is found by the hash of the keys, which depends on
@@ -123,9 +125,9 @@ def other_types(change: Change) -> Iterator[Said]:
 
     To resolve this, declare the old type, or run the new query with a new `--state` folder.
     """
-    for text, (was, is_now) in changed_types(change.old, change.new).items():
+    for text, (was, is_now) in find_changed_types(change.old, change.new).items():
         if not can_keep_type(text, change.old, change.new):
-            yield Said(f"`{readable(text)}` was {was} and is now {is_now}", change.new.span)
+            yield Observation(f"`{format_canonical_text(text)}` was {was} and is now {is_now}", change.new.span)
 
 
 RULES = (other_tables, other_positions, other_types, other_conditions, other_window_below, other_changes, other_joins)

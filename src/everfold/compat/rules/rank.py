@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from everfold.compat.rules.inputs import RULES as INPUTS
-from everfold.compat.rules.rule import Change, Said, other_rows, rule, sentence_of
+from everfold.compat.rules.rule import Change, Observation, format_expressions, report_changed_columns, rule
 from everfold.compat.verdict import Verdict
 
 
 @rule("TOP001", Verdict.INCOMPATIBLE)
-def other_partition(change: Change) -> Iterator[Said]:
+def other_partition(change: Change) -> Iterator[Observation]:
     """The set of the PARTITION BY fields has changed.
 
     Rows are stored by these fields, so with different fields no partition can be found. Their order
@@ -19,14 +19,14 @@ def other_partition(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if sorted(change.old.keys) != sorted(change.new.keys):
-        yield Said(
-            f"PARTITION BY changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
+        yield Observation(
+            f"PARTITION BY changed from {format_expressions(change.old.keys)} to {format_expressions(change.new.keys)}",
             change.new.span,
         )
 
 
 @rule("TOP002", Verdict.INCOMPATIBLE)
-def other_sorting(change: Change) -> Iterator[Said]:
+def other_sorting(change: Change) -> Iterator[Observation]:
     """ORDER BY has changed.
 
     The stored rows are the first ones in the old order. Those that would be first in the new order
@@ -35,14 +35,14 @@ def other_sorting(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.order != change.new.order:
-        yield Said(
-            f"ORDER BY changed from {sentence_of(change.old.order)} to {sentence_of(change.new.order)}",
+        yield Observation(
+            f"ORDER BY changed from {format_expressions(change.old.order)} to {format_expressions(change.new.order)}",
             change.new.span,
         )
 
 
 @rule("TOP003", Verdict.INCOMPATIBLE)
-def other_numbers(change: Change) -> Iterator[Said]:
+def other_numbers(change: Change) -> Iterator[Observation]:
     """The range of row numbers in the result has changed.
 
     No more rows are stored than the result needs. With a greater number some are missing, and with
@@ -52,11 +52,11 @@ def other_numbers(change: Change) -> Iterator[Said]:
     """
     if change.old.counted != change.new.counted:
         old, new = (" to ".join(map(str, each.counted)) for each in (change.old, change.new))
-        yield Said(f"the row numbers changed from {old} to {new}", change.new.span)
+        yield Observation(f"the row numbers changed from {old} to {new}", change.new.span)
 
 
 @rule("TOP004", Verdict.INCOMPATIBLE)
-def other_columns(change: Change) -> Iterator[Said]:
+def other_columns(change: Change) -> Iterator[Observation]:
     """The columns of the ranked rows have changed.
 
     The rows are stored with the columns that the query uses, so they would lack a new column.
@@ -66,11 +66,11 @@ def other_columns(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if not all(each.by_arrival and each.counted == (1, 1) for each in (change.old, change.new)):
-        yield from other_rows(change)
+        yield from report_changed_columns(change)
 
 
 @rule("TOP005", Verdict.INCOMPATIBLE)
-def other_window(change: Change) -> Iterator[Said]:
+def other_window(change: Change) -> Iterator[Observation]:
     """The rows are ranked in a different window, or with a window instead of without one, or the
     reverse.
 
@@ -79,36 +79,36 @@ def other_window(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.window != change.new.window:
-        yield Said(
+        yield Observation(
             f"the window changed from {change.old.window or 'none'} to {change.new.window or 'none'}",
             change.new.span,
         )
 
 
 @rule("TOP006", Verdict.FULLY)
-def number_shown(change: Change) -> Iterator[Said]:
+def number_shown(change: Change) -> Iterator[Observation]:
     """The row number is now part of the result, or no longer.
 
     It is computed each time and not stored.
     """
     if change.old.numbered != change.new.numbered:
-        yield Said(
+        yield Observation(
             f"the row number is {'now' if change.new.numbered else 'no longer'} part of the result", change.new.span
         )
 
 
 @rule("TOP007", Verdict.FULLY)
-def other_partition_order(change: Change) -> Iterator[Said]:
+def other_partition_order(change: Change) -> Iterator[Observation]:
     """The PARTITION BY fields are the same, in a different order.
 
     The partitions are the same, and so is their state.
     """
     if change.old.keys != change.new.keys and sorted(change.old.keys) == sorted(change.new.keys):
-        yield Said("the fields of PARTITION BY are in a different order", change.new.span)
+        yield Observation("the fields of PARTITION BY are in a different order", change.new.span)
 
 
 @rule("KEY001", Verdict.INCOMPATIBLE)
-def other_primary_key(change: Change) -> Iterator[Said]:
+def other_primary_key(change: Change) -> Iterator[Observation]:
     """The primary key has changed of a table whose rows arrive as changes by key.
 
     The last row of each key is stored, so that the row before a change is known.
@@ -116,14 +116,14 @@ def other_primary_key(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.keys != change.new.keys:
-        yield Said(
-            f"the primary key changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
+        yield Observation(
+            f"the primary key changed from {format_expressions(change.old.keys)} to {format_expressions(change.new.keys)}",
             change.new.span,
         )
 
 
 @rule("KEY002", Verdict.INCOMPATIBLE)
-def other_kept_columns(change: Change) -> Iterator[Said]:
+def other_kept_columns(change: Change) -> Iterator[Observation]:
     """The query uses different columns of a table whose rows arrive as changes by key.
 
     The last row of each key is stored with the columns that the query uses, so stored rows would
@@ -131,7 +131,7 @@ def other_kept_columns(change: Change) -> Iterator[Said]:
 
     To resolve this, run the new query with a new `--state` folder.
     """
-    yield from other_rows(change)
+    yield from report_changed_columns(change)
 
 
 RANK = (

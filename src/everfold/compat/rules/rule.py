@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from everfold.compat.reuse import derived, made_of_kept_slices, recountable
+from everfold.compat.reuse import can_recount, can_reuse_slices, find_source_call
 from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
-from everfold.plan.readable import readable
+from everfold.plan.readable import format_canonical_text
 from everfold.sql.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CompatOptions:
     """How strictly a change is judged.
 
     ignore_filter: accept a changed WHERE below an operator, at the user's risk. extended: apply the
@@ -29,12 +29,12 @@ class Terms:
     extended: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> Terms:
+    def of(cls, settings: Settings) -> CompatOptions:
         """Return the options that a session has set."""
         return cls(settings.ignore_filter, settings.extended_rules)
 
 
-REFERENCE = Terms()
+REFERENCE = CompatOptions()
 """The options of the reference rules."""
 
 
@@ -47,95 +47,95 @@ class Change:
 
     old: OperatorShape
     new: OperatorShape
-    terms: Terms = REFERENCE
+    options: CompatOptions = REFERENCE
     below: tuple[OperatorShape, ...] = ()
 
     @property
-    def same_keys(self) -> bool:
+    def has_same_keys(self) -> bool:
         """Whether the grouping fields are the same and, except with the extended rules, in the same
         order.
         """
         old, new = self.old.keys, self.new.keys
-        return sorted(old) == sorted(new) if self.terms.extended else old == new
+        return sorted(old) == sorted(new) if self.options.extended else old == new
 
     @property
-    def came(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         """Columns of the rows that only the new operator has."""
         return tuple(sorted({*self.new.columns} - {*self.old.columns}))
 
     @property
-    def gone(self) -> tuple[str, ...]:
+    def dropped_columns(self) -> tuple[str, ...]:
         """Columns of the rows that only the old operator has."""
         return tuple(sorted({*self.old.columns} - {*self.new.columns}))
 
     @property
-    def tolerant(self) -> bool:
+    def tolerates_column_changes(self) -> bool:
         """Whether stored rows may lack the added columns: with the extended rules, if all of them
         are nullable.
         """
         types = {each.text: each.type for each in self.new.kept.columns}
-        missing = any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.came)
+        missing = any(types.get(each, "NOT NULL").endswith("NOT NULL") for each in self.added_columns)
         # Rows that are never discarded would never get the column, and could not be found when they
         # are retracted.
-        return self.terms.extended and not missing and not (self.came and self.new.time == NO_CLOCK)
+        return self.options.extended and not missing and not (self.added_columns and self.new.time == NO_CLOCK)
 
     @property
-    def resliced(self) -> bool:
+    def reslices_window(self) -> bool:
         """Whether the window differs and, with the extended rules, can be computed from the stored
         slices.
         """
         different = self.old.window != self.new.window
-        return different and self.terms.extended and made_of_kept_slices(self.old, self.new)
+        return different and self.options.extended and can_reuse_slices(self.old, self.new)
 
     @property
-    def derived(self) -> dict[CallShape, CallShape]:
+    def derived_calls(self) -> dict[CallShape, CallShape]:
         """Calls that only the new operator has, each with the old call whose state it can use.
 
         Empty without the extended rules.
         """
-        if not self.terms.extended:
+        if not self.options.extended:
             return {}
         known = {*self.old.calls}
-        found = ((call, derived(call, self.old.calls)) for call in self.new.calls if call not in known)
+        found = ((call, find_source_call(call, self.old.calls)) for call in self.new.calls if call not in known)
         return {call: source for call, source in found if source is not None}
 
     @property
-    def recounted(self) -> tuple[CallShape, ...]:
+    def recounted_calls(self) -> tuple[CallShape, ...]:
         """Calls that only the new operator has and that can be computed from the rows of the
         operators below. Empty without the extended rules.
         """
-        known = {*self.old.calls, *self.derived}
+        known = {*self.old.calls, *self.derived_calls}
         calls = (call for call in self.new.calls if call not in known)
-        return tuple(call for call in calls if self.terms.extended and recountable(call, self.new, self.below))
+        return tuple(call for call in calls if self.options.extended and can_recount(call, self.new, self.below))
 
     @property
-    def kept(self) -> tuple[CallShape, ...]:
+    def kept_calls(self) -> tuple[CallShape, ...]:
         """Calls of the new operator that have state."""
-        known = {*self.old.calls, *self.derived, *self.recounted}
+        known = {*self.old.calls, *self.derived_calls, *self.recounted_calls}
         return tuple(call for call in self.new.calls if call in known)
 
     @property
-    def added(self) -> tuple[CallShape, ...]:
+    def added_calls(self) -> tuple[CallShape, ...]:
         """Calls of the new operator that have no state."""
-        kept = {*self.kept}
+        kept = {*self.kept_calls}
         return tuple(call for call in self.new.calls if call not in kept)
 
     @property
-    def dropped(self) -> tuple[CallShape, ...]:
+    def dropped_calls(self) -> tuple[CallShape, ...]:
         """Calls that only the old operator has."""
         known = {*self.new.calls}
         return tuple(call for call in self.old.calls if call not in known)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Observation:
     """What a rule observes: a message, and the location in the new query that it refers to."""
 
     message: str
     span: Span | None = None
 
 
-Applies: TypeAlias = Callable[[Change], Iterator[Said]]
+Applies: TypeAlias = Callable[[Change], Iterator[Observation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +166,15 @@ def rule(code: str, verdict: Verdict) -> Callable[[Applies], Rule]:
     return decorate
 
 
-def other_rows(change: Change) -> Iterator[Said]:
+def report_changed_columns(change: Change) -> Iterator[Observation]:
     """Report a change of the columns of the rows that an operator stores."""
-    if change.came or change.gone:
-        yield Said(f"its rows lose {sentence_of(change.gone)} and gain {sentence_of(change.came)}", change.new.span)
+    if change.added_columns or change.dropped_columns:
+        yield Observation(
+            f"its rows lose {format_expressions(change.dropped_columns)} and gain {format_expressions(change.added_columns)}",
+            change.new.span,
+        )
 
 
-def sentence_of(texts: tuple[str, ...]) -> str:
+def format_expressions(texts: tuple[str, ...]) -> str:
     """Format canonical expressions for a message."""
-    return ", ".join(f"`{readable(text)}`" for text in texts) if texts else "nothing"
+    return ", ".join(f"`{format_canonical_text(text)}`" for text in texts) if texts else "nothing"

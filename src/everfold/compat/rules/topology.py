@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everfold.compat.rules.rule import Change, Said, rule
+from everfold.compat.rules.rule import Change, Observation, rule
 from everfold.compat.verdict import Verdict
 
 
 @rule("OPR001", Verdict.INCOMPATIBLE)
-def new_operator(change: Change) -> Iterator[Said]:
+def new_operator(change: Change) -> Iterator[Observation]:
     """A stateful operator was added: an aggregation, an OVER or a Top-N that the old query did not
     have.
 
@@ -23,11 +23,11 @@ def new_operator(change: Change) -> Iterator[Said]:
     To resolve this, compute it in a separate job over the result of the old one, or use a new
     `--state` folder.
     """
-    yield Said(f"{change.new.label} is new", change.new.span)
+    yield Observation(f"{change.new.label} is new", change.new.span)
 
 
 @rule("OPR002", Verdict.INCOMPATIBLE)
-def operator_gone(change: Change) -> Iterator[Said]:
+def operator_dropped(change: Change) -> Iterator[Observation]:
     """A stateful operator was dropped.
 
     The remaining operators would receive other rows than before, or the result would be of another
@@ -36,32 +36,32 @@ def operator_gone(change: Change) -> Iterator[Said]:
 
     To resolve this, use a new `--state` folder.
     """
-    yield Said(f"{change.old.label} was dropped")
+    yield Observation(f"{change.old.label} was dropped")
 
 
 @rule("OPR004", Verdict.FULLY)
-def insert_gone(change: Change) -> Iterator[Said]:
+def insert_dropped(change: Change) -> Iterator[Observation]:
     """An INSERT was dropped together with its stateful operator. Only with `--rules extended`.
 
     Its state is discarded. The other INSERTs of the job have their own operators, which keep their
     state.
     """
-    yield Said(f"{change.old.label} was dropped, with its INSERT")
+    yield Observation(f"{change.old.label} was dropped, with its INSERT")
 
 
 @rule("OPR003", Verdict.INCOMPATIBLE)
-def other_kind(change: Change) -> Iterator[Said]:
+def other_kind(change: Change) -> Iterator[Observation]:
     """An operator was replaced by one of another kind, for example a window by a plain group.
 
     Each kind stores its state in its own format.
 
     To resolve this, use a new `--state` folder.
     """
-    yield Said(f"{change.old.label} was replaced by {change.new.label}", change.new.span)
+    yield Observation(f"{change.old.label} was replaced by {change.new.label}", change.new.span)
 
 
 @rule("OPR005", Verdict.PARTIALLY)
-def operator_starts(change: Change) -> Iterator[Said]:
+def operator_starts(change: Change) -> Iterator[Observation]:
     """A stateful operator was added next to operators that are kept, or above them. Only with
     `--rules extended`.
 
@@ -70,11 +70,11 @@ def operator_starts(change: Change) -> Iterator[Said]:
     keeps its state, all rows that this operator emits from now on. A window that is still open
     below arrives complete. The result covers only these rows.
     """
-    yield Said(f"{change.new.label} is new: it starts empty at the restart", change.new.span)
+    yield Observation(f"{change.new.label} is new: it starts empty at the restart", change.new.span)
 
 
 @rule("OPR006", Verdict.INCOMPATIBLE)
-def operator_over_changes(change: Change) -> Iterator[Said]:
+def operator_added_over_updates(change: Change) -> Iterator[Observation]:
     """A stateful operator was added over an updating input. Only with `--rules extended`, and only
     where OPR007 does not apply.
 
@@ -85,11 +85,11 @@ def operator_over_changes(change: Change) -> Iterator[Said]:
     To resolve this, compute it in a separate job over the result of the old one, or use a new
     `--state` folder.
     """
-    yield Said(f"{change.new.label} is new, over rows that may be retracted", change.new.span)
+    yield Observation(f"{change.new.label} is new, over rows that may be retracted", change.new.span)
 
 
 @rule("OPR007", Verdict.FULLY)
-def operator_over_rows(change: Change) -> Iterator[Said]:
+def operator_over_rows(change: Change) -> Iterator[Observation]:
     """A stateful operator was added above one that is kept and has its whole result in its state:
     groups, a Top-N, the last row by key. Only with `--rules extended`.
 
@@ -97,15 +97,15 @@ def operator_over_rows(change: Change) -> Iterator[Said]:
     query had always been like this, without reading old input. This does not apply where state
     expires (`table.exec.state.ttl`).
     """
-    yield Said(f"{change.new.label} is new: it starts with the current rows below", change.new.span)
+    yield Observation(f"{change.new.label} is new: it starts with the current rows below", change.new.span)
 
 
 RULES = (
     new_operator,
-    operator_gone,
+    operator_dropped,
     other_kind,
-    insert_gone,
+    insert_dropped,
     operator_starts,
-    operator_over_changes,
+    operator_added_over_updates,
     operator_over_rows,
 )

@@ -8,24 +8,24 @@ from collections.abc import Iterator
 
 from everfold.compat.rules.aggregate_calls import CALLS, python_functions
 from everfold.compat.rules.inputs import RULES as INPUTS
-from everfold.compat.rules.rule import Change, Said, other_rows, rule, sentence_of
+from everfold.compat.rules.rule import Change, Observation, format_expressions, report_changed_columns, rule
 from everfold.compat.verdict import Verdict
 
 
 @rule("WIN001", Verdict.INCOMPATIBLE)
-def other_window(change: Change) -> Iterator[Said]:
+def other_window(change: Change) -> Iterator[Observation]:
     """The window has changed: its kind, size, slide, step, gap or offset.
 
     State is stored by slices of the old windows, which do not add up to the new ones.
 
     To resolve this, run the new query with a new `--state` folder.
     """
-    if change.old.window != change.new.window and not change.resliced:
-        yield Said(f"the window changed from {change.old.window} to {change.new.window}", change.new.span)
+    if change.old.window != change.new.window and not change.reslices_window:
+        yield Observation(f"the window changed from {change.old.window} to {change.new.window}", change.new.span)
 
 
 @rule("WIN002", Verdict.INCOMPATIBLE)
-def other_time(change: Change) -> Iterator[Said]:
+def other_time(change: Change) -> Iterator[Observation]:
     """The time of the window has changed: it uses another column, processing time instead of event
     time, or another time zone.
 
@@ -35,11 +35,11 @@ def other_time(change: Change) -> Iterator[Said]:
     To resolve this, run the new query with a new `--state` folder.
     """
     if change.old.time != change.new.time:
-        yield Said(f"the time changed from `{change.old.time}` to `{change.new.time}`", change.new.span)
+        yield Observation(f"the time changed from `{change.old.time}` to `{change.new.time}`", change.new.span)
 
 
 @rule("WIN003", Verdict.INCOMPATIBLE)
-def other_keys(change: Change) -> Iterator[Said]:
+def other_keys(change: Change) -> Iterator[Observation]:
     """The grouping fields other than the window have changed: a field was added, dropped or
     computed differently, or their order has changed.
 
@@ -49,15 +49,15 @@ def other_keys(change: Change) -> Iterator[Said]:
 
     To resolve this, run the new query with a new `--state` folder.
     """
-    if not change.same_keys:
-        yield Said(
-            f"the grouping keys changed from {sentence_of(change.old.keys)} to {sentence_of(change.new.keys)}",
+    if not change.has_same_keys:
+        yield Observation(
+            f"the grouping keys changed from {format_expressions(change.old.keys)} to {format_expressions(change.new.keys)}",
             change.new.span,
         )
 
 
 @rule("WIN004", Verdict.INCOMPATIBLE)
-def computed_between(change: Change) -> Iterator[Said]:
+def computed_between(change: Change) -> Iterator[Observation]:
     """A computed column was added between the window function and GROUP BY, or removed from there.
 
     The reference puts another operator there, and finds no state for what follows it. A column that
@@ -67,22 +67,26 @@ def computed_between(change: Change) -> Iterator[Said]:
     To resolve this, compute the column in the query that the window function reads, or in the
     table.
     """
-    if change.terms.extended:
+    if change.options.extended:
         return
     old = {text for call in change.old.calls for text in call.computed}
     for call in change.new.calls:
         for text in call.computed:
             if text not in old:
-                yield Said(f"{sentence_of((text,))} is computed between the window and its groups", call.span)
+                yield Observation(
+                    f"{format_expressions((text,))} is computed between the window and its groups", call.span
+                )
     new = {text for call in change.new.calls for text in call.computed}
     for call in change.old.calls:
         for text in call.computed:
             if text not in new:
-                yield Said(f"{sentence_of((text,))} was computed between the window and its groups", change.new.span)
+                yield Observation(
+                    f"{format_expressions((text,))} was computed between the window and its groups", change.new.span
+                )
 
 
 @rule("WIN005", Verdict.INCOMPATIBLE)
-def other_emission(change: Change) -> Iterator[Said]:
+def other_emission(change: Change) -> Iterator[Observation]:
     """The settings for early and late results have changed (`table.exec.emit.*`).
 
     With these settings a window is kept for as long as it accepts rows, and the results that it has
@@ -91,11 +95,11 @@ def other_emission(change: Change) -> Iterator[Said]:
     To resolve this, restore the settings, or run the new query with a new `--state` folder.
     """
     if change.old.emission != change.new.emission:
-        yield Said("the settings for early and late results have changed", change.new.span)
+        yield Observation("the settings for early and late results have changed", change.new.span)
 
 
 @rule("WIN006", Verdict.INCOMPATIBLE)
-def other_columns(change: Change) -> Iterator[Said]:
+def other_columns(change: Change) -> Iterator[Observation]:
     """The columns of the rows of a session have changed.
 
     The rows of an open session are stored with the columns that the query uses, so they would lack
@@ -103,11 +107,11 @@ def other_columns(change: Change) -> Iterator[Said]:
 
     To resolve this, run the new query with a new `--state` folder.
     """
-    yield from other_rows(change)
+    yield from report_changed_columns(change)
 
 
 @rule("WIN007", Verdict.FULLY)
-def made_of_slices(change: Change) -> Iterator[Said]:
+def window_reuses_slices(change: Change) -> Iterator[Observation]:
     """The window has changed, and the new windows can be computed from the stored slices. Only with
     `--rules extended`.
 
@@ -118,8 +122,8 @@ def made_of_slices(change: Change) -> Iterator[Said]:
     LAST_VALUE, LISTAGG, ARRAY_AGG). A TUMBLE cannot become a longer one, since the state of the
     windows that it has emitted is removed.
     """
-    if change.resliced:
-        yield Said(
+    if change.reslices_window:
+        yield Observation(
             f"the window changed from {change.old.window} to {change.new.window}, which can reuse the stored slices",
             change.new.span,
         )
@@ -134,7 +138,7 @@ AGGREGATE = (
     computed_between,
     other_emission,
     *CALLS,
-    made_of_slices,
+    window_reuses_slices,
 )
 ROWS = (other_window, other_time, other_keys, other_columns, *INPUTS)
 EMISSION = (other_keys, other_emission, *INPUTS)

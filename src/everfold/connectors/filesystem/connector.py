@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 
 from everfold.connectors.contract import (
-    Again,
     ClusterSink,
     Connector,
     LocalSink,
     Option,
     OptionSet,
     OptionValues,
+    ReplayEffect,
     Role,
     SinkContext,
     Source,
     physical_columns,
     refuse_metadata,
-    wrong_option,
+    wrong_option_error,
 )
 from everfold.connectors.filesystem.paths import check_path, escape
 from everfold.connectors.formats.format import RecordColumn
@@ -28,9 +28,9 @@ from everfold.connectors.formats.registry import (
     is_positional,
     options_of,
     positions_in,
-    refuse_unknown,
+    require_format,
 )
-from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
+from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
@@ -116,13 +116,13 @@ class FilesystemConnector(Connector):
     def options(self, table: Table) -> OptionSet:
         """Return the connector's options and those of the table's format."""
         name = dict(table.options).get("format", "")
-        return OPTIONS + options_of(name).under(f"{name}.") if name in FORMATS else OPTIONS
+        return OPTIONS + options_of(name).add_prefix(f"{name}.") if name in FORMATS else OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check path, format, types, partition keys and METADATA columns."""
         options = self.options(table).read(table, role.value)
-        name = refuse_unknown(table, "format", FORMATS)
-        check_path(table, options.text("path"))
+        name = require_format(table, "format", FORMATS)
+        check_path(table, options.string("path"))
         columns = record_columns(table, role)
         if name == "parquet":
             from everfold.connectors.formats.parquet import check_columns
@@ -132,20 +132,20 @@ class FilesystemConnector(Connector):
             format_of(name, table, options, f"{name}.").check(table, columns)
         _check_partitions(table, options)
         refuse_metadata(table, METADATA, role)
-        pattern = options.text_or_none("source.path.regex-pattern")
+        pattern = options.string_or_none("source.path.regex-pattern")
         if pattern is not None:
             _check_pattern(table, pattern)
         for positive in ("scan.max-bytes-per-batch", "scan.max-files-per-batch"):
             value = options.number_or_none(positive)
             if value is not None and value <= 0:
-                raise wrong_option(table, positive, f"option `{positive}` is {value}, but it must be above 0")
+                raise wrong_option_error(table, positive, f"option `{positive}` is {value}, but it must be above 0")
         if role is Role.SINK:
             for column in table.columns:
                 if column.metadata_key is not None and not column.virtual:
                     raise UnsupportedFeature.of(
                         "read-only-metadata",
                         f"table `{table.name}`: the metadata `{column.metadata_key}` of a file cannot be written",
-                        table.place_of(column.name),
+                        table.span_of(column.name),
                         f"declare `{column.name}` as METADATA VIRTUAL",
                     )
         return options
@@ -154,7 +154,7 @@ class FilesystemConnector(Connector):
         """Return the changelog mode of the format."""
         return changelog_of(dict(table.options).get("format"))
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Return whether the fields of a record have no names."""
         return is_positional(dict(table.options).get("format"))
 
@@ -164,13 +164,13 @@ class FilesystemConnector(Connector):
         in_lines = (each for each in columns if each not in table.partition_keys)
         return positions_in(dict(table.options).get("format"), "line", in_lines)
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode of the format: a written line cannot be changed."""
         return self.changelog(table)
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """Files of batches outside the job's lineage are withdrawn."""
-        return Again.WITHDRAWN
+        return ReplayEffect.WITHDRAWS
 
     def source(self, table: Table) -> Source:
         """Return a source that reads the files."""
@@ -188,7 +188,7 @@ class FilesystemConnector(Connector):
 CONNECTOR = FilesystemConnector(
     name="filesystem",
     meaning="files in a folder",
-    for_changes="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
+    updates_help="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
     " write the changes themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
 )
 
@@ -207,20 +207,20 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
                 Diagnostic(
                     "unknown-column",
                     f"table `{table.name}`: PARTITIONED BY names `{key}`, which is not a column",
-                    table.place_of(key),
-                    nearest(key, names),
+                    table.span_of(key),
+                    suggest_name(key, names),
                 )
             )
         if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
             raise UnsupportedFeature.of(
                 "partition-type",
                 f"table `{table.name}`: a folder cannot be named after the {_kind(column.type)} `{key}`",
-                table.place_of(key),
+                table.span_of(key),
             )
-    null_name = options.text("partition.default-name")
+    null_name = options.string("partition.default-name")
     if escape(null_name) != null_name:
         message = "option `partition.default-name` contains a character that is not allowed in a folder name"
-        raise wrong_option(table, "partition.default-name", message)
+        raise wrong_option_error(table, "partition.default-name", message)
     if len(table.partition_keys) == len([column for column in table.columns if column.metadata_key is None]) > 0:
         raise SqlError.of(
             "no-column-left",
@@ -238,4 +238,4 @@ def _check_pattern(table: Table, pattern: str) -> None:
         re.compile(pattern)
     except re.error as wrong:
         message = f"option `source.path.regex-pattern` is not a regular expression: {wrong}"
-        raise wrong_option(table, "source.path.regex-pattern", message) from None
+        raise wrong_option_error(table, "source.path.regex-pattern", message) from None

@@ -10,11 +10,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from everfold.connectors.filesystem.paths import files
-from everfold.connectors.filesystem.source_log import files_logged
+from everfold.connectors.filesystem.paths import list_files
+from everfold.connectors.filesystem.source_log import list_logged_files
 from everfold.files import write_atomically
 
-Seen = tuple[int, int]
+FileStamp = tuple[int, int]
 """Modification time in milliseconds and size in bytes."""
 
 
@@ -36,13 +36,13 @@ def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
     A change is reported once. log: of Spark's file source. record: the file that stores the state.
     root: the table's folder. Raises OSError, ValueError, KeyError if something cannot be read.
     """
-    before: dict[str, Seen] = {}
+    before: dict[str, FileStamp] = {}
     if record.is_file():
         before = {name: (seen[0], seen[1]) for name, seen in json.loads(record.read_text(encoding="utf-8")).items()}
     now = dict(before)
     changed: list[Path] = []
-    gone: dict[Seen, Path] = {}
-    logged = files_logged(log)
+    gone: dict[FileStamp, Path] = {}
+    logged = list_logged_files(log)
     for path, read_ms in logged.items():
         name = os.path.relpath(path, root)
         seen = _stat(path)
@@ -54,7 +54,7 @@ def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
             changed.append(path)
         now[name] = seen
     moved: list[tuple[Path, Path]] = []
-    for path in files(root) if gone else ():
+    for path in list_files(root) if gone else ():
         old = gone.get(_stat(path) or (0, 0))
         if path not in logged and old is not None:
             moved.append((path, old))
@@ -63,7 +63,7 @@ def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
     return ChangedFiles(tuple(sorted(changed)), tuple(moved))
 
 
-def _stat(path: Path) -> Seen | None:
+def _stat(path: Path) -> FileStamp | None:
     try:
         state = path.stat()
     except OSError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FAILED = "everfold[write-failed]: "
+WRITE_FAILED_PREFIX = "everfold[write-failed]: "
 """Prefix of a task's error message if a file could not be written; JSON follows."""
 REPORT = "temporary STRING, final STRING, rows BIGINT"
 """Spark schema of a task's report: the paths of its files, relative to the table's folder."""
@@ -68,7 +68,7 @@ class PartWriter:
                 part.discard()
             if isinstance(error, OSError):
                 reason = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": self.root}
-                raise RuntimeError(FAILED + json.dumps(reason)) from error
+                raise RuntimeError(WRITE_FAILED_PREFIX + json.dumps(reason)) from error
             raise
         report = {
             "temporary": [part.temporary for part in files],

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.text_decode import excerpt
-from everfold.connectors.options import wrong_option
+from everfold.connectors.options import wrong_option_error
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 
@@ -36,7 +36,7 @@ def check_path(table: Table, path: str) -> None:
             "mount the file system, and use its local path",
         )
     if not path.strip() or "\0" in path:
-        raise wrong_option(table, "path", "option `path` is not a path")
+        raise wrong_option_error(table, "path", "option `path` is not a path")
 
 
 def resolve(path: str, base_folder: Path) -> Path:
@@ -50,27 +50,27 @@ def resolve(path: str, base_folder: Path) -> Path:
     return Path(os.path.realpath(base_folder / path))
 
 
-def require(table: Table, root: Path, shown: str) -> None:
+def require_readable(table: Table, root: Path, shown: str) -> None:
     """Check that the path of a table exists and is readable.
 
     Raises ConnectorError `no-such-path`, `no-permission`, `link-loop`.
     """
     if not root.exists():
-        raise trouble(
+        raise connector_error(
             "no-such-path",
             f"table `{table.name}`: there is no file or folder `{shown}`",
             dict(table.option_spans).get("path"),
             f"the full path is {root}" if shown != str(root) else None,
         )
     if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
-        raise trouble(
+        raise connector_error(
             "no-permission",
             f"table `{table.name}`: no permission to read `{shown}`",
             dict(table.option_spans).get("path"),
         )
     loop = _find_loop(root)
     if loop is not None:
-        raise trouble(
+        raise connector_error(
             "link-loop",
             f"table `{table.name}`: the link `{loop}` leads back to a folder that contains it:"
             " files would be read again and again",
@@ -89,12 +89,12 @@ def _find_loop(root: Path) -> Path | None:
     return None
 
 
-Listed = dict[str, tuple[int, list[str]]]
+ListedFolders = dict[str, tuple[int, list[str]]]
 """Listed folders: the last modification of each (ns), and its subfolders."""
 
 
 def check_names(
-    table: Table, root: Path, base_folder: Path, *, for_spark: bool = False, listed: Listed | None = None
+    table: Table, root: Path, base_folder: Path, *, for_spark: bool = False, listed: ListedFolders | None = None
 ) -> None:
     """Refuse names that Spark would skip silently.
 
@@ -105,14 +105,14 @@ def check_names(
     for folder, folders, names in _changed_folders(root, {} if listed is None else listed):
         for name in (each for each in (*folders, *names) if not is_hidden(each)):
             if not _is_unicode(name):
-                shown = shown_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
+                shown = display_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
                 message = f"table `{table.name}`: the name of `{shown}` is not UTF-8, and Spark does not see such files"
-                raise trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
+                raise connector_error("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
             if for_spark and ":" in name and name in names:
-                raise colon_in_name(table, shown_path(Path(folder, name), base_folder))
+                raise colon_in_name_error(table, display_path(Path(folder, name), base_folder))
 
 
-def _changed_folders(root: Path, listed: Listed) -> Iterator[tuple[str, list[str], list[str]]]:
+def _changed_folders(root: Path, listed: ListedFolders) -> Iterator[tuple[str, list[str], list[str]]]:
     """List the folders of a table that have changed since they were listed.
 
     Yields path, names of subfolders, names of files.
@@ -147,10 +147,10 @@ def _is_unicode(name: str) -> bool:
     return True
 
 
-def colon_in_name(table: Table, shown: str) -> ConnectorError:
+def colon_in_name_error(table: Table, shown: str) -> ConnectorError:
     """Return the error for a file that Spark cannot open."""
     message = f"table `{table.name}`: `{shown}` has a `:` in its name, and Spark cannot open such files"
-    return trouble("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
+    return connector_error("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
 
 
 def is_hidden(name: str) -> bool:
@@ -161,7 +161,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def files(root: Path) -> Iterator[Path]:
+def list_files(root: Path) -> Iterator[Path]:
     """Yield the files of a table, oldest first, as Spark does."""
     if root.is_file():
         yield root
@@ -176,7 +176,7 @@ def files(root: Path) -> Iterator[Path]:
         yield path
 
 
-def shown_path(path: Path, base_folder: Path) -> str:
+def display_path(path: Path, base_folder: Path) -> str:
     """Return a path for messages: relative to the script's folder if it is inside.
 
     The path is safe on a terminal: a writer of data can choose any file name.
@@ -203,7 +203,7 @@ def escape_key(name: str) -> str:
     return f"%2E{escaped[1:]}" if escaped.startswith(".") else escaped
 
 
-def escape_anyway(name: str) -> str:
+def escape_differently(name: str) -> str:
     """Return a different folder name for the same value, with one more character escaped."""
     return re.sub(r"[\x20-\x7e]", lambda found: f"%{ord(found[0]):02X}", name, count=1)
 

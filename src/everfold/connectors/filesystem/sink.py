@@ -33,27 +33,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.applied import is_applied
-from everfold.connectors.connector_errors import os_trouble, trouble
+from everfold.connectors.connector_errors import connector_error, file_system_error
 from everfold.connectors.contract import (
-    Applied,
+    AppliedBatch,
     BatchId,
     ClusterSink,
+    JobLineage,
     OptionValues,
-    Past,
     Role,
     SinkContext,
     columns_of,
 )
 from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.filesystem.parts import FAILED, FOLDER, REPORT, PartWriter
-from everfold.connectors.filesystem.paths import escape, escape_anyway, escape_key, resolve
-from everfold.connectors.formats.csv import MARK_WRITE, needs_quotes
+from everfold.connectors.filesystem.parts import FOLDER, REPORT, WRITE_FAILED_PREFIX, PartWriter
+from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
+from everfold.connectors.formats.csv import NEEDS_QUOTES_PREFIX, needs_quotes_error
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.text_decode import quoted
-from everfold.connectors.formats.text_encode import sql_plain
+from everfold.connectors.formats.text_decode import string_literal
+from everfold.connectors.formats.text_encode import scalar_string_sql
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
-from everfold.types import DataType, TimeType, physical
+from everfold.types import DataType, TimeType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class FileSink(ClusterSink):
 
     def __init__(self, context: SinkContext, options: OptionValues) -> None:
         super().__init__(context, options)
-        self.root = resolve(options.text("path"), context.base_folder)
+        self.root = resolve(options.string("path"), context.base_folder)
         self.records = context.records or self.root / ".everfold" / context.name
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
@@ -81,17 +81,17 @@ class FileSink(ClusterSink):
 
     def prepare(self) -> None:
         """Create the folder, and publish the files of a batch committed before a crash."""
-        path_option = self.options.text("path")
+        path_option = self.options.string("path")
         job = self.context.job_folder
         if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
-            raise trouble(
+            raise connector_error(
                 "target-in-job",
                 f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
                 help="use another path",
             )
         if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
             message = f"table `{self.table.name}`: `{path_option}` is a Spark checkpoint"
-            raise trouble("target-in-checkpoint", message)
+            raise connector_error("target-in-checkpoint", message)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class FileSink(ClusterSink):
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._write_error(PermissionError(errno.EACCES, "Permission denied"))
 
-    def last_applied(self, job: str, sink: str) -> Applied | None:
+    def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last applied batch, by the mark and the names of visible files.
 
         The names matter because earlier versions wrote no mark, and a mark can be removed by
@@ -117,9 +117,9 @@ class FileSink(ClusterSink):
             raise self._write_error(wrong) from wrong
         if newest is None or (marked is not None and newest <= (marked.epoch, marked.batch)):
             return marked
-        return Applied(*newest)
+        return AppliedBatch(*newest)
 
-    def written_by_others(self, job: str) -> str | None:
+    def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job by its mark, if files of that job are visible."""
         for path in sorted(self.root.glob(f"{_MARK}*")):
             mark = _load_mark(path)
@@ -137,19 +137,19 @@ class FileSink(ClusterSink):
                 if found is not None:
                     yield int(found[1]), int(found[2])
 
-    def _read_mark(self, identity: str) -> Applied | None:
+    def _read_mark(self, identity: str) -> AppliedBatch | None:
         path = self.root / f"{_MARK}{identity}"
         if not path.exists():
             return None
         mark = _load_mark(path)
-        return Applied(mark["epoch"], mark["batch"], mark["digest"])
+        return AppliedBatch(mark["epoch"], mark["batch"], mark["digest"])
 
-    def look_back(self, past: Past) -> None:
+    def undo_discarded_batches(self, past: JobLineage) -> None:
         """Withdraw the visible files of batches outside the job's lineage.
 
         Withdrawn files of batches in the lineage get their names back.
         """
-        if past.back is None:
+        if past.rewind_epoch is None:
             return
         sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
         identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
@@ -210,10 +210,10 @@ class FileSink(ClusterSink):
 
     def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
         """Run the tasks and return temporary path, final path and rows of each written file."""
-        name = self.options.text("format")
+        name = self.options.string("format")
         schema: bytes | None = None
         if name == "parquet":
-            columns = [physical(column.position) for column in self._columns]
+            columns = [physical_name(column.position) for column in self._columns]
             schema = self._parquet_schema().serialize().to_pybytes()
         else:
             line = format_of(name, self.table, self.options, f"{name}.").line(self._columns)
@@ -226,12 +226,12 @@ class FileSink(ClusterSink):
             if self.options.flag("sink.shuffle-by-partition.enable"):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
-        compression = self.options.text("parquet.compression").lower() if name == "parquet" else ""
+        compression = self.options.string("parquet.compression").lower() if name == "parquet" else ""
         writer = PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"), schema, compression)
         try:
             written = frame.mapInArrow(_task(writer), REPORT).collect()
         except Exception as error:
-            known = self.failure(str(error))
+            known = self.parse_failure(str(error))
             if known is not None:
                 raise known from None
             raise
@@ -243,14 +243,16 @@ class FileSink(ClusterSink):
         positions = {column.name: (at, column.type) for at, column in enumerate(columns_of(self.table, Role.SINK))}
         for key in self.table.partition_keys:
             at, of = positions[key]
-            text = sql_plain(of, physical(at))
+            text = scalar_string_sql(of, physical_name(at))
             for character in _escaped_characters():
-                text = f"replace({text}, char({ord(character)}), {quoted(escape(character))})"
-            null_name = self.options.text("partition.default-name")
+                text = f"replace({text}, char({ord(character)}), {string_literal(escape(character))})"
+            null_name = self.options.string("partition.default-name")
             dots = f"WHEN rlike({text}, '^[.]+$') THEN replace({text}, '.', '%2E')"
-            no_null = f"WHEN {text} = {quoted(null_name)} THEN {quoted(escape_anyway(null_name))}"
-            null = f"WHEN coalesce({text}, '') = '' THEN {quoted(null_name)}"
-            parts.append(f"concat({quoted(escape_key(key) + '=')}, CASE {null} {no_null} {dots} ELSE {text} END)")
+            no_null = f"WHEN {text} = {string_literal(null_name)} THEN {string_literal(escape_differently(null_name))}"
+            null = f"WHEN coalesce({text}, '') = '' THEN {string_literal(null_name)}"
+            parts.append(
+                f"concat({string_literal(escape_key(key) + '=')}, CASE {null} {no_null} {dots} ELSE {text} END)"
+            )
         return f"concat_ws('/', {', '.join(parts)})"
 
     def _parquet_schema(self) -> pa.Schema:
@@ -327,29 +329,29 @@ class FileSink(ClusterSink):
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def failure(self, error_text: str) -> ConnectorError | None:
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return this sink's error from the text of Spark's error, None without one."""
         self._swept.clear()
-        at = error_text.find(FAILED)
+        at = error_text.find(WRITE_FAILED_PREFIX)
         if at >= 0:
-            reason, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+            reason, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(WRITE_FAILED_PREFIX))
             number = getattr(errno, reason["errno"] or "EIO", errno.EIO)
             return self._write_error(OSError(number, reason["text"]))
-        at = error_text.find(MARK_WRITE)
+        at = error_text.find(NEEDS_QUOTES_PREFIX)
         if at >= 0:
-            return needs_quotes(error_text[at + len(MARK_WRITE) :].split("\n")[0])
+            return needs_quotes_error(error_text[at + len(NEEDS_QUOTES_PREFIX) :].split("\n")[0])
         return None
 
     def _write_error(self, wrong: OSError) -> ConnectorError:
         self._swept.clear()
-        where = f"table `{self.table.name}`: cannot write to `{self.options.text('path')}`"
+        where = f"table `{self.table.name}`: cannot write to `{self.options.string('path')}`"
         if wrong.errno == errno.ENAMETOOLONG:
             long = "a value of PARTITIONED BY is too long for a folder name"
-            return trouble(
+            return connector_error(
                 "file-system-error", f"{where}: {long}", self.table.span, "shorten the value: SUBSTRING, or MD5"
             )
         nothing = "nothing of the batch is visible; run the same command again to write it"
-        return os_trouble(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
+        return file_system_error(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
 
 
 def _task(writer: PartWriter) -> Any:
@@ -379,9 +381,9 @@ def _identity(job: str, sink: str) -> str:
     return hashlib.sha256(f"{job}\0{sink}".encode()).hexdigest()[:8]
 
 
-def _rename(found: re.Match[str], past: Past) -> tuple[str, str] | None:
+def _rename(found: re.Match[str], past: JobLineage) -> tuple[str, str] | None:
     """Return the current and the new name of a file of the job, None if it keeps its name."""
-    name, counts = found[0], past.counts(int(found[2]), int(found[3]))
+    name, counts = found[0], past.includes(int(found[2]), int(found[3]))
     match (bool(found[1]), bool(found[4])):
         case (False, False) if not counts:
             return name, f".{name}{_WITHDRAWN}"

@@ -16,42 +16,49 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
-    Listed,
+    ListedFolders,
     check_names,
-    colon_in_name,
+    colon_in_name_error,
+    display_path,
     escape_key,
-    files,
     is_hidden,
+    list_files,
     partition_values,
-    require,
+    require_readable,
     resolve,
-    shown_path,
     unescape_in_spark,
 )
-from everfold.connectors.filesystem.source_log import files_read, move_files
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.filesystem.source_log import list_read_files, move_files
+from everfold.connectors.formats.format import (
+    BAD,
+    Format,
+    RecordColumn,
+    RecordLocation,
+    find_bad_record,
+    raise_bad_record,
+)
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.text_decode import (
     BadValue,
     TextRules,
-    catalyst,
+    convert_sql,
     converter,
     excerpt,
     identifier,
-    quoted,
+    string_literal,
 )
-from everfold.connectors.null_rowtime import PLACE, Timeless, find_timeless
-from everfold.connectors.skipped_rows import count_bad
+from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
+from everfold.connectors.skipped_rows import count_bad_records
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
-from everfold.types import TINYINT, DataType, physical
+from everfold.types import TINYINT, DataType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,38 +80,38 @@ class FileSource(Source):
     reads_files = True
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.table = table
+        self.is_table = table
         self.options = options
         self.columns = record_columns(table, Role.SOURCE)
         self._base_folder = Path.cwd()
-        self._listed: Listed = {}
+        self._listed: ListedFolders = {}
 
     @property
     def format_name(self) -> str:
         """The name of the files' format."""
-        return self.options.text("format")
+        return self.options.string("format")
 
     @property
     def format(self) -> Format:
         """The format of the files, if it is a text format."""
-        return format_of(self.format_name, self.table, self.options, f"{self.format_name}.")
+        return format_of(self.format_name, self.is_table, self.options, f"{self.format_name}.")
 
     @property
     def poll_ms(self) -> int | None:
         """The interval at which the folder is checked for new files, None without watching."""
         return self.options.number_or_none("source.monitor-interval")
 
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Return whether the folder is not watched."""
         return self.poll_ms is None
 
     def size(self, base_folder: Path, enough: int) -> int | None:
         """Return the total size of the current files."""
-        if not self.bounded():
+        if not self.is_bounded():
             return None
         total = 0
         try:
-            for file in files(resolve(self.options.text("path"), base_folder)):
+            for file in list_files(resolve(self.options.string("path"), base_folder)):
                 total += file.stat().st_size
                 if total >= enough:
                     break
@@ -114,7 +121,7 @@ class FileSource(Source):
 
     def location(self, base_folder: Path) -> str:
         """Return the real path of the folder or file."""
-        return str(resolve(self.options.text("path"), base_folder))
+        return str(resolve(self.options.string("path"), base_folder))
 
     def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
         """Rewrite the paths in the source's log, as a file is read once, by its path."""
@@ -122,11 +129,11 @@ class FileSource(Source):
 
     def find_changes(self, context: SourceContext, log: Path) -> list[str]:
         """Report files that have changed or were renamed since they were read."""
-        if context.kept is None or not log.is_dir():
+        if context.start_folder is None or not log.is_dir():
             return []
-        root = resolve(self.options.text("path"), context.base_folder)
+        root = resolve(self.options.string("path"), context.base_folder)
         with suppress(OSError, ValueError, KeyError, TypeError):  # damage is reported on use
-            found = find_changed_files(log, context.kept / f"{context.name}.files.json", root)
+            found = find_changed_files(log, context.start_folder / f"{context.name}.files.json", root)
             moved = [f"{self._display_path(new)} ({self._display_path(old)} before)" for new, old in found.moved]
             changes = [
                 (
@@ -136,35 +143,35 @@ class FileSource(Source):
                 ("were read under another name and are read again", moved),
             ]
             return [
-                f"table `{self.table.name}`: files that {what}: {_join_names(names)}"
+                f"table `{self.is_table.name}`: files that {what}: {_join_names(names)}"
                 for what, names in changes
                 if names
             ]
         return []
 
-    def place(self, base_folder: Path, *, for_spark: bool = False) -> Path:
+    def resolve_path(self, base_folder: Path, *, for_spark: bool = False) -> Path:
         """Return the path of the files. for_spark: whether Spark has to open them.
 
         Raises ConnectorError `no-such-path`, `bad-file-name`.
         """
-        path = self.options.text("path")
+        path = self.options.string("path")
         root = resolve(path, base_folder)
-        require(self.table, root, path)
-        check_names(self.table, root, base_folder, for_spark=for_spark, listed=self._listed)
+        require_readable(self.is_table, root, path)
+        check_names(self.is_table, root, base_folder, for_spark=for_spark, listed=self._listed)
         return root
 
     def check_arrivals(self, base_folder: Path) -> None:
         """Refuse new files that Spark does not see. Raises ConnectorError `bad-file-name`."""
-        root = resolve(self.options.text("path"), base_folder)
-        check_names(self.table, root, base_folder, for_spark=True, listed=self._listed)
+        root = resolve(self.options.string("path"), base_folder)
+        check_names(self.is_table, root, base_folder, for_spark=True, listed=self._listed)
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether all files read up to `then` are read, in any batches."""
-        return set(files_read(then)) <= set(files_read(now))
+        return set(list_read_files(then)) <= set(list_read_files(now))
 
-    def lost(self, then: Position) -> str | None:
+    def describe_lost(self, then: Position) -> str | None:
         """Return how many files no longer exist."""
-        read = files_read(then)
+        read = list_read_files(then)
         gone = [each for each in read if not each.exists()]
         return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
 
@@ -173,14 +180,14 @@ class FileSource(Source):
 
         Raises ConnectorError `job-in-source`, and those of `place`.
         """
-        root = self.place(context.base_folder, for_spark=True)
+        root = self.resolve_path(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()
         if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
-            raise trouble(
+            raise connector_error(
                 "job-in-source",
-                f"table `{self.table.name}`: the job's folder `{job}` lies in `{self.options.text('path')}`,"
+                f"table `{self.is_table.name}`: the job's folder `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
-                dict(self.table.option_spans).get("path"),
+                dict(self.is_table.option_spans).get("path"),
                 "remove it, and use another one: --state FOLDER",
             )
         return root
@@ -203,7 +210,7 @@ class FileSource(Source):
         """Return the rows of the current files."""
         self._base_folder = context.base_folder
         root = self._path_outside_job(context)
-        if next(files(root), None) is None:
+        if next(list_files(root), None) is None:
             return self._empty(context)
         return self._frame(context.spark.read, context, root)
 
@@ -211,16 +218,16 @@ class FileSource(Source):
         """Return the rows of the files that the job has read, without files deleted since."""
         self._base_folder = context.base_folder
         root = self._path_outside_job(context)
-        found = [] if position is None else [each for each in files_read(position) if each.is_file()]
+        found = [] if position is None else [each for each in list_read_files(position) if each.is_file()]
         if not found:
             return History(self._empty(context))
         frame = self._frame(context.spark.read, context, root, found)
         return History(frame, {str(path): at for at, path in enumerate(found)})
 
     def _empty(self, context: SourceContext) -> DataFrame:
-        fields = [f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
+        fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.is_table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
-        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{PLACE} STRING"]))
+        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{LOCATION} STRING"]))
 
     def _frame(
         self, reader: Any, context: SourceContext, root: Path, chosen: Sequence[Path] | None = None
@@ -234,19 +241,21 @@ class FileSource(Source):
             from everfold.connectors.formats.parquet import read_parquet
 
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-            found = files(root) if chosen is None else iter(chosen)
-            frame, values = read_parquet(reader, path, found, self.table, self.columns)
+            found = list_files(root) if chosen is None else iter(chosen)
+            frame, values = read_parquet(reader, path, found, self.is_table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path)
         out = [
-            f"{self._column(at, column, values, root)} AS {physical(at)}"
-            for at, column in enumerate(self.table.columns)
+            f"{self._column(at, column, values, root)} AS {physical_name(at)}"
+            for at, column in enumerate(self.is_table.columns)
         ]
-        pattern = self.options.text_or_none("source.path.regex-pattern")
+        pattern = self.options.string_or_none("source.path.regex-pattern")
         if pattern is not None:
-            frame = frame.where(f"rlike(__path, {quoted(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+            frame = frame.where(f"rlike(__path, {string_literal(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{quoted(self.table.name)} AS {SPLIT}", f"__path AS {PLACE}", *kind)
+        return frame.selectExpr(
+            *out, f"{string_literal(self.is_table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind
+        )
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str | list[str]
@@ -273,7 +282,7 @@ class FileSource(Source):
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
-        location = Place(self.table.name, (("path", "__path"),))
+        location = RecordLocation(self.is_table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
@@ -281,7 +290,7 @@ class FileSource(Source):
         else:
             # Reading the first field too avoids a query of the record alone, which Spark refuses.
             text = f"coalesce({BAD}, CAST({first} AS STRING))"
-            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(location, None, text)} END")
+            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, text)} END")
         return frame, {
             column.position: form.value(column, fields[column.position], location) for column in self.columns
         }
@@ -291,9 +300,9 @@ class FileSource(Source):
         from pyspark.sql.functions import expr
 
         partly = [sql for column in self.columns if (sql := form.is_bad(column, fields[column.position]))]
-        lost = form.lost(self.columns)
+        lost = form.is_unreadable(self.columns)
         frame = frame.withColumn("__lost", expr(lost))
-        frame = count_bad(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
+        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
         return frame.where("NOT __lost").drop("__lost")
 
     def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Path) -> str:
@@ -313,45 +322,45 @@ class FileSource(Source):
         keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
         folder = f"(?s).*/(?:{keys})=([^/]*)/"
         within = f"substring(__path, {len(str(root)) + 1})"
-        name = f"regexp_extract({within}, {quoted(folder)}, 1)"
+        name = f"regexp_extract({within}, {string_literal(folder)}, 1)"
         text = unescape_in_spark(name)
-        value = catalyst(text, column.type, _PARTITION_RULES)
-        where = Place(self.table.name, (("path", "__path"),))
+        value = convert_sql(text, column.type, _PARTITION_RULES)
+        where = RecordLocation(self.is_table.name, (("path", "__path"),))
         return (
-            f"CASE WHEN NOT rlike({within}, {quoted(folder)}) THEN {raise_bad(where, column.name, name)}"
-            f" WHEN {name} = {quoted(self.options.text('partition.default-name'))} THEN NULL"
-            f" ELSE coalesce({value}, {raise_bad(where, column.name, text)}) END"
+            f"CASE WHEN NOT rlike({within}, {string_literal(folder)}) THEN {raise_bad_record(where, column.name, name)}"
+            f" WHEN {name} = {string_literal(self.options.string('partition.default-name'))} THEN NULL"
+            f" ELSE coalesce({value}, {raise_bad_record(where, column.name, text)}) END"
         )
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def failure(self, error_text: str) -> ConnectorError | None:
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error for a bad record, or for a file that was deleted or is unreadable."""
-        report = find_bad(error_text, self.table.name)
+        report = find_bad_record(error_text, self.is_table.name)
         if report is not None:
             return self._bad_record(report)
-        timeless = find_timeless(error_text)
-        if timeless is not None and timeless.table == self.table.name:
+        timeless = find_null_rowtime(error_text)
+        if timeless is not None and timeless.table == self.is_table.name:
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
-            return trouble(
+            return connector_error(
                 "file-gone",
-                f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
+                f"table `{self.is_table.name}`: the file `{self._display_path(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return trouble(
-                "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
+            return connector_error(
+                "no-permission", f"table `{self.is_table.name}`: no permission to read `{self._display_path(denied)}`"
             )
         if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import parquet_failure
+            from everfold.connectors.formats.parquet import parse_parquet_failure
 
-            return parquet_failure(self.table, error_text)
+            return parse_parquet_failure(self.is_table, error_text)
         unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
         if unread is not None and ":" in unread.name:
-            return colon_in_name(self.table, self._display_path(unread))
+            return colon_in_name_error(self.is_table, self._display_path(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
             return _bad_file(self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
@@ -359,7 +368,7 @@ class FileSource(Source):
 
     def _own_file(self, pattern: str, error_text: str) -> Path | None:
         """Return the file of this table that the pattern's first group (a path or URI) names."""
-        root = resolve(self.options.text("path"), self._base_folder)
+        root = resolve(self.options.string("path"), self._base_folder)
         for found in re.finditer(pattern, error_text):
             name = found.group(1)
             path = Path((unquote(urlsplit(name).path) if name.startswith("file:") else name).rstrip("."))
@@ -380,18 +389,18 @@ class FileSource(Source):
             if column is not None:
                 of = next(
                     each.type
-                    for each in self.table.columns
+                    for each in self.is_table.columns
                     if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
                 )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
-        return bad_record(where, reason, record, self.format)
+        return bad_record_error(where, reason, record, self.format)
 
-    def _timeless_line(self, timeless: Timeless) -> str | None:
+    def _timeless_line(self, timeless: NullRowtime) -> str | None:
         """Return file and line of the first record whose time is NULL.
 
         Only the file if the time is computed, or the format is not a text format.
         """
-        path = Path(timeless.place or "")
+        path = Path(timeless.location or "")
         if not path.is_file():
             return None
         at = next((at for at, column in enumerate(self.columns) if column.name == timeless.column), None)
@@ -401,31 +410,31 @@ class FileSource(Source):
         return f"`{self._display_path(path)}`" + (f" line {line}" if line is not None else "")
 
     def _display_path(self, path: Path) -> str:
-        return shown_path(path, self._base_folder)
+        return display_path(path, self._base_folder)
 
     # -- without Spark -----------------------------------------------------------------------------
 
-    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
         """Yield the rows file by file, in pieces of some ten thousand."""
         self._base_folder = base_folder
-        root = self.place(base_folder)
-        pattern = self.options.text_or_none("source.path.regex-pattern")
-        for path in files(root):
+        root = self.resolve_path(base_folder)
+        pattern = self.options.string_or_none("source.path.regex-pattern")
+        for path in list_files(root):
             if pattern is not None and re.fullmatch(pattern, str(path)) is None:
                 continue
             yield from self._local_file(path, root, base_folder)
 
     def _local_file(self, path: Path, root: Path, base_folder: Path) -> Iterator[pa.Table]:
         if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import local_parquet
+            from everfold.connectors.formats.parquet import read_parquet_local
 
-            for piece in local_parquet(path, self.table, self.columns):
+            for piece in read_parquet_local(path, self.is_table, self.columns):
                 yield self._build_table(piece, piece[0].__len__() if piece else 0, path, root)
             return
         form = self.format
         for rows in _decode_file(path, form, self.columns, base_folder):
             columns = list(zip(*rows, strict=True)) if self.columns else []
-            kinds = columns.pop() if form.changes else None
+            kinds = columns.pop() if form.is_changelog else None
             piece = self._build_table(
                 [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)],
                 len(rows),
@@ -439,12 +448,16 @@ class FileSource(Source):
         import pyarrow as pa
 
         found: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
-        keys = self.table.partition_keys
-        folder_values = partition_values(path, root, keys, self.options.text("partition.default-name")) if keys else []
+        keys = self.is_table.partition_keys
+        folder_values = (
+            partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
+        )
         if folder_values is None:
-            raise bad_record(f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", "", self.format)
+            raise bad_record_error(
+                f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", "", self.format
+            )
         state = path.stat()
-        for at, column in enumerate(self.table.columns):
+        for at, column in enumerate(self.is_table.columns):
             if at in found:
                 continue
             value: object
@@ -462,12 +475,12 @@ class FileSource(Source):
                     value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
             found[at] = _arrow([value] * count, column.type)
         return pa.table(
-            [found[at] for at in range(len(self.table.columns))],
-            names=[physical(at) for at in range(len(self.table.columns))],
+            [found[at] for at in range(len(self.is_table.columns))],
+            names=[physical_name(at) for at in range(len(self.is_table.columns))],
         )
 
 
-def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: bool = False) -> ConnectorError:
+def bad_record_error(where: str, reason: str, record: str, form: Format, *, lasting: bool = False) -> ConnectorError:
     """Return the error for a record that cannot be read.
 
     where: the location of the record. lasting: the stored record cannot be fixed.
@@ -476,7 +489,7 @@ def bad_record(where: str, reason: str, record: str, form: Format, *, lasting: b
     options = [] if lasting else ["fix the record"]
     if form.ignore_option:
         options.append(f"set '{form.ignore_option}' = 'true' to skip and count such records")
-    return trouble("bad-record", message, help=", or ".join(options) or None)
+    return connector_error("bad-record", message, help=", or ".join(options) or None)
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -527,7 +540,9 @@ def _decode_file(
             if form.ignore_errors:
                 continue
             text = line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
-            raise bad_record(f"`{shown_path(path, base_folder)}` line {number}", wrong.reason, text, form) from None
+            raise bad_record_error(
+                f"`{display_path(path, base_folder)}` line {number}", wrong.reason, text, form
+            ) from None
         if len(rows) >= _CHUNK_ROWS:
             yield rows
             rows = []
@@ -540,7 +555,7 @@ def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]
     try:
         yield from _lines(path)
     except OSError as wrong:
-        raise _bad_file(shown_path(path, base_folder), wrong.strerror or str(wrong)) from None
+        raise _bad_file(display_path(path, base_folder), wrong.strerror or str(wrong)) from None
 
 
 def _first_line_where(
@@ -574,4 +589,6 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
 
 def _bad_file(shown: str, reason: str) -> ConnectorError:
     """Return the error for a file that cannot be decoded."""
-    return trouble("bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again")
+    return connector_error(
+        "bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again"
+    )

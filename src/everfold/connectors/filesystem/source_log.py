@@ -19,7 +19,7 @@ _UNESCAPED = "/-_.!~*'(),;:$&+=@"
 """Characters besides letters and digits that Java does not escape in the path of a URI."""
 
 
-def files_read(position: Position) -> list[Path]:
+def list_read_files(position: Position) -> list[Path]:
     """Return the files that a job has read up to a position, in the order of reading.
 
     Raises ValueError, KeyError if the log is invalid.
@@ -32,7 +32,7 @@ def files_read(position: Position) -> list[Path]:
     return [_path(each) for each in sorted(found, key=lambda each: (found[each], each))]
 
 
-def files_logged(log: Path) -> dict[Path, int]:
+def list_logged_files(log: Path) -> dict[Path, int]:
     """Return all files in a log with their modification times in milliseconds.
 
     Includes files of a planned batch. Raises ValueError, KeyError if the log is invalid.

@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
 from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.options import OptionSet
 from everfold.errors import UnsupportedFeature
@@ -37,7 +37,7 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
-    article,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class AvroFormat(Format):
                 raise UnsupportedFeature.of(
                     "avro-type",
                     f"table `{table.name}`: format avro does not read or write {what} (column `{column.name}`)",
-                    table.place_of(column.name),
+                    table.span_of(column.name),
                 )
 
     @property
@@ -102,7 +102,7 @@ class AvroFormat(Format):
         frame = frame.withColumn("__record", decode.asNondeterministic()(F.col(raw)))
         return frame.selectExpr(*own, *(f"__record.{name} AS {name}" for name in names))
 
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return the field, which is the value already."""
         return field
 
@@ -110,7 +110,7 @@ class AvroFormat(Format):
         """Return None: only a record as a whole can be bad."""
         return None
 
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: whether the bytes are not a record."""
         return f"{BAD} IS NOT NULL"
 
@@ -229,16 +229,16 @@ def _unsupported(name: str, of: DataType) -> str | None:
         case ArrayType():
             return _unsupported("element", of.element)
         case MapType():
-            return _unsupported("value", of.value) if isinstance(of.key, StringType) else article(of)
+            return _unsupported("value", of.value) if isinstance(of.key, StringType) else with_article(of)
         case TimestampType() if of.precision > 6:
-            return article(of)
+            return with_article(of)
         case (
             BooleanType() | IntegerType() | FloatType() | DoubleType() | DecimalType() | StringType() | BytesType()
             | DateType() | TimeType() | TimestampType()
         ):  # fmt: skip
             return None
         case _:
-            return article(of)
+            return with_article(of)
 
 
 def _schema(of: DataType, name: str) -> Any:

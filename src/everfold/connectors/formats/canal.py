@@ -15,10 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everfold.connectors.formats.envelope import COMMON, TEXT, Envelope, Rows, change, json_of, wanted_metadata
+from everfold.connectors.formats.envelope import (
+    COMMON,
+    TEXT,
+    Envelope,
+    Rows,
+    change_sql,
+    declared_metadata,
+    envelope_value_format,
+)
 from everfold.connectors.formats.format import RecordColumn
-from everfold.connectors.formats.text_decode import BadValue, identifier, quoted
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.connectors.formats.text_decode import BadValue, identifier, string_literal
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
@@ -61,21 +69,21 @@ class CanalFormat(Envelope):
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> CanalFormat:
         """Return the format configured by the table's options `<prefix>…`."""
-        values = json_of(options, prefix)
+        values = envelope_value_format(options, prefix)
         for name in ("database.include", "table.include"):
             try:
-                re.compile(options.text_or_none(prefix + name) or "")
+                re.compile(options.string_or_none(prefix + name) or "")
             except re.error as wrong:
-                raise wrong_option(
+                raise wrong_option_error(
                     table, prefix + name, f"option `{prefix}{name}` is not a regular expression: {wrong}"
                 ) from None
         return cls(
             ignore_errors=values.ignore_errors,
             ignore_option=values.ignore_option,
             json=values,
-            wanted=wanted_metadata(table),
-            databases=options.text_or_none(f"{prefix}database.include"),
-            tables=options.text_or_none(f"{prefix}table.include"),
+            metadata_keys=declared_metadata(table),
+            databases=options.string_or_none(f"{prefix}database.include"),
+            tables=options.string_or_none(f"{prefix}table.include"),
         )
 
     # -- decoding ----------------------------------------------------------------------------------
@@ -84,7 +92,7 @@ class CanalFormat(Envelope):
         """Return `data`, `old`, `type`, and the members that filters and metadata need."""
         found: dict[str, DataType] = {"data": ArrayType(element=row), "old": ArrayType(element=row), "type": STRING}
         found |= {name: STRING for name, wanted in (("database", self.databases), ("table", self.tables)) if wanted}
-        found |= dict(_MEMBERS[key] for key in self.wanted)
+        found |= dict(_MEMBERS[key] for key in self.metadata_keys)
         return list(found.items())
 
     def member_metadata(self, key: str) -> str:
@@ -100,20 +108,22 @@ class CanalFormat(Envelope):
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
         """Return the rows by `type`; none of a database or table that is filtered out."""
         now = self.struct("d", columns)
-        update = f"array({change(RowKind.UPDATE_BEFORE, self._old(columns))}, {change(RowKind.UPDATE_AFTER, now)})"
+        update = (
+            f"array({change_sql(RowKind.UPDATE_BEFORE, self._old(columns))}, {change_sql(RowKind.UPDATE_AFTER, now)})"
+        )
         filters = [
             (name, pattern) for name, pattern in (("database", self.databases), ("table", self.tables)) if pattern
         ]
         cases = [
             *(f"WHEN {identifier(name)} IS NULL THEN NULL" for name, _ in filters),
             *(
-                f"WHEN NOT rlike({identifier(name)}, {quoted(f'{_START}(?:{pattern}){_END}')}) THEN array()"
+                f"WHEN NOT rlike({identifier(name)}, {string_literal(f'{_START}(?:{pattern}){_END}')}) THEN array()"
                 for name, pattern in filters
             ),
             "WHEN `type` = 'CREATE' THEN array()",
             "WHEN data IS NULL OR exists(data, d -> d IS NULL) THEN NULL",
-            f"WHEN `type` = 'INSERT' THEN transform(data, (d, i) -> {change(RowKind.INSERT, now)})",
-            f"WHEN `type` = 'DELETE' THEN transform(data, (d, i) -> {change(RowKind.DELETE, now)})",
+            f"WHEN `type` = 'INSERT' THEN transform(data, (d, i) -> {change_sql(RowKind.INSERT, now)})",
+            f"WHEN `type` = 'DELETE' THEN transform(data, (d, i) -> {change_sql(RowKind.DELETE, now)})",
             "WHEN `type` <> 'UPDATE' OR size(old) <> size(data) OR exists(old, o -> o IS NULL) THEN NULL",
             f"WHEN `type` = 'UPDATE' AND old IS NOT NULL THEN flatten(transform(data, (d, i) -> {update}))",
         ]
@@ -126,7 +136,7 @@ class CanalFormat(Envelope):
         """
         changed = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
         fields = (
-            f"'f{at}', IF(map_contains_key({changed}, {quoted(column.name)}),"
+            f"'f{at}', IF(map_contains_key({changed}, {string_literal(column.name)}),"
             f" get(old, i).{identifier(column.name)}, d.{identifier(column.name)})"
             for at, column in enumerate(columns)
         )
@@ -170,7 +180,7 @@ class CanalFormat(Envelope):
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
-        return self.json.written(
+        return self.json.to_json_sql(
             f"named_struct('data', array({row}), 'type', IF({_IS_RETRACTION}, 'DELETE', 'INSERT'))"
         )
 

@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import trouble
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, raise_bad
+from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import (
     BadValue,
     TextRules,
-    catalyst,
+    convert_sql,
     converter,
     excerpt,
     identifier,
-    quoted,
+    string_literal,
 )
-from everfold.connectors.formats.text_encode import sql_plain, text_of
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.connectors.formats.text_encode import scalar_string_sql, string_encoder
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -42,8 +42,8 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
-    article,
-    physical,
+    physical_name,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ OPTIONS = OptionSet(
 )
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
-MARK_WRITE = "everfold[csv-needs-quotes]: "
+NEEDS_QUOTES_PREFIX = "everfold[csv-needs-quotes]: "
 _LONG_STRING = 24
 """Longer strings are written in quotes."""
 _STAND_IN = "\U0010ffff"
@@ -91,26 +91,28 @@ class CsvFormat(Format):
     def of(cls, table: Table, options: OptionValues, prefix: str) -> CsvFormat:
         """Return the format configured by the table's options `<prefix>…`."""
         no_quotes = options.flag(f"{prefix}disable-quote-character")
-        if no_quotes and f"{prefix}quote-character" in options.given:
+        if no_quotes and f"{prefix}quote-character" in options.explicit:
             message = f"`{prefix}quote-character` has no meaning when `{prefix}disable-quote-character` is true"
-            raise wrong_option(table, f"{prefix}quote-character", message)
+            raise wrong_option_error(table, f"{prefix}quote-character", message)
         found = cls(
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
-            delimiter=options.text(f"{prefix}field-delimiter"),
-            quote=None if no_quotes else options.text(f"{prefix}quote-character"),
-            escape=options.text_or_none(f"{prefix}escape-character"),
-            null_literal=options.text_or_none(f"{prefix}null-literal"),
-            element_delimiter=options.text(f"{prefix}array-element-delimiter"),
+            delimiter=options.string(f"{prefix}field-delimiter"),
+            quote=None if no_quotes else options.string(f"{prefix}quote-character"),
+            escape=options.string_or_none(f"{prefix}escape-character"),
+            null_literal=options.string_or_none(f"{prefix}null-literal"),
+            element_delimiter=options.string(f"{prefix}array-element-delimiter"),
             comments=options.flag(f"{prefix}allow-comments"),
         )
         special = [each for each in (found.delimiter, found.quote, found.escape) if each is not None]
         if len(set(special)) < len(special):
-            raise wrong_option(
+            raise wrong_option_error(
                 table, f"{prefix}field-delimiter", "delimiter, quote and escape character of a CSV must differ"
             )
         if not found.element_delimiter:
-            raise wrong_option(table, f"{prefix}array-element-delimiter", "the delimiter of array elements is empty")
+            raise wrong_option_error(
+                table, f"{prefix}array-element-delimiter", "the delimiter of array elements is empty"
+            )
         return found
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
@@ -126,8 +128,8 @@ class CsvFormat(Format):
                     raise UnsupportedFeature.of(
                         "csv-type",
                         f"table `{table.name}`: CSV cannot hold column `{column.name}`,"
-                        f" which is {article(column.type)}",
-                        table.place_of(column.name),
+                        f" which is {with_article(column.type)}",
+                        table.span_of(column.name),
                         "use json or parquet",
                     )
 
@@ -156,13 +158,13 @@ class CsvFormat(Format):
     def _tokens(self, text: str) -> str:
         """Return Spark SQL: the raw fields of a line, NULL if it is not well formed."""
         special = [each for each in (self.quote, self.escape) if each is not None]
-        split = f"split({text}, {quoted(_literal(self.delimiter))}, -1)"
+        split = f"split({text}, {string_literal(_literal(self.delimiter))}, -1)"
         if not special:
             return split
-        pattern = quoted(self.token_pattern())
-        tokens = f"regexp_extract_all(concat({quoted(self.delimiter)}, {text}), {pattern}, 1)"
-        checked = f"IF(array_join({tokens}, {quoted(self.delimiter)}) = {text}, {tokens}, NULL)"
-        none = " AND ".join(f"NOT contains({text}, {quoted(each)})" for each in special)
+        pattern = string_literal(self.token_pattern())
+        tokens = f"regexp_extract_all(concat({string_literal(self.delimiter)}, {text}), {pattern}, 1)"
+        checked = f"IF(array_join({tokens}, {string_literal(self.delimiter)}) = {text}, {tokens}, NULL)"
+        none = " AND ".join(f"NOT contains({text}, {string_literal(each)})" for each in special)
         return f"CASE WHEN {none} THEN {split} ELSE {checked} END"
 
     def _unquote_sql(self, token: str) -> str:
@@ -171,12 +173,12 @@ class CsvFormat(Format):
         if self.quote is not None:
             inner = f"substring({token}, 2, length({token}) - 2)"
             text = (
-                f"IF(startswith({token}, {quoted(self.quote)}),"
+                f"IF(startswith({token}, {string_literal(self.quote)}),"
                 f" {self._unescape_sql(inner, in_quotes=True)}, {self._unescape_sql(token)})"
             )
         elif self.escape is not None:
             text = self._unescape_sql(token)
-        return text if self.null_literal is None else f"nullif({text}, {quoted(self.null_literal)})"
+        return text if self.null_literal is None else f"nullif({text}, {string_literal(self.null_literal)})"
 
     def _unescape_sql(self, body: str, *, in_quotes: bool = False) -> str:
         """Return Spark SQL: a field without its escapes.
@@ -194,7 +196,7 @@ class CsvFormat(Format):
         if in_quotes and self.quote is not None:
             pairs.append((self.quote * 2, self.quote))
         for written, means in pairs:
-            body = f"replace({body}, {quoted(written)}, {quoted(means)})"
+            body = f"replace({body}, {string_literal(written)}, {string_literal(means)})"
         return body
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
@@ -243,7 +245,7 @@ class CsvFormat(Format):
         """Return Spark SQL: whether a line is empty and the table has several fields."""
         return f"CAST({raw} AS STRING) = ''" if len(columns) > 1 else "false"
 
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of a column from its string."""
         match column.type:
             case ArrayType(element=element):
@@ -252,7 +254,7 @@ class CsvFormat(Format):
                 return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
             case RowType(fields=fields):
                 parts = ", ".join(
-                    f"{quoted(part.name)}, "
+                    f"{string_literal(part.name)}, "
                     + self._scalar_sql(
                         f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", location
                     )
@@ -260,23 +262,23 @@ class CsvFormat(Format):
                 )
                 struct = f"named_struct({parts})"
                 if not self.ignore_errors:
-                    wrong = raise_bad(location, column.name, field)
+                    wrong = raise_bad_record(location, column.name, field)
                     struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
                 return f"IF({field} IS NULL, NULL, {struct})"
             case of:
                 return self._scalar_sql(field, of, column.name, location)
 
     def _elements(self, field: str) -> str:
-        return f"split({field}, {quoted(_literal(self.element_delimiter))}, -1)"
+        return f"split({field}, {string_literal(_literal(self.element_delimiter))}, -1)"
 
-    def _scalar_sql(self, text: str, of: DataType, path: str, location: Place) -> str:
+    def _scalar_sql(self, text: str, of: DataType, path: str, location: RecordLocation) -> str:
         if isinstance(of, StringType):
             return text
-        value = catalyst(text, of, RULES)
+        value = convert_sql(text, of, RULES)
         return (
             value
             if self.ignore_errors
-            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
+            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
         )
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
@@ -287,11 +289,11 @@ class CsvFormat(Format):
             case ArrayType(element=element):
                 if isinstance(element, StringType):
                     return None
-                inner = catalyst("y", element, RULES)
+                inner = convert_sql("y", element, RULES)
                 return f"coalesce({field} <> '' AND exists({self._elements(field)}, y -> ({inner}) IS NULL), false)"
             case RowType(fields=fields):
                 wrong = [
-                    f"({catalyst(f'get({self._elements(field)}, {at})', part.type, RULES)}) IS NULL"
+                    f"({convert_sql(f'get({self._elements(field)}, {at})', part.type, RULES)}) IS NULL"
                     for at, part in enumerate(fields)
                     if not isinstance(part.type, StringType)
                 ]
@@ -301,9 +303,9 @@ class CsvFormat(Format):
                     + "))"
                 )
             case of:
-                return f"({field} IS NOT NULL AND ({catalyst(field, of, RULES)}) IS NULL)"
+                return f"({field} IS NOT NULL AND ({convert_sql(field, of, RULES)}) IS NULL)"
 
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: whether a line is not well formed or has too many fields.
 
         With too few fields the others are NULL.
@@ -328,45 +330,46 @@ class CsvFormat(Format):
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the line of a row."""
-        return f"concat_ws({quoted(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
+        return f"concat_ws({string_literal(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
 
     def _field(self, column: RecordColumn) -> str:
-        value = physical(column.position)
+        value = physical_name(column.position)
         match column.type:
             case ArrayType(element=element):
-                parts = f"transform({value}, x -> coalesce({sql_plain(element, 'x')}, ''))"
-                text = f"array_join({parts}, {quoted(self.element_delimiter)})"
+                parts = f"transform({value}, x -> coalesce({scalar_string_sql(element, 'x')}, ''))"
+                text = f"array_join({parts}, {string_literal(self.element_delimiter)})"
             case RowType(fields=fields):
                 parts = ", ".join(
-                    f"coalesce({sql_plain(part.type, f'{value}.{identifier(part.name)}')}, '')" for part in fields
+                    f"coalesce({scalar_string_sql(part.type, f'{value}.{identifier(part.name)}')}, '')"
+                    for part in fields
                 )
-                text = f"IF({value} IS NULL, NULL, array_join(array({parts}), {quoted(self.element_delimiter)}))"
+                text = (
+                    f"IF({value} IS NULL, NULL, array_join(array({parts}), {string_literal(self.element_delimiter)}))"
+                )
             case of:
-                text = sql_plain(of, value)
+                text = scalar_string_sql(of, value)
         if isinstance(column.type, StringType | TimestampType | ArrayType | RowType | BytesType | DateType | TimeType):
             text = self._quote_sql(text)
-        return f"coalesce({text}, {quoted(self.null_literal or '')})"
+        return f"coalesce({text}, {string_literal(self.null_literal or '')})"
 
     def _quote_sql(self, text: str) -> str:
         if self.quote is not None:
             body = text
             if self.escape is not None:
-                body = f"replace({body}, {quoted(self.escape)}, {quoted(self.escape * 2)})"
-            body = f"replace({body}, {quoted(self.quote)}, {quoted(self.quote * 2)})"
-            inside = f"concat({quoted(self.quote)}, {body}, {quoted(self.quote)})"
-            return (
-                f"IF(length({text}) > {_LONG_STRING} OR rlike({text}, {quoted(self._must_quote())}), {inside}, {text})"
-            )
+                body = f"replace({body}, {string_literal(self.escape)}, {string_literal(self.escape * 2)})"
+            body = f"replace({body}, {string_literal(self.quote)}, {string_literal(self.quote * 2)})"
+            inside = f"concat({string_literal(self.quote)}, {body}, {string_literal(self.quote)})"
+            return f"IF(length({text}) > {_LONG_STRING} OR rlike({text}, {string_literal(self._must_quote())}), {inside}, {text})"
         body = text
         if self.escape is not None:
             for special in (self.escape, self.delimiter):
-                body = f"replace({body}, {quoted(special)}, {quoted(self.escape + special)})"
+                body = f"replace({body}, {string_literal(special)}, {string_literal(self.escape + special)})"
             for letter, means in _ESCAPES[:2]:
-                body = f"replace({body}, {quoted(means)}, {quoted(self.escape + letter)})"
+                body = f"replace({body}, {string_literal(means)}, {string_literal(self.escape + letter)})"
             return body
-        stop = f"raise_error(concat({quoted(MARK_WRITE)}, {text}))"
+        stop = f"raise_error(concat({string_literal(NEEDS_QUOTES_PREFIX)}, {text}))"
         special = "[" + _literal(self.delimiter) + "\\r\\n]"
-        return f"IF(rlike({text}, {quoted(special)}), {stop}, {text})"
+        return f"IF(rlike({text}, {string_literal(special)}), {stop}, {text})"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """Return a function from the values of a row to its line."""
@@ -396,7 +399,7 @@ class CsvFormat(Format):
                     written = written.replace(special, self.escape + special)
                 return written.replace("\n", self.escape + "n").replace("\r", self.escape + "r")
             if any(each in written for each in (self.delimiter, "\r", "\n")):
-                raise needs_quotes(written)
+                raise needs_quotes_error(written)
             return written
 
         return write
@@ -404,18 +407,18 @@ class CsvFormat(Format):
     def _text_writer(self, of: DataType) -> Callable[[object], str]:
         match of:
             case ArrayType(element=element):
-                each = text_of(element)
+                each = string_encoder(element)
                 return lambda value: self.element_delimiter.join(
                     "" if part is None else each(part) for part in (value if isinstance(value, list) else [])
                 )
             case RowType(fields=fields):
-                parts = [(part.name, text_of(part.type)) for part in fields]
+                parts = [(part.name, string_encoder(part.type)) for part in fields]
                 return lambda value: self.element_delimiter.join(
                     "" if not isinstance(value, dict) or value[name] is None else one(value[name])
                     for name, one in parts
                 )
             case _:
-                return text_of(of)
+                return string_encoder(of)
 
     # -- decoding in Python ------------------------------------------------------------------------
 
@@ -498,14 +501,14 @@ class CsvFormat(Format):
             except (ValueError, OverflowError):
                 if self.ignore_errors:
                     return None
-                raise BadValue(f"field `{path}` is not {article(of)}: `{excerpt(text)}`", path) from None
+                raise BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(text)}`", path) from None
 
         return read
 
 
-def needs_quotes(text: str) -> ConnectorError:
+def needs_quotes_error(text: str) -> ConnectorError:
     """Return the error for a string that a CSV without quotes and escapes cannot hold."""
-    return trouble(
+    return connector_error(
         "csv-needs-quotes",
         "a string contains the field delimiter or a line break, and the table has no quote character:"
         f" `{excerpt(text)}`",

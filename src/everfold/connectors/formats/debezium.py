@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from everfold.connectors.formats.envelope import COMMON, Envelope, Rows, change, json_of, wanted_metadata
+from everfold.connectors.formats.envelope import (
+    COMMON,
+    Envelope,
+    Rows,
+    change_sql,
+    declared_metadata,
+    envelope_value_format,
+)
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues
@@ -54,12 +61,12 @@ class DebeziumFormat(Envelope):
     @classmethod
     def of(cls, table: Table, options: OptionValues, prefix: str) -> DebeziumFormat:
         """Return the format configured by the table's options `<prefix>…`."""
-        json = json_of(options, prefix)
+        json = envelope_value_format(options, prefix)
         return cls(
             ignore_errors=json.ignore_errors,
             ignore_option=json.ignore_option,
             json=json,
-            wanted=wanted_metadata(table),
+            metadata_keys=declared_metadata(table),
             schema_include=options.flag(f"{prefix}schema-include"),
         )
 
@@ -68,12 +75,12 @@ class DebeziumFormat(Envelope):
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
         """Return `before`, `after`, `op`, and the members that metadata needs."""
         change: list[tuple[str, DataType]] = [("before", row), ("after", row), ("op", STRING)]
-        if self.wanted:
+        if self.metadata_keys:
             change += [("ts_ms", BIGINT), ("source", _SOURCE)]
         if not self.schema_include:
             return change
         payload = RowType(fields=tuple(RowField(name=name, type=of) for name, of in change))
-        return [("payload", payload), *([("schema", STRING)] if "schema" in self.wanted else [])]
+        return [("payload", payload), *([("schema", STRING)] if "schema" in self.metadata_keys else [])]
 
     @property
     def _under(self) -> str:
@@ -99,10 +106,10 @@ class DebeziumFormat(Envelope):
         op, before, after = (f"{self._under}{name}" for name in ("op", "before", "after"))
         was, now = self.struct(before, columns), self.struct(after, columns)
         return (
-            f"CASE WHEN {op} IN ('c', 'r') AND {after} IS NOT NULL THEN array({change(RowKind.INSERT, now)})"
+            f"CASE WHEN {op} IN ('c', 'r') AND {after} IS NOT NULL THEN array({change_sql(RowKind.INSERT, now)})"
             f" WHEN {op} = 'u' AND {before} IS NOT NULL AND {after} IS NOT NULL"
-            f" THEN array({change(RowKind.UPDATE_BEFORE, was)}, {change(RowKind.UPDATE_AFTER, now)})"
-            f" WHEN {op} = 'd' AND {before} IS NOT NULL THEN array({change(RowKind.DELETE, was)}) END"
+            f" THEN array({change_sql(RowKind.UPDATE_BEFORE, was)}, {change_sql(RowKind.UPDATE_AFTER, now)})"
+            f" WHEN {op} = 'd' AND {before} IS NOT NULL THEN array({change_sql(RowKind.DELETE, was)}) END"
         )
 
     def rows_of(self, members: Mapping[str, Any]) -> Rows:
@@ -137,7 +144,7 @@ class DebeziumFormat(Envelope):
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
-        return self.json.written(
+        return self.json.to_json_sql(
             f"named_struct('before', IF({_IS_RETRACTION}, {row}, NULL), 'after', IF({_IS_RETRACTION}, NULL, {row}),"
             f" 'op', IF({_IS_RETRACTION}, 'd', 'c'))"
         )

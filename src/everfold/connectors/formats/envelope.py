@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
-from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, without_mark
+from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, strip_byte_order_mark
 from everfold.connectors.formats.text_decode import BadValue, identifier
 from everfold.connectors.options import OptionSet, OptionValues
 from everfold.plan.changelog import KIND, RowKind
@@ -38,20 +38,20 @@ Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
 """Row kinds, paths of rows (such as `after.`), and rows as in JSON."""
 
 
-def json_of(options: OptionValues, prefix: str) -> JsonFormat:
+def envelope_value_format(options: OptionValues, prefix: str) -> JsonFormat:
     """Return the format of the values in an envelope, by the table's options `<prefix>…`."""
     return JsonFormat(
         ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
         ignore_option=f"{prefix}ignore-parse-errors",
-        iso=options.text(f"{prefix}timestamp-format.standard") == "ISO-8601",
-        null_key=options.text(f"{prefix}map-null-key.mode"),
-        null_key_literal=options.text(f"{prefix}map-null-key.literal"),
+        iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
+        null_key=options.string(f"{prefix}map-null-key.mode"),
+        null_key_literal=options.string(f"{prefix}map-null-key.literal"),
         plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
         ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
     )
 
 
-def wanted_metadata(table: Table) -> tuple[str, ...]:
+def declared_metadata(table: Table) -> tuple[str, ...]:
     """Return the metadata keys of the value's format that the table declares."""
     keys = [column.metadata_key for column in table.columns if column.metadata_key is not None]
     return tuple(dict.fromkeys(key.removeprefix(VALUE) for key in keys if key.startswith(VALUE)))
@@ -65,17 +65,17 @@ class Envelope(Format):
     """
 
     json: JsonFormat = field(default_factory=JsonFormat)
-    wanted: tuple[str, ...] = ()
+    metadata_keys: tuple[str, ...] = ()
 
     @property
-    def changes(self) -> bool:
+    def is_changelog(self) -> bool:
         """Always True."""
         return True
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         """The row kind, and the declared metadata."""
-        return (KIND, *(_metadata_column(at) for at in range(len(self.wanted))))
+        return (KIND, *(_metadata_column(at) for at in range(len(self.metadata_keys))))
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check the columns as JSON does."""
@@ -138,12 +138,14 @@ class Envelope(Format):
         """
         assert not keep_empty, "keys are not changes"
         own = [identifier(name) for name in frame.columns]
-        frame = frame.selectExpr("*", f"{without_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
+        frame = frame.selectExpr("*", f"{strip_byte_order_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
         frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
-        metadata = [f"{self.member_metadata(key)} AS {_metadata_column(at)}" for at, key in enumerate(self.wanted)]
-        rows = f"IF({self.json.lost(self._envelope(columns))}, NULL, {self.rows_sql(columns)})"
+        metadata = [
+            f"{self.member_metadata(key)} AS {_metadata_column(at)}" for at, key in enumerate(self.metadata_keys)
+        ]
+        rows = f"IF({self.json.is_unreadable(self._envelope(columns))}, NULL, {self.rows_sql(columns)})"
         frame = frame.selectExpr(*own, *metadata, TEXT, f"{rows} AS __rows", BAD)
-        own += [_metadata_column(at) for at in range(len(self.wanted))]
+        own += [_metadata_column(at) for at in range(len(self.metadata_keys))]
         bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
         frame = frame.where("__rows IS NULL OR size(__rows) > 0")
         frame = frame.selectExpr(*own, bad, f"inline_outer(__rows) AS ({KIND}, __row)")
@@ -157,9 +159,13 @@ class Envelope(Format):
     def metadata(self, key: str) -> str | None:
         """Return the column that `from_text` added for the key."""
         name = key.removeprefix(VALUE)
-        return _metadata_column(self.wanted.index(name)) if key.startswith(VALUE) and name in self.wanted else None
+        return (
+            _metadata_column(self.metadata_keys.index(name))
+            if key.startswith(VALUE) and name in self.metadata_keys
+            else None
+        )
 
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Convert the field as JSON does."""
         return self.json.value(column, field, location)
 
@@ -167,7 +173,7 @@ class Envelope(Format):
         """Check the field as JSON does."""
         return self.json.is_bad(column, field)
 
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: whether the object is invalid."""
         return f"{KIND} IS NULL"
 
@@ -209,7 +215,7 @@ def _drop_wrong_shapes(written: Any, shape: object) -> Any:
     return None if shape is None else written
 
 
-def change(kind: RowKind, row: str) -> str:
+def change_sql(kind: RowKind, row: str) -> str:
     """Return Spark SQL for a change of a row. row: a struct of its fields."""
     return f"named_struct('kind', CAST({kind.value} AS TINYINT), 'row', {row})"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.text_decode import quoted
+from everfold.connectors.formats.text_decode import string_literal
 from everfold.plan.nodes import Table
 from everfold.types import DataType
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BAD = "__bad"
 """Column with the record itself if it cannot be parsed, otherwise NULL."""
-MARK = "everfold[bad-record]: "
+BAD_RECORD_PREFIX = "everfold[bad-record]: "
 """Prefix of the error message about a record; JSON follows."""
 _MAX_EXCERPT = 300
 
@@ -39,7 +39,7 @@ class RecordColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordLocation:
     """The location of a record.
 
     parts: names and Spark SQL of the values that the error contains, for example
@@ -50,29 +50,29 @@ class Place:
     parts: tuple[tuple[str, str], ...]
 
 
-def raise_bad(location: Place, column: str | None, text: str) -> str:
+def raise_bad_record(location: RecordLocation, column: str | None, text: str) -> str:
     """Return Spark SQL that fails the job at a bad record.
 
     The error contains the location, the column (None for the whole record) and the string that
     could not be read.
     """
     parts = [
-        ("table", quoted(location.table)),
-        ("column", "CAST(NULL AS STRING)" if column is None else quoted(column)),
+        ("table", string_literal(location.table)),
+        ("column", "CAST(NULL AS STRING)" if column is None else string_literal(column)),
     ]
     parts += [*location.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
-    struct = ", ".join(f"{quoted(name)}, {sql}" for name, sql in parts)
-    return f"raise_error(concat({quoted(MARK)}, to_json(named_struct({struct}))))"
+    struct = ", ".join(f"{string_literal(name)}, {sql}" for name, sql in parts)
+    return f"raise_error(concat({string_literal(BAD_RECORD_PREFIX)}, to_json(named_struct({struct}))))"
 
 
-def find_bad(error_text: str, table: str) -> dict[str, object] | None:
-    """Find the report of `raise_bad` in the text of Spark's error.
+def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
+    """Find the report of `raise_bad_record` in the text of Spark's error.
 
     None if the text has no report about this table.
     """
     at = 0
-    while (at := error_text.find(MARK, at)) >= 0:
-        at += len(MARK)
+    while (at := error_text.find(BAD_RECORD_PREFIX, at)) >= 0:
+        at += len(BAD_RECORD_PREFIX)
         try:
             report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
         except ValueError:
@@ -95,7 +95,7 @@ class Format(ABC):
     ignore_option: str | None = None
 
     @property
-    def changes(self) -> bool:
+    def is_changelog(self) -> bool:
         """Whether a record describes changes of rows instead of being a row."""
         return False
 
@@ -133,7 +133,7 @@ class Format(ABC):
         return "false"
 
     @abstractmethod
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for a column's value from its field."""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Format(ABC):
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
 
     @abstractmethod
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL over a parsed frame: whether no part of a record can be read."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Format(ABC):
         """Return a function from a record to its rows, which raises BadValue."""
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def added_columns(self) -> tuple[str, ...]:
         """The columns that `from_text` adds besides the fields and `__bad`."""
         return ()
 

@@ -25,21 +25,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import trouble
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, raise_bad
-from everfold.connectors.formats.json_exact import MARK, may_differ, protect, quote_numbers, restore, unmark
+from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
+from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.text_decode import (
     BadValue,
     TextRules,
-    catalyst,
+    convert_sql,
     converter,
     excerpt,
     identifier,
-    quoted,
+    string_literal,
 )
-from everfold.connectors.formats.text_encode import sql_text, text_of
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.connectors.formats.text_encode import string_encoder, string_sql
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -51,8 +51,8 @@ from everfold.types import (
     NumericType,
     RowType,
     StringType,
-    article,
-    physical,
+    physical_name,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -71,9 +71,11 @@ _PARSER_OPTIONS = {
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
-_OPTIONS = f"map({', '.join(f'{quoted(key)}, {quoted(value)}' for key, value in _PARSER_OPTIONS.items())})"
+_OPTIONS = (
+    f"map({', '.join(f'{string_literal(key)}, {string_literal(value)}' for key, value in _PARSER_OPTIONS.items())})"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACE = quoted(" \t\r\n")
+_SPACE = string_literal(" \t\r\n")
 SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 """Spark settings required for decoding: of a repeated member the last one is used."""
 _OBJECT = "__object"
@@ -117,15 +119,15 @@ class JsonFormat(Format):
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
             fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"),
-            iso=options.text(f"{prefix}timestamp-format.standard") == "ISO-8601",
-            null_key=options.text(f"{prefix}map-null-key.mode"),
-            null_key_literal=options.text(f"{prefix}map-null-key.literal"),
+            iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
+            null_key=options.string(f"{prefix}map-null-key.mode"),
+            null_key_literal=options.string(f"{prefix}map-null-key.literal"),
             plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
             ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
         )
         if found.ignore_errors and found.fail_on_missing:
             message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
-            raise wrong_option(table, f"{prefix}fail-on-missing-field", message)
+            raise wrong_option_error(table, f"{prefix}fail-on-missing-field", message)
         return found
 
     @property
@@ -140,9 +142,9 @@ class JsonFormat(Format):
                 if isinstance(part, MapType) and not isinstance(part.key, StringType):
                     raise UnsupportedFeature.of(
                         "json-map-key",
-                        f"table `{table.name}`: column `{column.name}` is {article(part)}:"
+                        f"table `{table.name}`: column `{column.name}` is {with_article(part)}:"
                         " the keys of a JSON object are STRING",
-                        table.place_of(column.name),
+                        table.span_of(column.name),
                     )
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
@@ -170,7 +172,7 @@ class JsonFormat(Format):
     ) -> DataFrame:
         """Parse a column of objects or arrays of objects."""
         own = [identifier(name) for name in frame.columns]
-        text = without_mark(f"CAST({raw} AS STRING)")
+        text = strip_byte_order_mark(f"CAST({raw} AS STRING)")
         frame = frame.selectExpr(*own, f"explode({_objects(text)}) AS {_OBJECT}")
         return self.object_from_text(frame, columns, _OBJECT, keep_empty=keep_empty).drop(_OBJECT)
 
@@ -179,7 +181,7 @@ class JsonFormat(Format):
     ) -> DataFrame:
         """Parse a column of objects, ignoring a byte order mark."""
         text = f"CAST({raw} AS STRING)"
-        clean = without_mark(text)
+        clean = strip_byte_order_mark(text)
         whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
         own = [identifier(name) for name in frame.columns]
         # The barriers keep Catalyst from parsing again for every column and filter above.
@@ -189,7 +191,7 @@ class JsonFormat(Format):
         )
         missing = ""
         if self.fail_on_missing:
-            keys = ", ".join(quoted(column.name) for column in columns)
+            keys = ", ".join(string_literal(column.name) for column in columns)
             missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
         bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {text}, NULL)"
         fields = [f"{self._field(column, clean)} AS {identifier(column.name)}" for column in columns]
@@ -203,13 +205,13 @@ class JsonFormat(Format):
 
     def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the fields of an object, all as strings."""
-        return f"from_json({text}, {quoted(self.reader_schema(columns))}, {_OPTIONS})"
+        return f"from_json({text}, {string_literal(self.reader_schema(columns))}, {_OPTIONS})"
 
     def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: as `_parse`, with quoted numbers, NULL if that makes no difference."""
         fields = ((f"__record.{identifier(column.name)}", column.type) for column in columns)
         tests = [test for field, of in fields if (test := may_differ(field, of, text))]
-        some = " OR ".join([f"contains({text}, {quoted(MARK)})", *tests])
+        some = " OR ".join([f"contains({text}, {string_literal(NUMBER_MARK)})", *tests])
         return f"IF({some}, {self._parse(quote_numbers(text), columns)}, NULL)"
 
     def _field(self, column: RecordColumn, record: str) -> str:
@@ -221,7 +223,7 @@ class JsonFormat(Format):
         field = f"IF(__exact IS NULL, __record.{name}, {unmark(f'__exact.{name}', column.type)})"
         if not self.ignore_errors or _string_type(column.type) == "STRING":
             return field
-        path = quoted("$" + member(column.name))
+        path = string_literal("$" + member_path(column.name))
         variant = f"try_variant_get(try_parse_json({protect(quote_numbers(record))}), {path}, 'variant')"
         return f"IF(__record.{BAD} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
@@ -229,11 +231,11 @@ class JsonFormat(Format):
         """Return Spark SQL: whether the record is blank."""
         return f"trim(CAST({raw} AS STRING)) = ''"
 
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of a column from its string(s) `field`."""
         return self._value(field, column.type, column.name, location)
 
-    def _value(self, text: str, of: DataType, path: str, location: Place, depth: int = 0) -> str:
+    def _value(self, text: str, of: DataType, path: str, location: RecordLocation, depth: int = 0) -> str:
         item = f"x{depth}"
         match of:
             case StringType():
@@ -246,7 +248,7 @@ class JsonFormat(Format):
                 return f"transform_values({single}, (k{depth}, {item}) -> {inner})"
             case RowType():
                 parts = ", ".join(
-                    f"{quoted(part.name)}, "
+                    f"{string_literal(part.name)}, "
                     + self._value(
                         f"{text}.{identifier(part.name)}", part.type, f"{path}.{part.name}", location, depth + 1
                     )
@@ -254,16 +256,16 @@ class JsonFormat(Format):
                 )
                 return f"IF({text} IS NULL, NULL, named_struct({parts}))"
             case _:
-                value = catalyst(text, of, self.rules)
+                value = convert_sql(text, of, self.rules)
                 if self.ignore_errors:
                     return value
-                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad(location, path, text)}))"
+                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
         return _invalid_sql(field, column.type, self.rules)
 
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: whether a record is not a JSON object or not UTF-8.
 
         A record whose ARRAY, MAP or ROW has another shape is read without that field.
@@ -272,7 +274,7 @@ class JsonFormat(Format):
         if len(texts) == len(columns):
             return f"{BAD} IS NOT NULL"
         flat = ", ".join(f"{identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
-        parsed = f"from_json({BAD}, {quoted(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
+        parsed = f"from_json({BAD}, {string_literal(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
         return f"({BAD} IS NOT NULL AND ({parsed} IS NOT NULL OR NOT ({object_})))"
 
@@ -280,16 +282,17 @@ class JsonFormat(Format):
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the object of a row, as a string."""
-        return self.written(self.struct(columns))
+        return self.to_json_sql(self.struct(columns))
 
-    def written(self, value: str) -> str:
+    def to_json_sql(self, value: str) -> str:
         """Return Spark SQL: a struct as a JSON string."""
         return f"to_json({value}, map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
 
     def struct(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the object of a row, as a struct."""
         parts = ", ".join(
-            f"{quoted(column.name)}, {_sql(column.type, physical(column.position), self.iso)}" for column in columns
+            f"{string_literal(column.name)}, {_sql(column.type, physical_name(column.position), self.iso)}"
+            for column in columns
         )
         return f"named_struct({parts})"
 
@@ -304,7 +307,7 @@ class JsonFormat(Format):
         write = _object_writer([(column.name, column.type) for column in columns], self)
         return lambda values: write(dict(zip(names, values, strict=True)))
 
-    def key(self, key: object) -> str | None:
+    def key_string(self, key: object) -> str | None:
         """Return the string of a MAP key, None if its entry is not written.
 
         Raises ConnectorError `null-map-key`.
@@ -312,7 +315,7 @@ class JsonFormat(Format):
         if key is not None:
             return str(key)
         if self.null_key == "FAIL":
-            raise trouble(
+            raise connector_error(
                 "null-map-key",
                 "a MAP has a NULL key, which JSON cannot hold",
                 help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'",
@@ -363,7 +366,7 @@ class JsonFormat(Format):
         return lambda row: [read(row.get(name)) for name, read in fields]
 
 
-def without_mark(text: str) -> str:
+def strip_byte_order_mark(text: str) -> str:
     """Return Spark SQL: a string without a byte order mark."""
     return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
 
@@ -380,10 +383,12 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
             return f"transform_values(try_cast({value} AS MAP<STRING, VARIANT>), (k{depth}, {item}) -> {inner})"
         case RowType():
             members = (
-                (part, f"try_variant_get({item}, {quoted('$' + member(part.name))}, 'variant')") for part in of.fields
+                (part, f"try_variant_get({item}, {string_literal('$' + member_path(part.name))}, 'variant')")
+                for part in of.fields
             )
             parts = ", ".join(
-                f"{quoted(part.name)}, {_text_of_variant(found, part.type, depth + 1)}" for part, found in members
+                f"{string_literal(part.name)}, {_text_of_variant(found, part.type, depth + 1)}"
+                for part, found in members
             )
             struct = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
             return f"get(transform(array({value}), {item} -> {struct}), 0)"  # evaluates `value` once
@@ -403,7 +408,7 @@ def _objects(text: str) -> str:
     return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
 
 
-def member(name: str) -> str:
+def member_path(name: str) -> str:
     """Return the JSON path step for a member of an object."""
     return '["' + name.replace('"', '\\"') + '"]'
 
@@ -507,7 +512,7 @@ def _match_end(pattern: str, text: str, at: int) -> int:
 
 def _sql(of: DataType, value: str, iso: bool) -> str:
     """Return Spark SQL: a value in a form that `to_json` writes as Flink does."""
-    return rewrite_scalars(value, of, lambda scalar, of: sql_text(of, scalar, iso=iso) or scalar)
+    return rewrite_scalars(value, of, lambda scalar, of: string_sql(of, scalar, iso=iso) or scalar)
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
@@ -522,14 +527,14 @@ def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
             def mapping(value: object) -> str:
                 if not isinstance(value, list):
                     return "null"
-                members = [(form.key(key), entry(each)) for key, each in value]
+                members = [(form.key_string(key), entry(each)) for key, each in value]
                 return "{" + ",".join(f"{_dump(key)}:{each}" for key, each in members if key is not None) + "}"
 
             return mapping
         case RowType():
             return _object_writer([(part.name, part.type) for part in of.fields], form)
         case _:
-            text = text_of(of, iso=form.iso)
+            text = string_encoder(of, iso=form.iso)
             bare = isinstance(of, BooleanType | NumericType | IntervalType)
 
             def scalar(value: object) -> str:
@@ -645,7 +650,7 @@ def _reader(
             if form.ignore_errors:
                 return None
             shown = value if isinstance(value, str) else _kind(value)
-            raise BadValue(f"field `{path}` is not {article(of)}: `{excerpt(shown)}`", path) from None
+            raise BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(shown)}`", path) from None
 
     return read
 
@@ -785,4 +790,4 @@ def _invalid_sql(text: str, of: DataType, rules: TextRules, depth: int = 0) -> s
             parts = [_invalid_sql(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
             return " OR ".join(f"({part})" for part in parts if part) or None
         case _:
-            return f"({text} IS NOT NULL AND ({catalyst(text, of, rules)}) IS NULL)"
+            return f"({text} IS NOT NULL AND ({convert_sql(text, of, rules)}) IS NULL)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.text_decode import identifier, quoted
+from everfold.connectors.formats.text_decode import identifier, string_literal
 from everfold.types import (
     ArrayType,
     BytesType,
@@ -28,7 +28,7 @@ from everfold.types import (
     StringType,
 )
 
-MARK = "\ufffe"
+NUMBER_MARK = "\ufffe"
 """First character of a number converted to a string: a noncharacter, which no string contains."""
 _EXACT_DIGITS = 15
 """A number of up to this many digits is unchanged by conversion to a double."""
@@ -47,15 +47,15 @@ _HALF_STAND_IN = "\U0001fffe"
 
 
 def _replace(text: str, pattern: str, by: str) -> str:
-    return f"regexp_replace({text}, r'{pattern}', {quoted(by)})"
+    return f"regexp_replace({text}, r'{pattern}', {string_literal(by)})"
 
 
 def quote_numbers(record: str) -> str:
-    """Return Spark SQL: a record with its numbers as strings that start with `MARK`.
+    """Return Spark SQL: a record with its numbers as strings that start with `NUMBER_MARK`.
 
     A record that is not JSON does not become JSON.
     """
-    return _replace(record, _UP_TO_NUMBER, f'$1"{MARK}$2"')
+    return _replace(record, _UP_TO_NUMBER, f'$1"{NUMBER_MARK}$2"')
 
 
 def protect(record: str) -> str:
@@ -65,14 +65,14 @@ def protect(record: str) -> str:
     """
     whole = _replace(record, _HALF, f"$1{_HALF_STAND_IN}$2$3")
     spaces = _replace(whole, rf"(?s)({_STRING})|[\t\r\n]", "$1 ")
-    return f"translate({spaces}, {quoted(_CONTROL)}, {quoted(_STAND_INS)})"
+    return f"translate({spaces}, {string_literal(_CONTROL)}, {string_literal(_STAND_INS)})"
 
 
 def restore(text: str) -> str:
     """Return Spark SQL: a string, object or array of a protected record, as it was before."""
-    back = f"translate({text}, {quoted(_STAND_INS[1:])}, {quoted(_CONTROL[1:])})"
-    back = f"replace({back}, {quoted(_STAND_INS[0])}, {quoted(_CONTROL[0])})"  # `translate` treats NUL specially
-    half = f"replace({back}, {quoted(_HALF_STAND_IN)}, {quoted(chr(92) + 'u')})"
+    back = f"translate({text}, {string_literal(_STAND_INS[1:])}, {string_literal(_CONTROL[1:])})"
+    back = f"replace({back}, {string_literal(_STAND_INS[0])}, {string_literal(_CONTROL[0])})"  # `translate` treats NUL specially
+    half = f"replace({back}, {string_literal(_HALF_STAND_IN)}, {string_literal(chr(92) + 'u')})"
     return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 
 
@@ -81,8 +81,8 @@ def unmark(field: str, of: DataType) -> str:
 
     def unmark_scalar(text: str, of: DataType) -> str:
         if isinstance(of, StringType):
-            return _replace(text, rf'\A{MARK}({_NUMBER})\z|"{MARK}({_NUMBER})"', "$1$2")
-        return _replace(text, rf"\A{MARK}({_NUMBER})\z", "$1")
+            return _replace(text, rf'\A{NUMBER_MARK}({_NUMBER})\z|"{NUMBER_MARK}({_NUMBER})"', "$1$2")
+        return _replace(text, rf"\A{NUMBER_MARK}({_NUMBER})\z", "$1")
 
     return rewrite_scalars(field, of, unmark_scalar)
 

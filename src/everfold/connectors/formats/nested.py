@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everfold.connectors.formats.text_decode import identifier, quoted
+from everfold.connectors.formats.text_decode import identifier, string_literal
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 
@@ -22,7 +22,7 @@ def rewrite_scalars(value: str, of: DataType, rewrite: Callable[[str, DataType],
             return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
         case RowType():
             parts = ", ".join(
-                f"{quoted(part.name)}, {rewrite_scalars(f'{value}.{identifier(part.name)}', part.type, rewrite, depth)}"
+                f"{string_literal(part.name)}, {rewrite_scalars(f'{value}.{identifier(part.name)}', part.type, rewrite, depth)}"
                 for part in of.fields
             )
             return f"IF({value} IS NULL, NULL, named_struct({parts}))"

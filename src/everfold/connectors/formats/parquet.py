@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.text_decode import identifier
 from everfold.connectors.options import Option, OptionSet
@@ -34,7 +34,7 @@ from everfold.types import (
     StringType,
     TimestampType,
     TimeType,
-    article,
+    with_article,
 )
 
 if TYPE_CHECKING:
@@ -132,20 +132,20 @@ def _schema(path: Path, table: Table) -> pa.Schema:
     try:
         schema: pa.Schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as wrong:
-        raise trouble(
+        raise connector_error(
             "bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {str(wrong).splitlines()[0]}"
         ) from None
     return schema
 
 
 def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) -> pa.DataType:
-    from everfold.errors import nearest
+    from everfold.errors import suggest_name
 
     if column.name not in schema.names:
-        raise trouble(
+        raise connector_error(
             "missing-column",
             f"table `{table.name}`: `{path.name}` has no column `{column.name}`",
-            help=nearest(column.name, schema.names),
+            help=suggest_name(column.name, schema.names),
         )
     found: pa.DataType = schema.field(column.name).type
     return found
@@ -154,9 +154,9 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
 def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
     spark = _spark_type(found, column.type)
     if spark is None:
-        raise trouble(
+        raise connector_error(
             "wrong-column-type",
-            f"table `{table.name}`: column `{column.name}` is {article(column.type)},"
+            f"table `{table.name}`: column `{column.name}` is {with_article(column.type)},"
             f" but in `{path.name}` it is {found}",
         )
     return spark
@@ -226,7 +226,7 @@ def _nested(found: pa.DataType, of: DataType) -> str | None:
     return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
 
 
-def local_parquet(path: Path, table: Table, columns: Sequence[RecordColumn]) -> Iterator[list[pa.Array]]:
+def read_parquet_local(path: Path, table: Table, columns: Sequence[RecordColumn]) -> Iterator[list[pa.Array]]:
     """Yield the columns of a file in pieces, in the table's Arrow types."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -266,7 +266,7 @@ def _floor_to_micros(values: Any) -> Any:
     return micros.cast(pa.timestamp("us", values.type.tz))
 
 
-def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
+def parse_parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
     """Return the error for a file with another schema than the first, or an unreadable file."""
     found = re.search(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
     if found is None or (".parquet" not in found.group(1) and "arquet" not in error_text):
@@ -278,4 +278,4 @@ def parquet_failure(table: Table, error_text: str) -> ConnectorError | None:
         if wrong and "MISMATCH" in wrong.group()
         else "it is not a readable Parquet file"
     )
-    return trouble("bad-file", f"table `{table.name}`: `{path}`: {why}")
+    return connector_error("bad-file", f"table `{table.name}`: `{path}`: {why}")

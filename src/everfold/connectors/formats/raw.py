@@ -13,12 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn
-from everfold.connectors.formats.text_decode import BadValue, identifier, quoted
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
+from everfold.connectors.formats.text_decode import BadValue, identifier, string_literal
+from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
-from everfold.types import BooleanType, BytesType, DataType, FloatingType, FloatType, IntegerType, StringType, physical
+from everfold.types import (
+    BooleanType,
+    BytesType,
+    DataType,
+    FloatingType,
+    FloatType,
+    IntegerType,
+    StringType,
+    physical_name,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,13 +60,13 @@ class RawFormat(Format):
     def of(cls, table: Table, options: OptionValues, prefix: str) -> RawFormat:
         """Return the format configured by the table's options `<prefix>…`."""
         try:
-            charset = codecs.lookup(options.text(f"{prefix}charset")).name
+            charset = codecs.lookup(options.string(f"{prefix}charset")).name
         except LookupError:
             charset = ""
         if charset not in _CHARSETS:
             known = ", ".join(_CHARSETS.values())
-            raise wrong_option(table, f"{prefix}charset", f"option `{prefix}charset` takes {known}")
-        return cls(charset=charset, little=options.text(f"{prefix}endianness") == "little-endian")
+            raise wrong_option_error(table, f"{prefix}charset", f"option `{prefix}charset` takes {known}")
+        return cls(charset=charset, little=options.string(f"{prefix}endianness") == "little-endian")
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check that there is one column, of a type with a byte representation."""
@@ -72,7 +81,7 @@ class RawFormat(Format):
             raise UnsupportedFeature.of(
                 "raw-type",
                 f"table `{table.name}`: format raw does not read or write {of} (column `{columns[0].name}`)",
-                table.place_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
+                table.span_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
     @property
@@ -101,7 +110,7 @@ class RawFormat(Format):
         )
         return frame.selectExpr(*own, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
 
-    def value(self, column: RecordColumn, field: str, location: Place) -> str:
+    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of the bytes."""
         match column.type:
             case BytesType():
@@ -109,7 +118,7 @@ class RawFormat(Format):
             case StringType():
                 if self.charset == "utf-8":
                     return f"make_valid_utf8(CAST({field} AS STRING))"
-                return f"decode({field}, {quoted(_CHARSETS[self.charset])})"
+                return f"decode({field}, {string_literal(_CHARSETS[self.charset])})"
             case BooleanType():
                 return f"(hex({field}) <> '00')"
             case FloatingType():
@@ -140,13 +149,13 @@ class RawFormat(Format):
         """Return None: only a record as a whole can be bad."""
         return None
 
-    def lost(self, columns: Sequence[RecordColumn]) -> str:
+    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: whether the record has another width."""
         return f"{BAD} IS NOT NULL"
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the line of a row; only a STRING is written as lines."""
-        return f"coalesce({physical(columns[0].position)}, '')"
+        return f"coalesce({physical_name(columns[0].position)}, '')"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """Return a function from the value to its bytes; NULL has none."""

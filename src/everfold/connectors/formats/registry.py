@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from everfold.connectors.formats.format import Format
 from everfold.connectors.options import OptionSet, OptionValues
-from everfold.errors import SqlError, nearest
+from everfold.errors import SqlError, suggest_name
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import DataType
@@ -103,7 +103,7 @@ def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Fo
             return RawFormat.of(table, options, prefix)
 
 
-def refuse_unknown(table: Table, option: str, known: tuple[str, ...]) -> str:
+def require_format(table: Table, option: str, known: tuple[str, ...]) -> str:
     """Return the format that a table's option names.
 
     Raises SqlError `missing-option`, `unknown-format`.
@@ -121,6 +121,6 @@ def refuse_unknown(table: Table, option: str, known: tuple[str, ...]) -> str:
             "unknown-format",
             f"table `{table.name}`: the connector `{table.connector}` has no format `{name}`",
             span,
-            nearest(name, known) or f"available formats: {', '.join(known)}",
+            suggest_name(name, known) or f"available formats: {', '.join(known)}",
         )
     return name

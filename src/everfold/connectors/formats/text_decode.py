@@ -100,7 +100,7 @@ class BadValue(ValueError):
         self.column = column
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """Return a string as a literal of Spark SQL."""
     text = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + "".join(each if each >= " " else f"\\u{ord(each):04x}" for each in text) + "'"
@@ -124,7 +124,7 @@ def excerpt(text: object, length: int = 80) -> str:
 # --- Catalyst -------------------------------------------------------------------------------------
 
 
-def catalyst(text: str, of: DataType, rules: TextRules) -> str:
+def convert_sql(text: str, of: DataType, rules: TextRules) -> str:
     """Return Spark SQL that converts the STRING expression `text`.
 
     The value is NULL if the string is NULL or invalid.
@@ -133,7 +133,7 @@ def catalyst(text: str, of: DataType, rules: TextRules) -> str:
         case StringType():
             return text
         case BooleanType():
-            return f"CASE lower(trim({quoted(_SPACES)} FROM {text})) WHEN 'true' THEN true WHEN 'false' THEN false END"
+            return f"CASE lower(trim({string_literal(_SPACES)} FROM {text})) WHEN 'true' THEN true WHEN 'false' THEN false END"
         case IntegerType() | IntervalType():
             whole = f"try_cast({text} AS {of.spark})"
             if rules.fractions and of.spark in ("INT", "BIGINT"):

@@ -30,7 +30,7 @@ from everfold.types import (
 _T = TypeVar("_T")
 
 
-def sql_text(of: DataType, value: str, *, iso: bool = False) -> str | None:
+def string_sql(of: DataType, value: str, *, iso: bool = False) -> str | None:
     """Return Spark SQL: a date, time or bytes as a string, None for types written unchanged."""
     match of:
         case DateType():
@@ -47,12 +47,12 @@ def sql_text(of: DataType, value: str, *, iso: bool = False) -> str | None:
             return None
 
 
-def sql_plain(of: DataType, value: str) -> str:
+def scalar_string_sql(of: DataType, value: str) -> str:
     """Return Spark SQL: a value of any scalar type as a string."""
-    return sql_text(of, value) or (value if isinstance(of, StringType) else f"CAST({value} AS STRING)")
+    return string_sql(of, value) or (value if isinstance(of, StringType) else f"CAST({value} AS STRING)")
 
 
-def text_of(of: DataType, *, iso: bool = False) -> Callable[[object], str]:
+def string_encoder(of: DataType, *, iso: bool = False) -> Callable[[object], str]:
     """Return a function from a value, as Arrow converts it to Python, to its string."""
     match of:
         case BooleanType():

@@ -24,7 +24,7 @@ class Address:
     that have no effect.
     """
 
-    place: str
+    servers: str
     settings: Mapping[str, str] = field(repr=False)
     search_path: str | None = None
     unused: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Address:
         """Return the address with this user and password instead of those of the URL."""
         given = {"user": user, "password": password}
         settings = {**self.settings, **{key: value for key, value in given.items() if value is not None}}
-        return Address(self.place, settings, self.search_path, self.unused)
+        return Address(self.servers, settings, self.search_path, self.unused)
 
 
 def parse_url(url: str) -> Address:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.jdbc.address import Address
 from everfold.errors import ConnectorError
 
@@ -84,7 +84,7 @@ class Link:
             except psycopg.Error as error:
                 if self._connection is not None and self._connection.closed:
                     self._connection = None
-                if tried == self.retries or not is_passing(error):
+                if tried == self.retries or not is_transient(error):
                     raise
                 wait_s = min(2**tried, self.patience_ms / 1000)
                 log.warning("PostgreSQL: %s; retrying in %.0f s", type(error).__name__, wait_s)
@@ -103,7 +103,7 @@ class Link:
         return self._connection
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error is transient: the same step may succeed a moment later."""
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
         return False
@@ -112,7 +112,7 @@ def is_passing(error: BaseException) -> bool:
     return not isinstance(error, psycopg.InternalError) and _REJECTED.search(str(error)) is None
 
 
-def explained(
+def explain_error(
     error: psycopg.Error, table: str, address: Address, span: Span | None = None, names: Sequence[str] | None = None
 ) -> ConnectorError:
     """Return the error to show to the user.
@@ -124,7 +124,7 @@ def explained(
     first, secret = found.diagnostics[0], address.settings.get("password")
     if not secret or secret not in first.message:
         return found
-    return trouble(first.code, first.message.replace(secret, "******"), first.span, first.help)
+    return connector_error(first.code, first.message.replace(secret, "******"), first.span, first.help)
 
 
 def _to_error(
@@ -135,8 +135,8 @@ def _to_error(
     if error.sqlstate is None:
         rejected = _REJECTED.search(str(error))
         if rejected is not None:
-            return trouble(
-                "jdbc-refused", f"{where}: PostgreSQL at {address.place} says: {rejected.group(1).strip()}", span
+            return connector_error(
+                "jdbc-refused", f"{where}: PostgreSQL at {address.servers} says: {rejected.group(1).strip()}", span
             )
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return _unreachable(where, address, span)
@@ -145,21 +145,21 @@ def _to_error(
         case state if state.startswith(_TRANSIENT) and not state.startswith(("40", "55")):
             return _unreachable(where, address, span)
         case "42501":
-            return trouble(
+            return connector_error(
                 "jdbc-permission",
                 f"{where}: PostgreSQL says: {message}",
                 span,
                 f"grant it to the user in database `{database}`",
             )
         case state if state.startswith(("22", "23")) and names is not None:
-            return trouble(
+            return connector_error(
                 "refused-row",
                 f"{where}: PostgreSQL refuses a row: {_describe_bad_row(error, message, names)}",
                 span,
                 "nothing of the batch was written: fix the data or the table and run the same command again",
             )
         case _:
-            return trouble("jdbc-failed", f"{where}: PostgreSQL says: {message}", span)
+            return connector_error("jdbc-failed", f"{where}: PostgreSQL says: {message}", span)
 
 
 def _describe_bad_row(error: psycopg.Error, message: str, names: Sequence[str]) -> str:
@@ -175,9 +175,9 @@ def _describe_bad_row(error: psycopg.Error, message: str, names: Sequence[str]) 
 
 
 def _unreachable(where: str, address: Address, span: Span | None) -> ConnectorError:
-    return trouble(
+    return connector_error(
         "jdbc-unreachable",
-        f"{where}: PostgreSQL does not answer at {address.place}",
+        f"{where}: PostgreSQL does not answer at {address.servers}",
         span,
         "check that the server is running at this address, and run the same command again: "
         "no row is lost or written twice",

@@ -7,19 +7,19 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from everfold.connectors.contract import (
-    Again,
     ClusterSink,
     Connector,
     LocalSink,
     Option,
     OptionSet,
     OptionValues,
+    ReplayEffect,
     Role,
     SinkContext,
     Source,
     columns_of,
     refuse_metadata,
-    wrong_option,
+    wrong_option_error,
 )
 from everfold.connectors.jdbc.address import Address, parse_url
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
@@ -88,11 +88,11 @@ class JdbcConnector(Connector):
         options = OPTIONS.read(table, role.value)
         notes = list(options.notes)
         try:
-            address = parse_url(options.text("url"))
+            address = parse_url(options.string("url"))
         except ValueError as wrong:
-            raise wrong_option(table, "url", f"option `url`: {wrong}") from None
+            raise wrong_option_error(table, "url", f"option `url`: {wrong}") from None
         notes += [f"table `{table.name}`: `{name}` of the `url` has no meaning here" for name in address.unused]
-        if "password" in options.given and "username" not in options.given:
+        if "password" in options.explicit and "username" not in options.explicit:
             raise SqlError(
                 Diagnostic(
                     "missing-option",
@@ -100,7 +100,7 @@ class JdbcConnector(Connector):
                     dict(table.option_spans).get("password"),
                 )
             )
-        name_parts(table, options.text("table-name"))
+        name_parts(table, options.string("table-name"))
         refuse_metadata(table, (), role)
         for column in columns_of(table, role):
             if not _is_supported(column.type):
@@ -108,12 +108,12 @@ class JdbcConnector(Connector):
                     "jdbc-type",
                     f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, "
                     f"which is {column.type.sql}",
-                    table.place_of(column.name),
+                    table.span_of(column.name),
                 )
         _check_bounds(table, options)
         for name in ("sink.max-retries", "lookup.max-retries"):
             if options.number(name) < 0:
-                raise wrong_option(
+                raise wrong_option_error(
                     table, name, f"option `{name}` is {options.number(name)}, but it must not be below 0"
                 )
         if find_spec("psycopg") is None:
@@ -121,13 +121,13 @@ class JdbcConnector(Connector):
             raise UnsupportedFeature.of("missing-package", message, table.span, "pip install 'everfold[postgres]'")
         return replace(options, notes=tuple(notes))
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return upserts by the PRIMARY KEY, or inserts only if there is none."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """Replayed rows overwrite rows by PRIMARY KEY; without one they are duplicates."""
-        return Again.COMPARED if table.primary_key else Again.TWICE
+        return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
 
     def source(self, table: Table) -> Source:
         """Return a source that reads the table."""
@@ -145,7 +145,7 @@ class JdbcConnector(Connector):
 CONNECTOR = JdbcConnector(
     name="jdbc",
     meaning="tables of PostgreSQL",
-    for_changes="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
+    updates_help="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
 )
 
 
@@ -154,8 +154,8 @@ CONNECTOR = JdbcConnector(
 
 def address_of(options: OptionValues) -> Address:
     """Return the address of the database, with user and password."""
-    address = parse_url(options.text("url"))
-    return address.with_user(options.text_or_none("username"), options.text_or_none("password"))
+    address = parse_url(options.string("url"))
+    return address.with_user(options.string_or_none("username"), options.string_or_none("password"))
 
 
 def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
@@ -175,7 +175,7 @@ def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
             break
         at += 1
     if at != len(name) or not 1 <= len(found) <= 2:
-        raise wrong_option(
+        raise wrong_option_error(
             table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if necessary'
         )
     return tuple(found)
@@ -197,11 +197,11 @@ def _is_supported(of: DataType) -> bool:
 
 
 def _check_bounds(table: Table, options: OptionValues) -> None:
-    given = [name for name in _BOUNDS if name in options.given]
+    given = [name for name in _BOUNDS if name in options.explicit]
     if not given:
         return
     for name in _BOUNDS:
-        if name not in options.given:
+        if name not in options.explicit:
             raise SqlError(
                 Diagnostic(
                     "missing-option",
@@ -209,11 +209,11 @@ def _check_bounds(table: Table, options: OptionValues) -> None:
                     dict(table.option_spans).get(given[0]),
                 )
             )
-    by = options.text(_BOUNDS[0])
+    by = options.string(_BOUNDS[0])
     column = next((each for each in table.columns if each.name == by), None)
     if column is None or not isinstance(column.type, IntegerType):
-        raise wrong_option(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is not an integer column")
+        raise wrong_option_error(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is not an integer column")
     if options.number(_BOUNDS[1]) < 1:
-        raise wrong_option(table, _BOUNDS[1], f"option `{_BOUNDS[1]}` must be above 0")
+        raise wrong_option_error(table, _BOUNDS[1], f"option `{_BOUNDS[1]}` must be above 0")
     if options.number(_BOUNDS[2]) > options.number(_BOUNDS[3]):
-        raise wrong_option(table, _BOUNDS[2], f"`{_BOUNDS[2]}` is above `{_BOUNDS[3]}`")
+        raise wrong_option_error(table, _BOUNDS[2], f"`{_BOUNDS[2]}` is above `{_BOUNDS[3]}`")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from everfold.connectors.jdbc.client import Connection
-from everfold.connectors.jdbc.naming import hashed, lock_number, quoted
+from everfold.connectors.jdbc.naming import hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.shape import Target
-from everfold.connectors.replay import Past
+from everfold.connectors.replay import JobLineage
 
 _EXAMPLES = 5
 _SNAPSHOT, _PENDING = "noted", "before"
@@ -28,7 +28,7 @@ _SNAPSHOT, _PENDING = "noted", "before"
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class KeySnapshot:
     """The key snapshots of one table that a job writes, with one or several sinks.
 
     keys: the names of the key columns. schema: the schema that the snapshots are stored in.
@@ -37,12 +37,12 @@ class Before:
     target: Target
     keys: tuple[str, ...]
     schema: str
-    past: Past
+    past: JobLineage
 
     @property
     def table(self) -> sql.SQL:
         """The table of the pending keys."""
-        return quoted(self._table_name(_PENDING, self.past.back))
+        return quote_name(self._table_name(_PENDING, self.past.rewind_epoch))
 
     def begin(self, connection: Connection, commits: sql.SQL, sink: str) -> None:
         """Store the snapshot of the epoch, unless the epoch has written something already.
@@ -53,8 +53,10 @@ class Before:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(*self._identity),))
             snapshots, others = self._epochs(connection, _SNAPSHOT), self._epochs(connection, _PENDING)
             for epoch in others:
-                if epoch != self.past.back:
-                    connection.execute(sql.SQL("DROP TABLE {}").format(quoted(self._table_name(_PENDING, epoch))), {})
+                if epoch != self.past.rewind_epoch:
+                    connection.execute(
+                        sql.SQL("DROP TABLE {}").format(quote_name(self._table_name(_PENDING, epoch))), {}
+                    )
             query = sql.SQL("SELECT 1 FROM {} WHERE job = %s AND sink = %s AND epoch >= %s LIMIT 1").format(commits)
             identity = (self.past.job, sink, self.past.epoch)
             if connection.execute(query, identity).fetchone() is not None:
@@ -70,29 +72,35 @@ class Before:
         snapshots: the epochs that have a snapshot.
         """
         all_keys = sql.SQL("CREATE TABLE {} AS SELECT {} FROM {}")
-        now = quoted(self._table_name(_SNAPSHOT, self.past.epoch))
+        now = quote_name(self._table_name(_SNAPSHOT, self.past.epoch))
         connection.execute(all_keys.format(now, self._names, self._target), {})
-        if self.past.epoch != self.past.back:
+        if self.past.epoch != self.past.rewind_epoch:
             return
         kept = all_keys.format(self.table, self._names, now)
-        if self.past.left is not None:
-            then = [self._table_name(_SNAPSHOT, epoch) for epoch in sorted(snapshots) if epoch >= self.past.left]
+        if self.past.first_discarded_epoch is not None:
+            then = [
+                self._table_name(_SNAPSHOT, epoch)
+                for epoch in sorted(snapshots)
+                if epoch >= self.past.first_discarded_epoch
+            ]
             if not then or not self._has_columns(connection, then[0]):
                 return
-            kept += sql.SQL(" EXCEPT SELECT {} FROM {}").format(self._names, quoted(then[0]))
+            kept += sql.SQL(" EXCEPT SELECT {} FROM {}").format(self._names, quote_name(then[0]))
         connection.execute(kept, {})
         connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self.table, self._names), {})
 
-    def there(self, connection: Connection) -> bool:
+    def has_pending(self, connection: Connection) -> bool:
         """Return whether there are pending keys; drop their table if it is empty."""
-        if self.past.back is None or not self._has_columns(connection, self._table_name(_PENDING, self.past.back)):
+        if self.past.rewind_epoch is None or not self._has_columns(
+            connection, self._table_name(_PENDING, self.past.rewind_epoch)
+        ):
             return False
         if connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(self.table), {}).fetchone() is not None:
             return True
         connection.execute(sql.SQL("DROP TABLE {}").format(self.table), {})
         return False
 
-    def strike(
+    def remove_written(
         self, connection: Connection, written: sql.Composed, names: Sequence[str], values: Mapping[str, object]
     ) -> None:
         """Remove the keys that a batch writes from the pending keys, in its transaction.
@@ -102,18 +110,18 @@ class Before:
         """
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(*self._identity),))
         same = sql.SQL(" AND ").join(
-            sql.SQL("b.{} = n.{}").format(quoted(sql.Identifier(key)), sql.SQL(name))
+            sql.SQL("b.{} = n.{}").format(quote_name(sql.Identifier(key)), sql.SQL(name))
             for key, name in zip(self.keys, names, strict=True)
         )
         strike = sql.SQL("DELETE FROM {} AS b USING ({}) AS n WHERE {}").format(self.table, written, same)
         connection.execute(strike, values)
 
-    def left(self, connection: Connection) -> tuple[int, list[str]]:
+    def find_pending(self, connection: Connection) -> tuple[int, list[str]]:
         """Return how many pending keys the target still has, and the first ones as strings."""
         rows = sql.SQL("FROM {} AS b JOIN {} AS t USING ({})").format(self.table, self._target, self._names)
         count = connection.execute(sql.SQL("SELECT count(*) {}").format(rows), {}).fetchone()
         strings = sql.SQL(", ").join(
-            sql.SQL("{}::text").format(name) for name in (quoted(sql.Identifier(key)) for key in self.keys)
+            sql.SQL("{}::text").format(name) for name in (quote_name(sql.Identifier(key)) for key in self.keys)
         )
         first = sql.SQL("SELECT {} {} ORDER BY {} LIMIT {}").format(strings, rows, self._names, sql.Literal(_EXAMPLES))
         examples = [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in connection.execute(first, {})]
@@ -121,7 +129,9 @@ class Before:
 
     def prune(self, connection: Connection) -> int:
         """Delete the rows with pending keys; return how many there were."""
-        same = sql.SQL(" AND ").join(sql.SQL("t.{0} = g.{0}").format(quoted(sql.Identifier(key))) for key in self.keys)
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{0} = g.{0}").format(quote_name(sql.Identifier(key))) for key in self.keys
+        )
         delete = sql.SQL("WITH g AS (DELETE FROM {} RETURNING *) DELETE FROM {} AS t USING g WHERE {}")
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(*self._identity),))
@@ -151,7 +161,7 @@ class Before:
         return sql.Identifier(self.schema, f"{self._prefix(kind)}{epoch}")
 
     def _prefix(self, kind: str) -> str:
-        return f"everfold_{kind}_{hashed(*self._identity):016x}_"
+        return f"everfold_{kind}_{hash_names(*self._identity):016x}_"
 
     @property
     def _identity(self) -> tuple[str, ...]:
@@ -160,8 +170,8 @@ class Before:
 
     @property
     def _target(self) -> sql.SQL:
-        return quoted(sql.Identifier(self.target.schema, self.target.name))
+        return quote_name(sql.Identifier(self.target.schema, self.target.name))
 
     @property
     def _names(self) -> sql.Composed:
-        return sql.SQL(", ").join(quoted(sql.Identifier(key)) for key in self.keys)
+        return sql.SQL(", ").join(quote_name(sql.Identifier(key)) for key in self.keys)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from everfold.connectors.applied import is_applied
-from everfold.connectors.connector_errors import trouble
-from everfold.connectors.contract import Applied, BatchId
+from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.contract import AppliedBatch, BatchId
 from everfold.connectors.jdbc.client import Connection
-from everfold.connectors.jdbc.key_snapshot import Before
-from everfold.connectors.jdbc.naming import hashed, lock_number, quoted
+from everfold.connectors.jdbc.key_snapshot import KeySnapshot
+from everfold.connectors.jdbc.naming import hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
 from everfold.plan.changelog import RowKind
-from everfold.types import physical
+from everfold.types import physical_name
 
 COMMITS = "everfold_commits"
 _ADDED_COLUMNS = ("digest", "query", "folder")
@@ -46,23 +46,23 @@ class Merge:
     schema: str
     job: str
     sink: str
-    before: Before | None = None
+    key_snapshot: KeySnapshot | None = None
     query: str = ""
     folder: str = ""
 
     @property
     def staging(self) -> sql.Identifier:
         """The staging table."""
-        return sql.Identifier(self.schema, f"everfold_staging_{hashed(self.job, self.sink):016x}")
+        return sql.Identifier(self.schema, f"everfold_staging_{hash_names(self.job, self.sink):016x}")
 
     @property
     def _staging(self) -> sql.SQL:
-        return quoted(self.staging)
+        return quote_name(self.staging)
 
     @property
     def commits(self) -> sql.SQL:
         """The table of applied batches."""
-        return quoted(sql.Identifier(self.schema, COMMITS))
+        return quote_name(sql.Identifier(self.schema, COMMITS))
 
     def prepare(self, connection: Connection) -> None:
         """Create the tables; discard what an earlier run left in the staging table."""
@@ -83,7 +83,9 @@ class Merge:
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
             own_columns = [sql.SQL(f"{name} {of} NOT NULL") for name, of in COLUMNS]
             row_columns = [
-                sql.SQL(f"{physical(at)} {column.shown.replace('%', '%%')}{' NOT NULL' if at in self.keys else ''}")
+                sql.SQL(
+                    f"{physical_name(at)} {column.sql_type.replace('%', '%%')}{' NOT NULL' if at in self.keys else ''}"
+                )
                 for at, column in enumerate(self.columns)
             ]
             connection.execute(
@@ -95,14 +97,14 @@ class Merge:
         """Drop the staging table."""
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._staging), {})
 
-    def applied(self, connection: Connection, batch: BatchId) -> bool:
+    def has_applied(self, connection: Connection, batch: BatchId) -> bool:
         """Return whether the target has the batch.
 
         Raises StateError `sink-taken-over`, `sink-ahead`.
         """
         return is_applied(self.target.name, batch, self.last_applied(connection))
 
-    def last_applied(self, connection: Connection) -> Applied | None:
+    def last_applied(self, connection: Connection) -> AppliedBatch | None:
         """Return the last batch of the job and sink that the target has, None for none."""
         if not self._has_commits(connection):
             return None
@@ -111,7 +113,7 @@ class Merge:
             " ORDER BY epoch DESC, batch DESC LIMIT 1"
         )
         found = connection.execute(newest.format(self.commits), (self.job, self.sink)).fetchone()
-        return None if found is None else Applied(found[0], found[1], found[2] or "")
+        return None if found is None else AppliedBatch(found[0], found[1], found[2] or "")
 
     def written_by_others(self, connection: Connection) -> str | None:
         """Return the folder of another job that has added rows of the same query to the target.
@@ -146,9 +148,9 @@ class Merge:
     @property
     def _query(self) -> str | None:
         """The hash of the query and the target."""
-        return f"{hashed(self.query, self.target.schema, self.target.name):016x}" if self.query else None
+        return f"{hash_names(self.query, self.target.schema, self.target.name):016x}" if self.query else None
 
-    def take(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
+    def apply(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         """Merge the staged rows of the reports, unless the target has the batch.
 
         After an error the target is unchanged.
@@ -156,7 +158,7 @@ class Merge:
         with connection.transaction():
             # If a driver that was believed dead still runs, the two run one after the other.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(self.job, self.sink),))
-            if self.applied(connection, batch):
+            if self.has_applied(connection, batch):
                 return
             rows = sum(report.came for report in reports)
             record = sql.SQL(
@@ -170,9 +172,9 @@ class Merge:
             if not self.keys:
                 self._add(connection, batch, reports)
             else:
-                if self.before is not None:
-                    names = [physical(at) for at in self.keys]
-                    self.before.strike(connection, self._net, names, _parameters(batch, reports))
+                if self.key_snapshot is not None:
+                    names = [physical_name(at) for at in self.keys]
+                    self.key_snapshot.remove_written(connection, self._net, names, _parameters(batch, reports))
                 if any(report.back for report in reports):
                     self._delete(connection, batch, reports)
                 self._upsert(connection, batch, reports)
@@ -192,7 +194,7 @@ class Merge:
             sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self._staged), _parameters(batch, reports)
         ).fetchone()
         if found != (sum(report.staged for report in reports),):
-            raise trouble(
+            raise connector_error(
                 "staging-lost",
                 f"table `{self.target.name}`: rows of the staging table {self.staging.as_string()} are missing",
                 help="run the same command again: the batch is written again",
@@ -209,7 +211,7 @@ class Merge:
     @property
     def _net(self) -> sql.Composed:
         """One row per key: the last of each part; of several parts, preferably an added row."""
-        keys = sql.SQL(", ").join(sql.SQL(physical(at)) for at in self.keys)
+        keys = sql.SQL(", ").join(sql.SQL(physical_name(at)) for at in self.keys)
         return sql.SQL(
             "SELECT DISTINCT ON ({keys}) * FROM (SELECT DISTINCT ON ({keys}, part) * FROM ({staged}) AS staged"
             " ORDER BY {keys}, part, seq DESC) AS last ORDER BY {keys}, kind IN {back}, part DESC"
@@ -223,15 +225,15 @@ class Merge:
 
     def _delete(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
         same = sql.SQL(" AND ").join(
-            sql.SQL("t.{} = n.{}").format(quoted(sql.Identifier(self.columns[at].name)), sql.SQL(physical(at)))
+            sql.SQL("t.{} = n.{}").format(quote_name(sql.Identifier(self.columns[at].name)), sql.SQL(physical_name(at)))
             for at in self.keys
         )
         delete = sql.SQL("DELETE FROM {} AS t USING ({}) AS n WHERE n.kind IN {} AND {}")
         connection.execute(delete.format(self._name, self._net, _RETRACT_KINDS, same), _parameters(batch, reports))
 
     def _upsert(self, connection: Connection, batch: BatchId, reports: Sequence[Report]) -> None:
-        keys = sql.SQL(", ").join(quoted(sql.Identifier(self.columns[at].name)) for at in self.keys)
-        others = [quoted(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
+        keys = sql.SQL(", ").join(quote_name(sql.Identifier(self.columns[at].name)) for at in self.keys)
+        others = [quote_name(sql.Identifier(of.name)) for at, of in enumerate(self.columns) if at not in self.keys]
         changed = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
         action = sql.SQL("UPDATE SET {}").format(changed) if others else sql.SQL("NOTHING")
         values = sql.SQL("SELECT {} FROM ({}) AS n WHERE n.kind NOT IN {}").format(
@@ -242,15 +244,15 @@ class Merge:
 
     @property
     def _name(self) -> sql.SQL:
-        return quoted(sql.Identifier(self.target.schema, self.target.name))
+        return quote_name(sql.Identifier(self.target.schema, self.target.name))
 
     @property
     def _names(self) -> sql.Composed:
-        return sql.SQL(", ").join(quoted(sql.Identifier(column.name)) for column in self.columns)
+        return sql.SQL(", ").join(quote_name(sql.Identifier(column.name)) for column in self.columns)
 
     @property
     def _values(self) -> sql.Composed:
-        return sql.SQL(", ").join(sql.SQL(physical(at)) for at in range(len(self.columns)))
+        return sql.SQL(", ").join(sql.SQL(physical_name(at)) for at in range(len(self.columns)))
 
 
 def _parameters(batch: BatchId, reports: Sequence[Report]) -> dict[str, object]:

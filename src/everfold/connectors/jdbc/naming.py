@@ -7,16 +7,16 @@ import hashlib
 from psycopg import sql
 
 
-def quoted(name: sql.Identifier) -> sql.SQL:
+def quote_name(name: sql.Identifier) -> sql.SQL:
     """Return a name for a statement with parameters: `%` is doubled."""
     return sql.SQL(name.as_string().replace("%", "%%"))
 
 
-def hashed(*names: str) -> int:
+def hash_names(*names: str) -> int:
     """Return a 64-bit hash of names."""
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8])
 
 
 def lock_number(*names: str) -> int:
     """Return the number of an advisory lock: 64 bits, signed."""
-    return hashed(*names) - (1 << 63)
+    return hash_names(*names) - (1 << 63)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from everfold.connectors.jdbc.client import Connection
 
-FAILED = "everfold[read-failed]: "
+FAILURE_PREFIX = "everfold[read-failed]: "
 """Prefix of the error message of a task; JSON with code, message and help follows."""
 _CHUNK_BYTES = 16 << 20
 
@@ -42,7 +42,7 @@ class ReadRows:
         """Yield the rows of the shares whose numbers are in the first column of `batches`."""
         import psycopg
 
-        from everfold.connectors.jdbc.client import explained
+        from everfold.connectors.jdbc.client import explain_error
 
         try:
             for batch in batches:
@@ -50,12 +50,14 @@ class ReadRows:
                     for piece in self.rows(share):
                         yield from piece.to_batches()
         except psycopg.Error as error:
-            found = explained(error, self.table, self.address).diagnostics[0]
+            found = explain_error(error, self.table, self.address).diagnostics[0]
             details = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILED + json.dumps(details)) from None
+            raise RuntimeError(FAILURE_PREFIX + json.dumps(details)) from None
         except ValueError as wrong:
             message = f"table `{self.table}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
-            raise RuntimeError(FAILED + json.dumps({"code": "bad-record", "message": message, "help": None})) from None
+            raise RuntimeError(
+                FAILURE_PREFIX + json.dumps({"code": "bad-record", "message": message, "help": None})
+            ) from None
 
     def rows(self, share: int) -> Iterator[pa.Table]:
         """Yield the rows of a share in pieces.

@@ -17,25 +17,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import (
-    Applied,
+    AppliedBatch,
     BatchId,
     ClusterSink,
+    JobLineage,
     OptionValues,
-    Past,
     Role,
     SinkContext,
     columns_of,
 )
-from everfold.connectors.jdbc.client import Connection, Link, explained
+from everfold.connectors.jdbc.client import Connection, Link, explain_error
 from everfold.connectors.jdbc.connector import address_of
-from everfold.connectors.jdbc.key_snapshot import Before
+from everfold.connectors.jdbc.key_snapshot import KeySnapshot
 from everfold.connectors.jdbc.merge import Merge
-from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, look
-from everfold.connectors.jdbc.staging import REPORT, Report, StageRows, failed
+from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, find_table
+from everfold.connectors.jdbc.staging import REPORT, Report, StageRows, parse_failure
 from everfold.errors import ConnectorError
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +59,7 @@ class JdbcSink(ClusterSink):
         self._link = Link(self.address, retries=options.number("sink.max-retries"), patience_ms=self.patience_ms)
         self._target: tuple[Target, tuple[TargetColumn, ...]] | None = None
         self._merge: Merge | None = None
-        self._past: Past | None = None
+        self._past: JobLineage | None = None
 
     def prepare(self) -> None:
         """Check that the table exists, fits the declaration, and may be written."""
@@ -71,11 +71,11 @@ class JdbcSink(ClusterSink):
         finally:
             link.close()
 
-    def last_applied(self, job: str, sink: str) -> Applied | None:
+    def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of the job in `everfold_commits`."""
         return self._query(job, sink, lambda merge, connection: merge.last_applied(connection))
 
-    def written_by_others(self, job: str) -> str | None:
+    def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job in `everfold_commits` that wrote the same query.
 
         None for a table with a PRIMARY KEY: its rows replace each other.
@@ -95,41 +95,41 @@ class JdbcSink(ClusterSink):
         finally:
             link.close()
 
-    def look_back(self, past: Past) -> None:
+    def undo_discarded_batches(self, past: JobLineage) -> None:
         """Remember the past. Replayed rows overwrite rows by key, so nothing is retracted here.
 
         The key snapshot is stored before the first batch.
         """
         self._past = past
 
-    def left_over(self, *, prune: bool) -> str | None:
+    def report_leftovers(self, *, prune: bool) -> str | None:
         """Return a message about the pending keys, which the job did not write again."""
-        if self._past is None or self._past.back is None or not self._keys:
+        if self._past is None or self._past.rewind_epoch is None or not self._keys:
             return None
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            before = self._open_merge(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).before
+            before = self._open_merge(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).key_snapshot
             if before is None:
                 return None
             if prune:
-                return self._past.left_over(self.table.name, link.run(before.prune), (), pruned=True)
-            count, first = link.run(before.left)
+                return self._past.report_leftovers(self.table.name, link.run(before.prune), (), pruned=True)
+            count, first = link.run(before.find_pending)
         except psycopg.Error as error:
             raise self._explain(error) from None
         finally:
             link.close()
-        return self._past.left_over(self.table.name, count, first, pruned=False)
+        return self._past.report_leftovers(self.table.name, count, first, pruned=False)
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Write the batch, unless the table has it."""
         try:
             merge = self._open_merge(batch)
-            if self._link.run(lambda connection: merge.applied(connection, batch)):
+            if self._link.run(lambda connection: merge.has_applied(connection, batch)):
                 frame.write.format("noop").mode("overwrite").save()
                 return None
             reports = self._stage(frame, merge, batch)
             if any(report.staged for report in reports):
-                self._link.run(lambda connection: merge.take(connection, batch, reports))
+                self._link.run(lambda connection: merge.apply(connection, batch, reports))
         except psycopg.Error as error:
             raise self._explain(error) from None
         return sum(report.came for report in reports)
@@ -149,11 +149,11 @@ class JdbcSink(ClusterSink):
     def _inspect(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
         version = connection.info.server_version
         if version < _OLDEST:
-            raise trouble(
+            raise connector_error(
                 "old-server",
                 f"table `{self.table.name}`: PostgreSQL {version // 10000} is too old: it must be 12 or newer",
             )
-        target = look(connection, self.table, self.options.text("table-name"))
+        target = find_table(connection, self.table, self.options.string("table-name"))
         found = check_fits(self.table, target, Role.SINK)
         privileges = ("INSERT", "SELECT", "UPDATE", "DELETE") if self._keys else ("INSERT",)
         for privilege in privileges:
@@ -165,7 +165,7 @@ class JdbcSink(ClusterSink):
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)
         ).fetchone()
         if allowed is None:
-            raise trouble(
+            raise connector_error(
                 "no-such-schema",
                 f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
                 dict(self.table.option_spans).get("sink.bookkeeping-schema"),
@@ -178,10 +178,12 @@ class JdbcSink(ClusterSink):
         return target, found
 
     def _schema(self, target: Target) -> str:
-        return self.options.text_or_none("sink.bookkeeping-schema") or target.schema
+        return self.options.string_or_none("sink.bookkeeping-schema") or target.schema
 
     def _permission_error(self, what: str, help: str | None = None) -> ConnectorError:
-        return trouble("jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help)
+        return connector_error(
+            "jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help
+        )
 
     def _open_merge(self, batch: BatchId) -> Merge:
         if self._merge is None:
@@ -204,9 +206,9 @@ class JdbcSink(ClusterSink):
         if self._past is None or not self._keys:
             return merge
         names = tuple(merge.columns[at].name for at in self._keys)
-        before = Before(merge.target, names, merge.schema, self._past)
+        before = KeySnapshot(merge.target, names, merge.schema, self._past)
         self._link.run(lambda connection: before.begin(connection, merge.commits, merge.sink))
-        return replace(merge, before=before) if self._link.run(before.there) else merge
+        return replace(merge, key_snapshot=before) if self._link.run(before.has_pending) else merge
 
     def _stager(self, merge: Merge, batch: BatchId) -> StageRows:
         """Return the function that each task runs."""
@@ -218,7 +220,7 @@ class JdbcSink(ClusterSink):
             batch=batch.batch,
             types=tuple(column.type for column in self._columns),
             names=tuple(column.name for column in self._columns),
-            keys=tuple(physical(at) for at in self._keys),
+            keys=tuple(physical_name(at) for at in self._keys),
             retries=self.options.number("sink.max-retries"),
             patience_ms=self.patience_ms,
         )
@@ -229,16 +231,16 @@ class JdbcSink(ClusterSink):
         try:
             return [Report(*row) for row in frame.mapInArrow(_make_function(stage), REPORT).collect()]
         except Exception as error:
-            details = failed(str(error))
+            details = parse_failure(str(error))
             if details is None:
                 raise
             code, message, help = details
             assert code is not None
             assert message is not None
-            raise trouble(code, message, self.table.span, help) from None
+            raise connector_error(code, message, self.table.span, help) from None
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
-        return explained(error, self.table.name, self.address, self.table.span, names=())
+        return explain_error(error, self.table.name, self.address, self.table.span, names=())
 
 
 def _make_function(stage: StageRows) -> Any:

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
-from everfold.connectors.formats.text_decode import quoted
-from everfold.connectors.jdbc.client import Connection, Link, explained
+from everfold.connectors.formats.text_decode import string_literal
+from everfold.connectors.jdbc.client import Connection, Link, explain_error
 from everfold.connectors.jdbc.connector import address_of, name_parts
-from everfold.connectors.jdbc.reading import FAILED, ReadRows
-from everfold.connectors.jdbc.shape import Target, check_fits, look
+from everfold.connectors.jdbc.reading import FAILURE_PREFIX, ReadRows
+from everfold.connectors.jdbc.shape import Target, check_fits, find_table
 from everfold.connectors.jdbc.values import expression
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,24 +43,24 @@ class JdbcSource(Source):
     """A source that reads one table."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.table = table
+        self.is_table = table
         self.options = options
         self.address = address_of(options)
 
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Return True: a table is always bounded."""
         return True
 
-    def read_anew(self) -> bool:
+    def is_read_per_batch(self) -> bool:
         """Return True unless `lookup.cache` is FULL."""
-        return self.options.text("lookup.cache") != "FULL"
+        return self.options.string("lookup.cache") != "FULL"
 
     def location(self, base_folder: Path) -> str:
         """Return the servers, the database and the table in a normalized spelling."""
         settings = self.address.settings
-        servers = ",".join(sorted(self.address.place.lower().split(",")))
+        servers = ",".join(sorted(self.address.servers.lower().split(",")))
         database = settings.get("dbname") or settings.get("user", "")
-        parts = name_parts(self.table, self.options.text("table-name"))
+        parts = name_parts(self.is_table, self.options.string("table-name"))
         name = ".".join(part if quoted else part.lower() for part, quoted in parts)
         if len(parts) == 1 and self.address.search_path:
             name = f"{self.address.search_path}.{name}"
@@ -70,13 +70,15 @@ class JdbcSource(Source):
         """Return the rows as a batch frame; they are read whenever the frame is run."""
         task = self._task()
         shares = len(task.queries)
-        fields = ", ".join(f"{physical(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
+        fields = ", ".join(
+            f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.is_table.columns)
+        )
         frame = context.spark.range(0, shares, 1, shares).mapInArrow(_make_function(task), fields)
-        return frame.selectExpr("*", f"{quoted(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr("*", f"{string_literal(self.is_table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows that existed when the job began; they are kept in the job directory."""
-        kept = (context.kept or Path(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
+        kept = (context.start_folder or Path(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
         frame = self.batch(context)
         if not kept.exists():
             fresh = kept.with_suffix(".new")
@@ -86,7 +88,7 @@ class JdbcSource(Source):
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
         return reader.schema(frame.schema).parquet(str(kept))
 
-    def local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
         """Yield the rows, share by share."""
         task = self._task()
         try:
@@ -96,17 +98,17 @@ class JdbcSource(Source):
             raise self._explain(error) from None
         except ValueError as wrong:
             message = (
-                f"table `{self.table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
+                f"table `{self.is_table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
             )
-            raise trouble("bad-record", message) from None
+            raise connector_error("bad-record", message) from None
 
-    def failure(self, error_text: str) -> ConnectorError | None:
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error of a task, found in an error message of the engine."""
-        at = error_text.find(FAILED)
+        at = error_text.find(FAILURE_PREFIX)
         if at < 0:
             return None
-        details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
-        return trouble(details["code"], details["message"], self.table.span, details["help"])
+        details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILURE_PREFIX))
+        return connector_error(details["code"], details["message"], self.is_table.span, details["help"])
 
     # -- the queries -------------------------------------------------------------------------------
 
@@ -126,15 +128,15 @@ class JdbcSource(Source):
             raise self._explain(error) from None
         finally:
             link.close()
-        types = tuple(column.type for column in self.table.columns)
-        return ReadRows(self.address, self.table.name, queries, types, retries, patience_ms)
+        types = tuple(column.type for column in self.is_table.columns)
+        return ReadRows(self.address, self.is_table.name, queries, types, retries, patience_ms)
 
     def _queries(self, connection: Connection) -> tuple[str, ...]:
-        target = look(connection, self.table, self.options.text("table-name"))
-        columns = check_fits(self.table, target, Role.SOURCE)
+        target = find_table(connection, self.is_table, self.options.string("table-name"))
+        columns = check_fits(self.is_table, target, Role.SOURCE)
         values = [
             sql.SQL(expression(declared.type, sql.Identifier(there.name).as_string()))
-            for declared, there in zip(self.table.columns, columns, strict=True)
+            for declared, there in zip(self.is_table.columns, columns, strict=True)
         ]
         name = sql.Identifier(target.schema, target.name)
         return tuple(
@@ -149,7 +151,7 @@ class JdbcSource(Source):
 
         The range from lower to upper bound is divided as in Flink; rows outside of it are not read.
         """
-        by = self.options.text_or_none("scan.partition.column")
+        by = self.options.string_or_none("scan.partition.column")
         if by is None:
             return [sql.SQL("true")]
         column = target.column(by)
@@ -164,7 +166,7 @@ class JdbcSource(Source):
         ]
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
-        return explained(error, self.table.name, self.address, self.table.span)
+        return explain_error(error, self.is_table.name, self.address, self.is_table.span)
 
 
 def _make_function(task: ReadRows) -> Any:

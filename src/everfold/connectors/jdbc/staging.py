@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everfold.connectors.jdbc.address import Address
-from everfold.connectors.jdbc.values import NUL, to_csv
+from everfold.connectors.jdbc.values import NUL_PREFIX, to_csv
 from everfold.plan.changelog import KIND, RowKind
-from everfold.types import DataType, physical
+from everfold.types import DataType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ COLUMNS = (
     ("epoch", "bigint"), ("batch", "bigint"), ("part", "integer"), ("attempt", "bigint"), ("seq", "bigint"), ("kind", "smallint"),
 )  # fmt: skip
 """The columns before those of the rows, `c0…`. `seq` numbers the rows of an attempt in order."""
-FAILED = "everfold[staging-failed]: "
+FAILURE_PREFIX = "everfold[staging-failed]: "
 """Prefix of the error message of a task; JSON with code, message and help follows."""
 
 
@@ -86,7 +86,7 @@ class StageRows:
         import psycopg
         import pyarrow as pa
 
-        from everfold.connectors.jdbc.client import Link, explained
+        from everfold.connectors.jdbc.client import Link, explain_error
         from everfold.connectors.sink_changelog import last_by_key
 
         attempt = uuid.uuid4().int >> 65
@@ -103,9 +103,9 @@ class StageRows:
                     link.run(_Copy(self.into, attempt, staged, self._text(rows, part, attempt, staged)))
                     staged += rows.num_rows
         except psycopg.Error as error:
-            found = explained(error, self.table, self.address, names=self.names).diagnostics[0]
+            found = explain_error(error, self.table, self.address, names=self.names).diagnostics[0]
             details = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILED + json.dumps(details)) from None
+            raise RuntimeError(FAILURE_PREFIX + json.dumps(details)) from None
         finally:
             link.close()
         return Report(part, attempt, came, staged, back)
@@ -119,17 +119,19 @@ class StageRows:
             pa.array(range(first, first + count), pa.int64()),
             rows.column(KIND),
         ]
-        values = [rows.column(physical(at)) for at in range(len(self.types))]
+        values = [rows.column(physical_name(at)) for at in range(len(self.types))]
         try:
             return to_csv([*own, *values], [*[None] * len(own), *self.types], [*[""] * len(own), *self.names])
         except ValueError as wrong:
-            if not str(wrong).startswith(NUL):
+            if not str(wrong).startswith(NUL_PREFIX):
                 raise
-            column = str(wrong)[len(NUL) :]
+            column = str(wrong)[len(NUL_PREFIX) :]
             message = (
                 f"table `{self.table}`: a string in column `{column}` contains U+0000, which PostgreSQL cannot store"
             )
-            raise RuntimeError(FAILED + json.dumps({"code": "refused-row", "message": message, "help": None})) from None
+            raise RuntimeError(
+                FAILURE_PREFIX + json.dumps({"code": "refused-row", "message": message, "help": None})
+            ) from None
 
 
 class _Copy:
@@ -157,10 +159,10 @@ def _count_retracted(rows: pa.Table) -> int:
     return int(pc.sum(kinds).as_py() or 0)
 
 
-def failed(error_text: str) -> Sequence[str | None] | None:
+def parse_failure(error_text: str) -> Sequence[str | None] | None:
     """Return code, message and help of a task's error, None if it is another error."""
-    at = error_text.find(FAILED)
+    at = error_text.find(FAILURE_PREFIX)
     if at < 0:
         return None
-    details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILED))
+    details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILURE_PREFIX))
     return details["code"], details["message"], details["help"]

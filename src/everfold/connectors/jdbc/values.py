@@ -14,7 +14,7 @@ from everfold.types import BytesType, DataType, DecimalType, StringType, Timesta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUL = "everfold[nul-in-text]: "
+NUL_PREFIX = "everfold[nul-in-text]: "
 """Prefix of the error for a string with U+0000; the column name follows.
 
 PostgreSQL cannot store U+0000.
@@ -28,7 +28,7 @@ def to_csv(columns: Sequence[pa.Array], types: Sequence[DataType | None], names:
     """Return rows as CSV for PostgreSQL.
 
     types: None for the numeric columns of the staging table. names: the columns, for errors. Raises
-    ValueError with the prefix `NUL` for a string that PostgreSQL cannot store.
+    ValueError with the prefix `NUL_PREFIX` for a string that PostgreSQL cannot store.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -51,7 +51,7 @@ def _encode(values: Any, of: DataType, name: str) -> Any:
     match of:
         case StringType():
             if pc.any(pc.match_substring(values, "\0")).as_py():
-                raise ValueError(f"{NUL}{name}")
+                raise ValueError(f"{NUL_PREFIX}{name}")
             return values
         case BytesType():
             import polars as pl
@@ -94,9 +94,9 @@ def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv
 
-    from everfold.types import physical
+    from everfold.types import physical_name
 
-    names = [physical(at) for at in range(len(types))]
+    names = [physical_name(at) for at in range(len(types))]
     schema = pa.schema([pa.field(name, of.arrow) for name, of in zip(names, types, strict=True)])
     if not text:
         return schema.empty_table()

@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import OptionValues
 from everfold.connectors.kafka.connector import SERVERS, topics
-from everfold.errors import ConnectorError, nearest
+from everfold.errors import ConnectorError, suggest_name
 from everfold.plan.nodes import Table
 from everfold.secrets import is_secret
 
@@ -39,10 +39,10 @@ def java_settings(options: OptionValues) -> dict[str, str]:
     """
     given = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
     defaults = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
-    return {**defaults, **given, "bootstrap.servers": options.text(SERVERS)}
+    return {**defaults, **given, "bootstrap.servers": options.string(SERVERS)}
 
 
-def own_settings(options: OptionValues) -> dict[str, str]:
+def client_settings(options: OptionValues) -> dict[str, str]:
     """Return the settings for the Kafka client of this process.
 
     Java settings with another name are translated; settings that the client does not know are left
@@ -55,12 +55,12 @@ def own_settings(options: OptionValues) -> dict[str, str]:
         given[_VERIFICATION] = "none"
     stores = {key: given.pop(key) for key in tuple(given) if key.startswith(_STORES)}
     settings = {"isolation.level": "read_committed", **given, **_translate_stores(stores)}
-    return _drop_unknown({**settings, "bootstrap.servers": options.text(SERVERS)})
+    return _drop_unknown({**settings, "bootstrap.servers": options.string(SERVERS)})
 
 
-def group_of(options: OptionValues) -> str:
+def consumer_group(options: OptionValues) -> str:
     """Return the consumer group of a table. No consumer joins it."""
-    return options.text_or_none("properties.group.id") or "everfold"
+    return options.string_or_none("properties.group.id") or "everfold"
 
 
 def _translate_stores(java: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +113,7 @@ class Client:
         """The consumer, created at first use. It does not join its group."""
         if self._consumer is None:
             try:
-                settings = {**own_settings(self.options), "group.id": group_of(self.options)}
+                settings = {**client_settings(self.options), "group.id": consumer_group(self.options)}
                 self._consumer = Consumer({**settings, "enable.auto.commit": False}, logger=log)
             except KafkaException as wrong:
                 raise self.error(wrong) from None
@@ -125,7 +125,7 @@ class Client:
             self._consumer.close()
             self._consumer = None
 
-    def cluster(self) -> str:
+    def cluster_id(self) -> str:
         """Return the id of the cluster; empty if the brokers report none."""
         try:
             return self.consumer.list_topics(timeout=TIMEOUT_S).cluster_id or ""
@@ -138,7 +138,7 @@ class Client:
             found = self.consumer.list_topics(timeout=TIMEOUT_S).topics
         except KafkaException as wrong:
             raise self.error(wrong) from None
-        pattern = self.options.text_or_none("topic-pattern")
+        pattern = self.options.string_or_none("topic-pattern")
         names = (
             topics(self.options)
             if pattern is None
@@ -148,17 +148,17 @@ class Client:
             if topic not in found:
                 raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
         if not names:
-            raise trouble(
+            raise connector_error(
                 "no-such-topic", f"table `{self.table.name}`: no topic matches `{pattern}`", self._span("topic-pattern")
             )
         return {topic: sorted(found[topic].partitions) for topic in names}
 
     def _no_such_topic(self, topic: str, known: Iterable[str]) -> ConnectorError:
-        return trouble(
+        return connector_error(
             "no-such-topic",
-            f"table `{self.table.name}`: the brokers at {self.options.text(SERVERS)} have no topic `{topic}`",
+            f"table `{self.table.name}`: the brokers at {self.options.string(SERVERS)} have no topic `{topic}`",
             self._span("topic"),
-            nearest(topic, known) or "create the topic first",
+            suggest_name(topic, known) or "create the topic first",
         )
 
     def ends(self, partitions: Mapping[str, list[int]], *, first: bool = False) -> Offsets:
@@ -174,7 +174,7 @@ class Client:
             raise self.error(wrong) from None
         return int(low), int(high)
 
-    def at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
+    def offsets_at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
         """Return the first offsets with a timestamp from `millis` on; the end if there is none."""
         queries = [TopicPartition(topic, at, millis) for topic, of in partitions.items() for at in of]
         try:
@@ -230,16 +230,16 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
         KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE,
         KafkaError.REQUEST_TIMED_OUT,
     ):  # fmt: skip
-        return unreachable(table, options)
+        return unreachable_error(table, options)
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-        topic = options.text_or_none("topic") or options.text_or_none("topic-pattern")
-        return trouble(
+        topic = options.string_or_none("topic") or options.string_or_none("topic-pattern")
+        return connector_error(
             "no-such-topic",
-            f"table `{table.name}`: the brokers at {options.text(SERVERS)} have no topic `{topic}`",
+            f"table `{table.name}`: the brokers at {options.string(SERVERS)} have no topic `{topic}`",
             dict(table.option_spans).get("topic"),
             "create the topic first",
         )
-    return trouble("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
+    return connector_error("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
 
 
 def _mask_secrets(text: str, options: OptionValues) -> str:
@@ -254,11 +254,11 @@ def _mask_secrets(text: str, options: OptionValues) -> str:
     return text
 
 
-def unreachable(table: Table, options: OptionValues) -> ConnectorError:
+def unreachable_error(table: Table, options: OptionValues) -> ConnectorError:
     """Return the error `kafka-unreachable`."""
-    return trouble(
+    return connector_error(
         "kafka-unreachable",
-        f"table `{table.name}`: no Kafka broker answers at {options.text(SERVERS)}",
+        f"table `{table.name}`: no Kafka broker answers at {options.string(SERVERS)}",
         dict(table.option_spans).get(SERVERS),
         "check that the broker is running at this address",
     )

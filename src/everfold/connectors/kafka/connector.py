@@ -17,7 +17,7 @@ from everfold.connectors.contract import (
     Source,
     columns_of,
     refuse_metadata,
-    wrong_option,
+    wrong_option_error,
 )
 from everfold.connectors.formats.envelope import VALUE
 from everfold.connectors.formats.format import Format, RecordColumn
@@ -29,9 +29,9 @@ from everfold.connectors.formats.registry import (
     metadata_of,
     options_of,
     positions_in,
-    refuse_unknown,
+    require_format,
 )
-from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, nearest
+from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP_LTZ3, DataType, MapType
@@ -92,14 +92,14 @@ class KafkaConnector(Connector):
         given = dict(table.options)
         for option, prefix in (("format", ""), ("value.format", "value."), ("key.format", "key.")):
             if given.get(option) in FORMATS:
-                found = found + options_of(given[option]).under(f"{prefix}{given[option]}.")
+                found = found + options_of(given[option]).add_prefix(f"{prefix}{given[option]}.")
         return found
 
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check topics, formats, key columns, METADATA, and where reading starts and ends."""
         options = self.options(table).read(table, role.value)
         _check_topics(table, options, role)
-        if table.primary_key and self.takes(table) is ChangelogMode.INSERT_ONLY:
+        if table.primary_key and self.accepted_changelog(table) is ChangelogMode.INSERT_ONLY:
             raise UnsupportedFeature.of(
                 "primary-key",
                 f"table `{table.name}`: a topic of format `{value_format_name(table)}` keeps every record, "
@@ -114,7 +114,7 @@ class KafkaConnector(Connector):
         """Return the changelog mode of the value format."""
         return changelog_of(value_format_name(table))
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Return whether a field has no name in a record, or some columns are in the key."""
         return is_read_whole(table)
 
@@ -122,7 +122,7 @@ class KafkaConnector(Connector):
         """Return the positions of columns in keys and values."""
         return record_positions(table, split_names(dict(table.options).get("key.fields")))
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return the changes that the value format can represent: records are never replaced."""
         return self.changelog(table)
 
@@ -147,7 +147,7 @@ CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka")
 
 def topics(options: OptionValues) -> tuple[str, ...]:
     """Return the names of the topics; empty if a pattern is given."""
-    return split_names(options.text_or_none("topic"))
+    return split_names(options.string_or_none("topic"))
 
 
 def value_format_name(table: Table) -> str | None:
@@ -187,17 +187,19 @@ def value_format(table: Table, options: OptionValues) -> Format:
     """Return the value format."""
     given = dict(table.options)
     if "format" in given and "value.format" in given:
-        raise wrong_option(table, "value.format", "`format` and `value.format` have the same meaning: leave one out")
+        raise wrong_option_error(
+            table, "value.format", "`format` and `value.format` have the same meaning: leave one out"
+        )
     option = "value.format" if "value.format" in given else "format"
-    name = refuse_unknown(table, option, FORMATS)
+    name = require_format(table, option, FORMATS)
     return format_of(name, table, options, f"{'value.' if option == 'value.format' else ''}{name}.")
 
 
 def key_format(table: Table, options: OptionValues) -> Format | None:
     """Return the key format, None if keys are not read or written."""
-    if "key.format" not in options.given:
+    if "key.format" not in options.explicit:
         return None
-    name = refuse_unknown(table, "key.format", ROWS)
+    name = require_format(table, "key.format", ROWS)
     return format_of(name, table, options, f"key.{name}.")
 
 
@@ -205,7 +207,7 @@ def key_fields(options: OptionValues) -> tuple[str, ...]:
     """Return the names of the table's columns in the key."""
     if isinstance(found := options.values["key.fields"], tuple):
         return found
-    return split_names(options.text_or_none("key.fields"))
+    return split_names(options.string_or_none("key.fields"))
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -215,9 +217,9 @@ def split_names(text: str | None) -> tuple[str, ...]:
 
 def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[RecordColumn, ...]:
     """Return the columns in the key. Raises SqlError for one that the table does not have."""
-    prefix = options.text("key.fields-prefix")
-    if prefix and options.text("value.fields-include") != "EXCEPT_KEY":
-        raise wrong_option(
+    prefix = options.string("key.fields-prefix")
+    if prefix and options.string("value.fields-include") != "EXCEPT_KEY":
+        raise wrong_option_error(
             table, "key.fields-prefix", "`key.fields-prefix` needs 'value.fields-include' = 'EXCEPT_KEY'"
         )
     known = {
@@ -226,11 +228,11 @@ def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[Record
     found: list[RecordColumn] = []
     for name in key_fields(options):
         if name not in known:
-            raise wrong_option(
-                table, "key.fields", f"`key.fields` names `{name}`, which is not a column", nearest(name, known)
+            raise wrong_option_error(
+                table, "key.fields", f"`key.fields` names `{name}`, which is not a column", suggest_name(name, known)
             )
         if not name.startswith(prefix):
-            raise wrong_option(
+            raise wrong_option_error(
                 table, "key.fields", f"the key column `{name}` does not begin with `{prefix}`, the `key.fields-prefix`"
             )
         at, column = known[name]
@@ -240,7 +242,7 @@ def key_columns(table: Table, options: OptionValues, role: Role) -> tuple[Record
 
 def value_columns(table: Table, options: OptionValues, role: Role) -> tuple[RecordColumn, ...]:
     """Return the columns in the value."""
-    left_out = set(key_fields(options)) if options.text("value.fields-include") == "EXCEPT_KEY" else set()
+    left_out = set(key_fields(options)) if options.string("value.fields-include") == "EXCEPT_KEY" else set()
     return tuple(
         RecordColumn(column.name, at, column.type)
         for at, column in enumerate(columns_of(table, role))
@@ -248,13 +250,15 @@ def value_columns(table: Table, options: OptionValues, role: Role) -> tuple[Reco
     )
 
 
-def specific_offsets(table: Table, options: OptionValues, option: str) -> dict[int, int]:
+def parse_offsets(table: Table, options: OptionValues, option: str) -> dict[int, int]:
     """Parse `partition:0,offset:42;partition:1,offset:300` to offsets by partition."""
     found: dict[int, int] = {}
-    for part in (options.text_or_none(option) or "").rstrip(";").split(";"):
+    for part in (options.string_or_none(option) or "").rstrip(";").split(";"):
         match = _OFFSETS.fullmatch(part.replace(" ", ""))
         if match is None or int(match.group(1)) in found:
-            raise wrong_option(table, option, f"option `{option}` takes `partition:0,offset:42;partition:1,offset:300`")
+            raise wrong_option_error(
+                table, option, f"option `{option}` takes `partition:0,offset:42;partition:1,offset:300`"
+            )
         found[int(match.group(1))] = int(match.group(2))
     return found
 
@@ -278,7 +282,7 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
     found_key = key_format(table, options)
     if found_key is not None:
         if not keys:
-            raise wrong_option(table, "key.format", "`key.format` is set, but `key.fields` names no column")
+            raise wrong_option_error(table, "key.format", "`key.format` is set, but `key.fields` names no column")
         found_key.check(table, keys)
     elif keys:
         raise SqlError(
@@ -289,7 +293,7 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
             )
         )
     if (count := options.number("scan.max-records-per-batch")) <= 0:
-        raise wrong_option(
+        raise wrong_option_error(
             table,
             "scan.max-records-per-batch",
             f"option `scan.max-records-per-batch` is {count}, but it must be above 0",
@@ -297,7 +301,7 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
 
 
 def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
-    pattern = options.text_or_none("topic-pattern")
+    pattern = options.string_or_none("topic-pattern")
     names = topics(options)
     if bool(names) == (pattern is not None):
         raise SqlError(
@@ -319,7 +323,7 @@ def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
         try:
             re.compile(pattern)
         except re.error as wrong:
-            raise wrong_option(
+            raise wrong_option_error(
                 table, "topic-pattern", f"option `topic-pattern` is not a regular expression: {wrong}"
             ) from None
 
@@ -344,9 +348,9 @@ def _check_stores(table: Table, options: OptionValues) -> None:
 
 def _check_offsets(table: Table, options: OptionValues) -> None:
     for side in ("startup", "bounded"):
-        mode = options.text(f"scan.{side}.mode")
-        if mode == "group-offsets" and options.text_or_none("properties.group.id") is None:
-            default = f"scan.{side}.mode" not in options.given
+        mode = options.string(f"scan.{side}.mode")
+        if mode == "group-offsets" and options.string_or_none("properties.group.id") is None:
+            default = f"scan.{side}.mode" not in options.explicit
             raise SqlError(
                 Diagnostic(
                     "missing-option",
@@ -358,7 +362,7 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
             )
         for wanted, option in (("timestamp", "timestamp-millis"), ("specific-offsets", "specific-offsets")):
             name = f"scan.{side}.{option}"
-            if mode == wanted and name not in options.given:
+            if mode == wanted and name not in options.explicit:
                 raise SqlError(
                     Diagnostic(
                         "missing-option",
@@ -367,9 +371,9 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
                     )
                 )
         if mode == "specific-offsets":
-            specific_offsets(table, options, f"scan.{side}.specific-offsets")
+            parse_offsets(table, options, f"scan.{side}.specific-offsets")
             if len(topics(options)) != 1:
-                raise wrong_option(
+                raise wrong_option_error(
                     table, f"scan.{side}.mode", f"`scan.{side}.mode` = 'specific-offsets' needs exactly one topic"
                 )
 
@@ -384,6 +388,6 @@ def _check_sink_metadata(table: Table) -> None:
             raise UnsupportedFeature.of(
                 "read-only-metadata",
                 f"table `{table.name}`: the metadata `{column.metadata_key}` of a record cannot be written",
-                table.place_of(column.name),
+                table.span_of(column.name),
                 f"declare `{column.name}` as METADATA VIRTUAL",
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.cache import cache_folder
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def _fetch(spark: SparkSession) -> None:
             spark.sql(f"ADD JAR '{jar}'")
         except Exception as wrong:
             log.debug("ADD JAR %s", jar, exc_info=True)
-            raise trouble(
+            raise connector_error(
                 "kafka-jars",
                 "Spark's Kafka connector could not be downloaded from Maven Central: "
                 + str(wrong).splitlines()[0][:200],

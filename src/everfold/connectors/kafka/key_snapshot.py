@@ -25,7 +25,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from everfold.connectors.kafka.client import log
-from everfold.connectors.replay import Past
+from everfold.connectors.replay import JobLineage
 from everfold.files import write_atomically
 
 _FETCH_RECORDS = 10_000
@@ -45,7 +45,7 @@ class KeyedRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TopicKeys:
     """What a topic had when an epoch began.
 
     ends: end offsets by partition. keys: the hashes of its keys.
@@ -63,7 +63,7 @@ class Note:
         write_atomically(path, page.getvalue().to_pybytes())
 
     @classmethod
-    def read(cls, path: Path) -> Note:
+    def read(cls, path: Path) -> TopicKeys:
         """Read it from a file. Raises OSError."""
         with pa.ipc.open_file(path.read_bytes()) as file:
             found = file.read_all()
@@ -72,7 +72,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class KeySnapshot:
     """The key snapshots of one topic that a job writes, with one or several sinks.
 
     settings: of a consumer. folder: the folder of the snapshots, one file per epoch.
@@ -82,7 +82,7 @@ class Before:
     partitions: tuple[int, ...]
     settings: dict[str, str]
     folder: Path
-    past: Past
+    past: JobLineage
 
     def begin(self) -> None:
         """Store the snapshot of the epoch, unless it exists.
@@ -97,16 +97,16 @@ class Before:
         for record in self._records():
             ends[record.partition] = record.offset + 1
             (keys.add if record.live else keys.discard)(_hash(record.key))
-        Note(ends, frozenset(keys)).write(path)
+        TopicKeys(ends, frozenset(keys)).write(path)
 
-    def left(self) -> list[KeyedRecord]:
+    def find_pending(self) -> list[KeyedRecord]:
         """Return the last records of the pending keys.
 
         Raises KafkaException, TimeoutError, OSError.
         """
-        if self.past.back is None or not self._path(self.past.back).exists():
+        if self.past.rewind_epoch is None or not self._path(self.past.rewind_epoch).exists():
             return []
-        ends, older = Note.read(self._path(self.past.back)).ends, self._older_keys()
+        ends, older = TopicKeys.read(self._path(self.past.rewind_epoch)).ends, self._older_keys()
         if older is None:
             return []
         found: dict[bytes, KeyedRecord] = {}
@@ -122,11 +122,11 @@ class Before:
 
         None if there is no snapshot of them.
         """
-        if self.past.left is None:
+        if self.past.first_discarded_epoch is None:
             return frozenset()
         epochs = sorted(int(each.stem) for each in self.folder.glob(f"*{_SUFFIX}"))
-        since = next((epoch for epoch in epochs if epoch >= self.past.left), self.past.back)
-        return None if since is None or since == self.past.back else Note.read(self._path(since)).keys
+        since = next((epoch for epoch in epochs if epoch >= self.past.first_discarded_epoch), self.past.rewind_epoch)
+        return None if since is None or since == self.past.rewind_epoch else TopicKeys.read(self._path(since)).keys
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"{epoch}{_SUFFIX}"

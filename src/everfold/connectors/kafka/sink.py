@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.connector_errors import os_trouble, trouble
+from everfold.connectors.connector_errors import connector_error, file_system_error
 from everfold.connectors.contract import (
     KIND,
-    Applied,
+    AppliedBatch,
     BatchId,
+    JobLineage,
     LocalSink,
     OptionValues,
-    Past,
     Role,
     SinkContext,
     columns_of,
 )
-from everfold.connectors.kafka.client import Client, group_of, kafka_error, own_settings
+from everfold.connectors.kafka.client import Client, client_settings, consumer_group, kafka_error
 from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
-from everfold.connectors.kafka.key_snapshot import Before
+from everfold.connectors.kafka.key_snapshot import KeySnapshot
 from everfold.connectors.kafka.transaction import (
     OutgoingRecord,
     SinkFenced,
@@ -40,7 +40,7 @@ from everfold.connectors.kafka.transaction import (
 from everfold.connectors.sink_changelog import last_by_key
 from everfold.errors import StateError
 from everfold.plan.changelog import RowKind
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class KafkaSink(LocalSink):
         self.upsert = upsert
         self._transactional: TransactionalSink | None = None
         self._partition_list: list[int] = [0]
-        self._past: Past | None = None
+        self._past: JobLineage | None = None
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
@@ -76,30 +76,32 @@ class KafkaSink(LocalSink):
         with self._lock, self._convert_errors():
             self._open_sink(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
 
-    def last_applied(self, job: str, sink: str) -> Applied | None:
+    def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of the job, from its committed mark."""
         with self._convert_errors():
-            group = group_name(self.options.text("sink.transactional-id-prefix"), job, sink)
-            return read_applied(self.options.text(SERVERS), topics(self.options)[0], group, own_settings(self.options))
+            group = group_name(self.options.string("sink.transactional-id-prefix"), job, sink)
+            return read_applied(
+                self.options.string(SERVERS), topics(self.options)[0], group, client_settings(self.options)
+            )
 
-    def written_by_others(self, job: str) -> str | None:
+    def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job that wrote the same query, from the committed marks.
 
         None for an upsert sink: newer records of a key replace older ones.
         """
         if self.upsert or not self.context.query:
             return None
-        prefix, query = self.options.text("sink.transactional-id-prefix"), self._writer.query
-        servers, (topic, *_) = self.options.text(SERVERS), topics(self.options)
+        prefix, query = self.options.string("sink.transactional-id-prefix"), self._writer.query
+        servers, (topic, *_) = self.options.string(SERVERS), topics(self.options)
         with self._convert_errors():
-            return find_other_writer(servers, topic, prefix, job, query, own_settings(self.options))
+            return find_other_writer(servers, topic, prefix, job, query, client_settings(self.options))
 
     @property
     def _writer(self) -> Writer:
         folder = self.context.job_folder
         return Writer(self.context.query[:16], "" if folder is None else str(folder))
 
-    def look_back(self, past: Past) -> None:
+    def undo_discarded_batches(self, past: JobLineage) -> None:
         """Remember the past.
 
         Newer records of a key replace older ones, so nothing is retracted here. The key snapshot is
@@ -107,7 +109,7 @@ class KafkaSink(LocalSink):
         """
         self._past = past
 
-    def left_over(self, *, prune: bool) -> str | None:
+    def report_leftovers(self, *, prune: bool) -> str | None:
         """Return a message about the pending keys, which the job did not write again.
 
         prune: write a tombstone for each of them.
@@ -118,11 +120,11 @@ class KafkaSink(LocalSink):
             return None
         with self._lock, self._convert_errors():  # no batch is written between finding and pruning
             sink = self._open_sink(BatchId(past.job, self.context.name, past.epoch, 0))
-            pending = before.left()
+            pending = before.find_pending()
             if prune and pending:
                 sink.add(OutgoingRecord(each.key, None, each.partition) for each in pending)
         first = [each.key.decode(errors="replace") for each in pending[:_EXAMPLES]]
-        return past.left_over(self.table.name, len(pending), first, pruned=prune)
+        return past.report_leftovers(self.table.name, len(pending), first, pruned=prune)
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
@@ -140,10 +142,10 @@ class KafkaSink(LocalSink):
             raise kafka_error(self.table, self.options, wrong) from None
         except TimeoutError as wrong:
             self.close()
-            raise trouble("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
+            raise connector_error("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
         except OSError as wrong:
             self.close()
-            raise os_trouble(
+            raise file_system_error(
                 wrong,
                 f"table `{self.table.name}`: the key snapshot of its topic cannot be stored",
                 "run the same command again",
@@ -163,28 +165,28 @@ class KafkaSink(LocalSink):
             self._transactional = self._connect(batch)
             before = None if self._past is None else self._key_snapshot(self._past)
             if before is not None and (
-                self._transactional.applied is None or self._transactional.applied.epoch < batch.epoch
+                self._transactional.last_applied is None or self._transactional.last_applied.epoch < batch.epoch
             ):
                 before.begin()
         return self._transactional
 
-    def _key_snapshot(self, past: Past) -> Before | None:
+    def _key_snapshot(self, past: JobLineage) -> KeySnapshot | None:
         """Return the key snapshots; None without keys or a job directory."""
         folder = self.context.job_folder
         if not self.upsert or folder is None:
             return None
         (topic,) = topics(self.options)
-        settings = {**own_settings(self.options), "group.id": group_of(self.options)}
-        return Before(topic, tuple(self._partition_list), settings, folder / "sinks" / f"keys-{topic}", past)
+        settings = {**client_settings(self.options), "group.id": consumer_group(self.options)}
+        return KeySnapshot(topic, tuple(self._partition_list), settings, folder / "sinks" / f"keys-{topic}", past)
 
     def _connect(self, batch: BatchId) -> TransactionalSink:
         return TransactionalSink(
-            bootstrap_servers=self.options.text(SERVERS),
+            bootstrap_servers=self.options.string(SERVERS),
             topic=topics(self.options)[0],
             job=batch.job,
             sink=batch.sink,
-            options=own_settings(self.options),
-            prefix=self.options.text("sink.transactional-id-prefix"),
+            options=client_settings(self.options),
+            prefix=self.options.string("sink.transactional-id-prefix"),
             writer=self._writer if self.context.query else None,
         )
 
@@ -200,10 +202,10 @@ class KafkaSink(LocalSink):
             for at, column in enumerate(columns_of(self.table, Role.SINK))
             if column.metadata_key
         }
-        partitioner = self.options.text("sink.partitioner")
+        partitioner = self.options.string("sink.partitioner")
         width = len(columns_of(self.table, Role.SINK))
         if self.upsert:
-            rows = last_by_key(rows, [physical(column.position) for column in keys])
+            rows = last_by_key(rows, [physical_name(column.position) for column in keys])
         columns = [rows.column(at).to_pylist() for at in range(width)]
         kinds = rows.column(KIND).to_pylist()
         for number, (kind, *row) in enumerate(zip(kinds, *columns, strict=True)):
@@ -214,7 +216,7 @@ class KafkaSink(LocalSink):
                 partition = self._partition_list[number % len(self._partition_list)]
             at = metadata.get("timestamp")
             tombstone = self.upsert and kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            extra = [kind] if value.changes else []
+            extra = [kind] if value.is_changelog else []
             yield OutgoingRecord(
                 None if encode_key is None else encode_key([row[column.position] for column in keys]),
                 None if tombstone else encode_value([*(row[column.position] for column in values), *extra]),

@@ -12,29 +12,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
-from everfold.connectors.filesystem.source import bad_record
-from everfold.connectors.formats.format import BAD, Format, Place, RecordColumn, find_bad, raise_bad
+from everfold.connectors.filesystem.source import bad_record_error
+from everfold.connectors.formats.format import (
+    BAD,
+    Format,
+    RecordColumn,
+    RecordLocation,
+    find_bad_record,
+    raise_bad_record,
+)
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, quoted
-from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable
+from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, string_literal
+from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
 from everfold.connectors.kafka.connector import (
     key_columns,
     key_format,
-    specific_offsets,
+    parse_offsets,
     topics,
     value_columns,
     value_format,
 )
 from everfold.connectors.kafka.jars import add_jars
-from everfold.connectors.null_rowtime import PLACE, find_timeless
-from everfold.connectors.skipped_rows import count_bad
+from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
+from everfold.connectors.skipped_rows import count_bad_records
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table, TableColumn
-from everfold.types import physical
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,20 +65,20 @@ class KafkaSource(Source):
     """
 
     def __init__(self, table: Table, options: OptionValues, *, upsert: bool = False) -> None:
-        self.table = table
+        self.is_table = table
         self.options = options
         self.upsert = upsert
         self.client = Client(table, options)
         self._ends: Offsets | None = None
 
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Return whether `scan.bounded.mode` is set to a bound."""
-        return self.options.text("scan.bounded.mode") != "unbounded"
+        return self.options.string("scan.bounded.mode") != "unbounded"
 
     def location(self, base_folder: Path) -> str:
         """Return the id of the cluster, as reported by the brokers, and the topics."""
-        pattern = self.options.text_or_none("topic-pattern")
-        cluster = self.client.cluster()
+        pattern = self.options.string_or_none("topic-pattern")
+        cluster = self.client.cluster_id()
         self.client.close()
         return f"{cluster}/{','.join(sorted(topics(self.options))) if pattern is None else pattern}"
 
@@ -101,11 +108,11 @@ class KafkaSource(Source):
         if len(positions) != 1 or len(names) != 1:
             known = ", ".join(f"`{each}`" for each in positions)
             what = (
-                f"table `{self.table.name}`: positions in {known} do not apply to other topics: "
+                f"table `{self.is_table.name}`: positions in {known} do not apply to other topics: "
                 "only a single topic that was renamed can be resumed"
             )
             raise StateError.of(
-                "changed-source", what, help=f"--source {self.table.name}=new reads the new topics from their start"
+                "changed-source", what, help=f"--source {self.is_table.name}=new reads the new topics from their start"
             )
         return head + json.dumps({names[0]: next(iter(positions.values()))}, separators=(",", ":"))
 
@@ -119,7 +126,7 @@ class KafkaSource(Source):
         add_jars(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
         most = self.options.number("scan.max-records-per-batch")
-        if context.settings is not None and "scan.max-records-per-batch" not in self.options.given:
+        if context.settings is not None and "scan.max-records-per-batch" not in self.options.explicit:
             most = context.settings.batch_rows or most
         reader = reader.option("maxOffsetsPerTrigger", str(most))
         reader = reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
@@ -170,13 +177,13 @@ class KafkaSource(Source):
             context.spark.conf.set(key, value)
         for key, value in java_settings(self.options).items():
             reader = reader.option(f"kafka.{key}", value)
-        pattern = self.options.text_or_none("topic-pattern")
+        pattern = self.options.string_or_none("topic-pattern")
         reader = (
             reader.option("subscribePattern", pattern)
             if pattern
             else reader.option("subscribe", ",".join(topics(self.options)))
         )
-        wants_headers = any(column.metadata_key == "headers" for column in self.table.columns)
+        wants_headers = any(column.metadata_key == "headers" for column in self.is_table.columns)
         frame: DataFrame = reader.option("includeHeaders", "true" if wants_headers else "false").load()
         if streaming and self._ends is not None:
             frame = frame.where(_is_before_end(self._ends))
@@ -185,27 +192,30 @@ class KafkaSource(Source):
             "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if wants_headers else []),
         )  # fmt: skip
         values: dict[int, str] = {}
-        keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
+        keys, form = key_columns(self.is_table, self.options, Role.SOURCE), key_format(self.is_table, self.options)
         if form is not None:
             frame = self._parse(frame, form, keys, "__key", values, context.name)
         of_keys = dict(values)
-        columns = value_columns(self.table, self.options, Role.SOURCE)
-        form = value_format(self.table, self.options)
+        columns = value_columns(self.is_table, self.options, Role.SOURCE)
+        form = value_format(self.is_table, self.options)
         if self.upsert:
             frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
-        if columns or form.changes:
+        if columns or form.is_changelog:
             frame = self._parse(frame, form, columns, "__value", values, context.name)
         if self.upsert:
             values |= {at: f"IF(__value IS NULL, {sql}, {values[at]})" for at, sql in of_keys.items()}
             kinds = (RowKind.DELETE.value, RowKind.UPDATE_AFTER.value)
             frame = frame.selectExpr("*", f"CAST(IF(__value IS NULL, {kinds[0]}, {kinds[1]}) AS TINYINT) AS {KIND}")
-        out = [f"{self._column(at, column, values)} AS {physical(at)}" for at, column in enumerate(self.table.columns)]
+        out = [
+            f"{self._column(at, column, values)} AS {physical_name(at)}"
+            for at, column in enumerate(self.is_table.columns)
+        ]
         place = "concat('topic `', __topic, '` partition ', __partition, ' offset ', __offset)"
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {PLACE}", *kind)
+        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
 
     def _split(self) -> str:
-        name = quoted(self.table.name + "/")
+        name = string_literal(self.is_table.name + "/")
         if len(topics(self.options)) == 1:
             return f"concat({name}, __partition)"
         return f"concat({name}, __topic, '/', __partition)"
@@ -214,7 +224,7 @@ class KafkaSource(Source):
         if at in values:
             return values[at]
         assert column.metadata_key is not None, column
-        sql = value_format(self.table, self.options).metadata(column.metadata_key)
+        sql = value_format(self.is_table, self.options).metadata(column.metadata_key)
         return f"CAST({sql or _METADATA[column.metadata_key]} AS {column.type.spark})"
 
     def _parse(
@@ -230,8 +240,8 @@ class KafkaSource(Source):
 
         values: receives Spark SQL for each column of the table.
         """
-        place = Place(self.table.name, _record_parts(raw))
-        others = [*frame.columns, *form.beside]
+        place = RecordLocation(self.is_table.name, _record_parts(raw))
+        others = [*frame.columns, *form.added_columns]
         frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
         fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
         frame = frame.selectExpr(
@@ -243,7 +253,7 @@ class KafkaSource(Source):
         if form.ignore_errors:
             frame = self._skip_bad(frame, form, columns, fields, f"{name}{raw}")
         else:
-            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad(place, None, BAD)} END")
+            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(place, None, BAD)} END")
         for column in columns:
             values[column.position] = form.value(column, fields[column.position], place)
         return frame.drop(BAD)
@@ -259,8 +269,8 @@ class KafkaSource(Source):
         from pyspark.sql.functions import expr
 
         partly = [sql for column in columns if (sql := form.is_bad(column, fields[column.position]))]
-        frame = frame.withColumn("__lost", expr(form.lost(columns)))
-        frame = count_bad(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
+        frame = frame.withColumn("__lost", expr(form.is_unreadable(columns)))
+        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
         return frame.where("NOT __lost").drop("__lost")
 
     # -- where it starts and ends ------------------------------------------------------------------
@@ -270,7 +280,7 @@ class KafkaSource(Source):
 
         For records that are no longer available, the first available offsets.
         """
-        offsets = None if context.before is None else _first_offsets(context.before)
+        offsets = None if context.previous_log is None else _first_offsets(context.previous_log)
         if offsets is None:
             return None
         first = self.client.ends(partitions, first=True)
@@ -279,7 +289,7 @@ class KafkaSource(Source):
             for topic, of in first.items()
         }
 
-    def lost(self, then: Position) -> str | None:
+    def describe_lost(self, then: Position) -> str | None:
         """Return how many records that were read are no longer available; None if all are."""
         offsets = _first_offsets(then.log)
         if offsets is None:
@@ -292,15 +302,15 @@ class KafkaSource(Source):
     def _starts(self, partitions: dict[str, list[int]]) -> Offsets | None:
         """Return the first offsets to read, None to read from the beginning."""
         options = self.options
-        match options.text("scan.startup.mode"):
+        match options.string("scan.startup.mode"):
             case "earliest-offset":
                 return None
             case "latest-offset":
                 return self.client.ends(partitions)
             case "timestamp":
-                return self.client.at_time(partitions, options.number("scan.startup.timestamp-millis"))
+                return self.client.offsets_at_time(partitions, options.number("scan.startup.timestamp-millis"))
             case "specific-offsets":
-                offsets = specific_offsets(self.table, options, "scan.startup.specific-offsets")
+                offsets = parse_offsets(self.is_table, options, "scan.startup.specific-offsets")
                 first = self.client.ends(partitions, first=True)
                 return self._merge_offsets(offsets, first, "scan.startup.specific-offsets")
             case _:
@@ -310,10 +320,10 @@ class KafkaSource(Source):
         [topic] = others
         for partition in offsets:
             if partition not in others[topic]:
-                raise trouble(
+                raise connector_error(
                     "no-such-partition",
-                    f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
-                    dict(self.table.option_spans).get(option),
+                    f"table `{self.is_table.name}`: topic `{topic}` has no partition {partition}",
+                    dict(self.is_table.option_spans).get(option),
                     f"it has {len(others[topic])}, from 0 on",
                 )
         return {topic: {**others[topic], **offsets}}
@@ -323,12 +333,12 @@ class KafkaSource(Source):
         reset = self.options.with_prefix("properties.").get("auto.offset.reset", "none")
         missing = any(offset is None for of in committed.values() for offset in of.values())
         if missing and reset not in ("earliest", "latest"):
-            group = self.options.text("properties.group.id")
-            raise trouble(
+            group = self.options.string("properties.group.id")
+            raise connector_error(
                 "no-group-offsets",
-                f"table `{self.table.name}`: the group `{group}` has committed no offsets for "
+                f"table `{self.is_table.name}`: the group `{group}` has committed no offsets for "
                 f"{', '.join(f'`{topic}`' for topic in partitions)}",
-                dict(self.table.option_spans).get("properties.group.id"),
+                dict(self.is_table.option_spans).get("properties.group.id"),
                 "set 'scan.startup.mode' = 'earliest-offset', "
                 "or 'properties.auto.offset.reset' = 'earliest' or 'latest'",
             )
@@ -341,15 +351,15 @@ class KafkaSource(Source):
     def _end_offsets(self, partitions: dict[str, list[int]]) -> Offsets | None:
         """Return the first offsets that a bounded source does not read; None if it is unbounded."""
         options = self.options
-        match options.text("scan.bounded.mode"):
+        match options.string("scan.bounded.mode"):
             case "unbounded":
                 return None
             case "latest-offset":
                 return self.client.ends(partitions)
             case "timestamp":
-                return self.client.at_time(partitions, options.number("scan.bounded.timestamp-millis"))
+                return self.client.offsets_at_time(partitions, options.number("scan.bounded.timestamp-millis"))
             case "specific-offsets":
-                offsets = specific_offsets(self.table, options, "scan.bounded.specific-offsets")
+                offsets = parse_offsets(self.is_table, options, "scan.bounded.specific-offsets")
                 return self._merge_offsets(offsets, self.client.ends(partitions), "scan.bounded.specific-offsets")
             case _:
                 committed = self.client.committed(partitions)
@@ -357,9 +367,9 @@ class KafkaSource(Source):
 
     def _fixed_ends(self, context: SourceContext, partitions: dict[str, list[int]]) -> Offsets | None:
         """Return the end offsets, fixed when the job was first started; None if it is unbounded."""
-        if not self.bounded():
+        if not self.is_bounded():
             return None
-        path = None if context.kept is None else context.kept / f"{context.name}.ends.json"
+        path = None if context.start_folder is None else context.start_folder / f"{context.name}.ends.json"
         if path is not None and path.exists():
             fixed: dict[str, dict[str, int]] = json.loads(path.read_text())
             if len(fixed) == len(partitions) == 1:  # the topic may have been renamed
@@ -376,10 +386,10 @@ class KafkaSource(Source):
         found = self.client.partitions()
         self.client.close()
         if len(topics(self.options)) == 1:
-            return tuple(f"{self.table.name}/{at}" for of in found.values() for at in of)
-        return tuple(f"{self.table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
+            return tuple(f"{self.is_table.name}/{at}" for of in found.values() for at in of)
+        return tuple(f"{self.is_table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
 
-    def reached_end(self, context: SourceContext, offsets_json: str) -> bool:
+    def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether every partition has been read up to its end."""
         if self._ends is None:
             return False
@@ -393,47 +403,47 @@ class KafkaSource(Source):
 
         The job itself resumes from its checkpoint.
         """
-        if self.options.text_or_none("properties.group.id") is not None:
+        if self.options.string_or_none("properties.group.id") is not None:
             self.client.commit(json.loads(offsets_json))
 
     # -- failures ----------------------------------------------------------------------------------
 
-    def failure(self, error_text: str) -> ConnectorError | None:
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error behind a failure of Spark.
 
         A bad record, unreachable brokers, or a topic that was deleted or created again.
         """
-        bad = find_bad(error_text, self.table.name)
+        bad = find_bad_record(error_text, self.is_table.name)
         if bad is not None:
             return self._bad_record(bad)
-        timeless = find_timeless(error_text)
-        if timeless is not None and timeless.table == self.table.name:
+        timeless = find_null_rowtime(error_text)
+        if timeless is not None and timeless.table == self.is_table.name:
             return timeless.error()
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
-            return trouble(
+            return connector_error(
                 "kafka-data-lost",
-                f"table `{self.table.name}`: records that were not read yet are gone from "
+                f"table `{self.is_table.name}`: records that were not read yet are gone from "
                 f"{', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
                 help="the topic was created again, or its retention is shorter than the job was down: "
                 "start a new job (another --state)",
             )
         if re.search(r"UnknownTopicOrPartitionException", error_text):
-            return trouble(
+            return connector_error(
                 "no-such-topic",
-                f"table `{self.table.name}`: the topic does not exist any more",
-                dict(self.table.option_spans).get("topic"),
+                f"table `{self.is_table.name}`: the topic does not exist any more",
+                dict(self.is_table.option_spans).get("topic"),
             )
         if re.search(
             r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls", error_text
         ):
-            return unreachable(self.table, self.options)
+            return unreachable_error(self.is_table, self.options)
         return None
 
     def _bad_record(self, bad: dict[str, object]) -> ConnectorError:
         is_key = bad.get("part") == "key"
-        form = key_format(self.table, self.options) if is_key else value_format(self.table, self.options)
+        form = key_format(self.is_table, self.options) if is_key else value_format(self.is_table, self.options)
         assert form is not None
-        columns = (key_columns if is_key else value_columns)(self.table, self.options, Role.SOURCE)
+        columns = (key_columns if is_key else value_columns)(self.is_table, self.options, Role.SOURCE)
         raw = base64.b64decode(re.sub(r"\s", "", str(bad.get("raw", ""))))
         nothing = "it has no key, but rows are identified by their keys" if is_key else "it cannot be read"
         reason = (
@@ -447,14 +457,14 @@ class KafkaSource(Source):
         where = f"topic `{bad.get('topic')}` partition {bad.get('partition')} offset {bad.get('offset')}" + (
             ", key" if is_key else ""
         )
-        return bad_record(where, reason, raw.decode("utf-8", "replace"), form, lasting=True)
+        return bad_record_error(where, reason, raw.decode("utf-8", "replace"), form, lasting=True)
 
 
 def _record_parts(raw: str) -> tuple[tuple[str, str], ...]:
     """Return the position of a record's key or value (`raw`), and its beginning, for an error."""
     head = f"base64(substring({raw}, 1, {_RAW_BYTES}))"
     return (
-        ("part", quoted(raw[2:])),
+        ("part", string_literal(raw[2:])),
         ("topic", "__topic"),
         ("partition", "__partition"),
         ("offset", "__offset"),
@@ -486,5 +496,7 @@ def _is_before_end(ends: Offsets) -> str:
 
     Partitions that were added later are not read.
     """
-    pairs = ", ".join(f"{quoted(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items())
+    pairs = ", ".join(
+        f"{string_literal(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
+    )
     return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"

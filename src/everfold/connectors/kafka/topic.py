@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import (
-    Again,
     ClusterSink,
     Connector,
     LocalSink,
     Option,
     OptionSet,
     OptionValues,
+    ReplayEffect,
     Role,
     SinkContext,
     Source,
@@ -32,7 +32,7 @@ from everfold.connectors.kafka.upsert import CONNECTOR as UPSERT_KAFKA
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
-from everfold.types import RowType, physical
+from everfold.types import RowType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +79,7 @@ OPTIONS = OptionSet(
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ConvertedTable:
     """A table of the connector `topic`, converted to one of Kafka.
 
     table: the converted table, with each field of the key as a column. of: its connector. at: the
@@ -87,37 +87,40 @@ class Spread:
     """
 
     table: Table
-    of: Connector
-    at: int | None = None
-    width: int = 0
+    connector: Connector
+    key_position: int | None = None
+    key_width: int = 0
 
-    def together(self, frame: DataFrame) -> DataFrame:
+    def pack_key(self, frame: DataFrame) -> DataFrame:
         """Combine the key columns of a frame into one."""
-        if self.at is None:
+        if self.key_position is None:
             return frame
-        fields = [column.name.removeprefix(_KEY_PREFIX) for column in self.table.columns[self.at :][: self.width]]
-        columns = [physical(at) for at in range(len(self.table.columns))]
-        key = ", ".join(f"'{name}', {physical(self.at + at)}" for at, name in enumerate(fields))
-        columns[self.at : self.at + self.width] = [f"named_struct({key})"]
-        others = [name for name in frame.columns if name not in map(physical, range(len(self.table.columns)))]
-        return frame.selectExpr(*(f"{sql} AS {physical(at)}" for at, sql in enumerate(columns)), *others)
+        fields = [
+            column.name.removeprefix(_KEY_PREFIX)
+            for column in self.table.columns[self.key_position :][: self.key_width]
+        ]
+        columns = [physical_name(at) for at in range(len(self.table.columns))]
+        key = ", ".join(f"'{name}', {physical_name(self.key_position + at)}" for at, name in enumerate(fields))
+        columns[self.key_position : self.key_position + self.key_width] = [f"named_struct({key})"]
+        others = [name for name in frame.columns if name not in map(physical_name, range(len(self.table.columns)))]
+        return frame.selectExpr(*(f"{sql} AS {physical_name(at)}" for at, sql in enumerate(columns)), *others)
 
-    def apart(self, rows: pa.Table) -> pa.Table:
+    def unpack_key(self, rows: pa.Table) -> pa.Table:
         """Split the key column of rows into one column per field."""
-        if self.at is None:
+        if self.key_position is None:
             return rows
         import pyarrow as pa
 
-        width = len(columns_of(self.table, Role.SINK)) - self.width + 1
+        width = len(columns_of(self.table, Role.SINK)) - self.key_width + 1
         columns = [rows.column(at) for at in range(width)]
-        key = columns[self.at].combine_chunks()
-        columns[self.at : self.at + 1] = [pa.chunked_array([field]) for field in key.flatten()]
-        names = [physical(at) for at in range(len(columns))]
+        key = columns[self.key_position].combine_chunks()
+        columns[self.key_position : self.key_position + 1] = [pa.chunked_array([field]) for field in key.flatten()]
+        names = [physical_name(at) for at in range(len(columns))]
         others = rows.column_names[width:]
         return pa.table(dict(zip((*names, *others), (*columns, *(rows.column(name) for name in others)), strict=True)))
 
 
-def spread(table: Table) -> Spread:
+def convert_table(table: Table) -> ConvertedTable:
     """Convert a Lenses table to a Kafka table.
 
     Raises UnsupportedFeature `key-format` for a key whose type has no storage format.
@@ -149,7 +152,7 @@ def spread(table: Table) -> Spread:
         options=tuple(sorted(options.items())),
         primary_key=keys if table.primary_key else (),
     )
-    return Spread(converted, of, None if keys in ((), (KEY,)) else at, len(keys))
+    return ConvertedTable(converted, of, None if keys in ((), (KEY,)) else at, len(keys))
 
 
 def _key_columns(table: Table, column: TableColumn) -> list[TableColumn]:
@@ -161,7 +164,7 @@ def _key_columns(table: Table, column: TableColumn) -> list[TableColumn]:
             "key-format",
             f"topic `{table.name}`: a key of type {column.type} without a name has no storage format, "
             f"only {', '.join(_SINGLE_VALUE).upper()} have one",
-            table.place_of(KEY),
+            table.span_of(KEY),
             "give it a name: GROUP BY x AS name",
         )
     return [TableColumn(name=_KEY_PREFIX + each.name, type=each.type) for each in column.type.fields]
@@ -182,15 +185,15 @@ class TopicConnector(Connector):
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check storage formats, and the converted Kafka table."""
         options = self.options(table).read(table, role.value)
-        converted = spread(table)
-        converted.of.check(converted.table, role)
+        converted = convert_table(table)
+        converted.connector.check(converted.table, role)
         return options
 
     def changelog(self, table: Table) -> ChangelogMode:
         """Return upserts by `_key` if it is the PRIMARY KEY; otherwise every record is a row."""
-        return self.takes(table)
+        return self.accepted_changelog(table)
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Return whether a storage format has no field names."""
         given = dict(table.options)
         return any(is_positional(_format(given.get(option))) for option in ("key.format", "value.format"))
@@ -202,27 +205,27 @@ class TopicConnector(Connector):
         in_value = positions_in(_format(given.get("value.format")), "value", columns)
         return {**in_value, **positions_in(_format(given.get("key.format")), "key", (KEY,))}
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return upserts if there is a PRIMARY KEY, inserts only otherwise."""
         return ChangelogMode.UPSERT if table.primary_key else ChangelogMode.INSERT_ONLY
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """With a PRIMARY KEY, replayed records replace older ones; else they are duplicates."""
-        return Again.COMPARED if table.primary_key else Again.TWICE
+        return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
 
     def source(self, table: Table) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.topic_records import TopicSource
 
-        options, converted = self.check(table, Role.SOURCE), spread(table)
-        return TopicSource(converted, options, converted.of.check(converted.table, Role.SOURCE))
+        options, converted = self.check(table, Role.SOURCE), convert_table(table)
+        return TopicSource(converted, options, converted.connector.check(converted.table, Role.SOURCE))
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.topic_records import TopicSink
 
-        options, converted = self.check(context.table, Role.SINK), spread(context.table)
-        return TopicSink(context, converted, options, converted.of.check(converted.table, Role.SINK))
+        options, converted = self.check(context.table, Role.SINK), convert_table(context.table)
+        return TopicSink(context, converted, options, converted.connector.check(converted.table, Role.SINK))
 
 
 CONNECTOR = TopicConnector(name="topic", meaning="topics of Apache Kafka as Lenses SQL declares them")

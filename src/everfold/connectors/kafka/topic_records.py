@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from everfold.connectors.connector_errors import trouble
+from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
-from everfold.connectors.kafka.client import TIMEOUT_S, kafka_error, log, own_settings
+from everfold.connectors.kafka.client import TIMEOUT_S, client_settings, kafka_error, log
 from everfold.connectors.kafka.connector import topics
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
-from everfold.connectors.kafka.topic import KEY, Spread
+from everfold.connectors.kafka.topic import KEY, ConvertedTable
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class TopicSource(KafkaSource):
     topic_options: of the connector `topic`. options: of the converted table.
     """
 
-    def __init__(self, spread: Spread, topic_options: OptionValues, options: OptionValues) -> None:
+    def __init__(self, spread: ConvertedTable, topic_options: OptionValues, options: OptionValues) -> None:
         super().__init__(spread.table, options, upsert=bool(spread.table.primary_key))
-        self.spread = spread
+        self.converted = spread
         self.topic_options = topic_options
 
     def stream(self, context: SourceContext) -> DataFrame:
@@ -40,11 +40,11 @@ class TopicSource(KafkaSource):
 
         Creates the topic first if the table demands it and no other INSERT of the script has.
         """
-        make_topic(self.table, self.topic_options, self.options)
+        create_topic(self.is_table, self.topic_options, self.options)
         return super().stream(context)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
-        return self.spread.together(super()._frame(reader, context, streaming=streaming))
+        return self.converted.pack_key(super()._frame(reader, context, streaming=streaming))
 
 
 class TopicSink(KafkaSink):
@@ -54,15 +54,15 @@ class TopicSink(KafkaSink):
     """
 
     def __init__(
-        self, context: SinkContext, spread: Spread, topic_options: OptionValues, options: OptionValues
+        self, context: SinkContext, spread: ConvertedTable, topic_options: OptionValues, options: OptionValues
     ) -> None:
         super().__init__(replace(context, table=spread.table), options, upsert=bool(spread.table.primary_key))
-        self.spread = spread
+        self.converted = spread
         self.topic_options = topic_options
 
     def prepare(self) -> None:
         """Create the topic if the table demands it, and check that it exists."""
-        make_topic(self.table, self.topic_options, self.options)
+        create_topic(self.table, self.topic_options, self.options)
         super().prepare()
 
     def write(self, rows: pa.Table, batch: BatchId) -> None:
@@ -70,20 +70,20 @@ class TopicSink(KafkaSink):
 
         Raises ConnectorError `null-key` for a row without a key, which could not be replaced later.
         """
-        if self.upsert and self.spread.at is None:
+        if self.upsert and self.converted.key_position is None:
             at = next(at for at, column in enumerate(self.table.columns) if column.name == KEY)
             if rows.column(at).null_count:
-                raise trouble(
+                raise connector_error(
                     "null-key",
                     f"topic `{topics(self.options)[0]}`: a result has the key NULL, "
                     "but the records of a table are identified by their keys",
                     help="filter such records with WHERE field IS NOT NULL, "
                     "or give the key a name: GROUP BY field AS name",
                 )
-        super().write(self.spread.apart(rows), batch)
+        super().write(self.converted.unpack_key(rows), batch)
 
 
-def make_topic(table: Table, topic_options: OptionValues, options: OptionValues) -> None:
+def create_topic(table: Table, topic_options: OptionValues, options: OptionValues) -> None:
     """Create the topic of a table, if the table demands it and it does not exist.
 
     topic_options: of the connector `topic`. options: of the converted table. Raises ConnectorError.
@@ -96,12 +96,12 @@ def make_topic(table: Table, topic_options: OptionValues, options: OptionValues)
     counts = {name: topic_options.number(_CREATE + name) for name in _COUNTS}
     config = {
         name.removeprefix(_CREATE): str(topic_options.values[name])
-        for name in topic_options.given
+        for name in topic_options.explicit
         if name.startswith(_CREATE) and name.removeprefix(_CREATE) not in counts
     }
     [topic] = topics(options)
     try:
-        settings: dict[str, Any] = {**own_settings(options), "logger": log}
+        settings: dict[str, Any] = {**client_settings(options), "logger": log}
         del settings["isolation.level"]
         client = AdminClient(settings)
         topic_to_create = NewTopic(topic, counts["partitions"], counts["replication"], config=config)

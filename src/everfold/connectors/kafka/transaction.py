@@ -31,7 +31,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from everfold.connectors.applied import Applied, BatchId, is_applied
+from everfold.connectors.applied import AppliedBatch, BatchId, is_applied
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -132,7 +132,7 @@ class TransactionalSink:
         self._group.close()
 
     @property
-    def applied(self) -> Applied | None:
+    def last_applied(self) -> AppliedBatch | None:
         """The last batch in the topic; None if there is none.
 
         As reported by the broker at the start, or committed since.
@@ -153,7 +153,7 @@ class TransactionalSink:
             raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
         if is_applied(self._topic, BatchId(self._job, self._sink, epoch, batch, digest), self._applied):
             return False
-        mark = Applied(epoch, batch, digest)
+        mark = AppliedBatch(epoch, batch, digest)
         self._commit(records, mark)
         self._applied = mark
         return True
@@ -177,7 +177,7 @@ class TransactionalSink:
                 raise KafkaException(error)
             time.sleep(0.2)
 
-    def _commit(self, records: Iterable[OutgoingRecord], mark: Applied | None) -> None:
+    def _commit(self, records: Iterable[OutgoingRecord], mark: AppliedBatch | None) -> None:
         try:
             self._producer.begin_transaction()
             self._produce(records)
@@ -220,7 +220,7 @@ class TransactionalSink:
             except BufferError:  # the client's queue is full: let it drain
                 self._producer.poll(0.1)
 
-    def _mark(self, mark: Applied) -> None:
+    def _mark(self, mark: AppliedBatch) -> None:
         """Add the mark to the open transaction."""
         writer = "" if self._writer is None else f" {self._writer.query} {self._writer.folder}"
         metadata = f"{mark.epoch} {mark.digest}{writer}".rstrip()[:_METADATA_CHARACTERS]
@@ -242,7 +242,7 @@ def group_name(prefix: str, job: str, sink: str) -> str:
     return f"{prefix}.{job}.{sink}"
 
 
-def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mapping[str, str]) -> Applied | None:
+def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mapping[str, str]) -> AppliedBatch | None:
     """Return the last batch that a topic certainly has, without fencing another writer.
 
     A batch that a killed run has sent but not yet committed does not count. Raises KafkaException.
@@ -255,14 +255,14 @@ def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mappin
         consumer.close()
 
 
-def _read_mark(group: Consumer, topic: str) -> Applied | None:
+def _read_mark(group: Consumer, topic: str) -> AppliedBatch | None:
     [committed] = _retry(lambda timeout: group.committed([TopicPartition(topic, 0)], timeout=timeout))
     if committed.error is not None:
         raise KafkaException(committed.error)
     if committed.offset < 0:
         return None
     epoch, digest, *_ = [*(committed.metadata or "0").split(" "), ""]
-    return Applied(int(epoch), committed.offset - 1, digest)
+    return AppliedBatch(int(epoch), committed.offset - 1, digest)
 
 
 def find_other_writer(

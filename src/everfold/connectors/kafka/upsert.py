@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everfold.connectors.contract import (
-    Again,
     ClusterSink,
     Connector,
     LocalSink,
     Option,
     OptionSet,
     OptionValues,
+    ReplayEffect,
     Role,
     SinkContext,
     Source,
 )
-from everfold.connectors.formats.registry import CHANGES, options_of, refuse_unknown
+from everfold.connectors.formats.registry import CHANGES, options_of, require_format
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
 from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, record_positions, topics
 from everfold.errors import SqlError, UnsupportedFeature
@@ -58,7 +58,7 @@ class UpsertKafkaConnector(Connector):
         given = dict(table.options)
         for option, prefix in (("value.format", "value."), ("key.format", "key.")):
             if given.get(option) in ROWS:
-                found = found + options_of(given[option]).under(f"{prefix}{given[option]}.")
+                found = found + options_of(given[option]).add_prefix(f"{prefix}{given[option]}.")
         return found
 
     def check(self, table: Table, role: Role) -> OptionValues:
@@ -82,7 +82,7 @@ class UpsertKafkaConnector(Connector):
                     dict(table.option_spans).get(option),
                     "use the connector `kafka`, or the format json",
                 )
-            refuse_unknown(table, option, ROWS)
+            require_format(table, option, ROWS)
         if len(topics(options)) != 1:
             raise UnsupportedFeature.of(
                 "one-topic", f"table `{table.name}`: `topic` must be one topic", dict(table.option_spans).get("topic")
@@ -95,7 +95,7 @@ class UpsertKafkaConnector(Connector):
         """Return upserts."""
         return ChangelogMode.UPSERT
 
-    def read_whole(self, table: Table) -> bool:
+    def needs_whole_record(self, table: Table) -> bool:
         """Return whether a field has no name in a record, or some columns are in the key."""
         return is_read_whole(table)
 
@@ -103,13 +103,13 @@ class UpsertKafkaConnector(Connector):
         """Return the positions of columns in keys (the PRIMARY KEY) and values."""
         return record_positions(table, table.primary_key, upsert=True)
 
-    def takes(self, table: Table) -> ChangelogMode:
+    def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return upserts."""
         return ChangelogMode.UPSERT
 
-    def again(self, table: Table) -> Again:
+    def replay_effect(self, table: Table) -> ReplayEffect:
         """Replayed records replace older records of their keys."""
-        return Again.COMPARED
+        return ReplayEffect.OVERWRITES_AND_COMPARES
 
     def source(self, table: Table) -> Source:
         """Return a source that reads the topic."""

@@ -62,12 +62,12 @@ def bind_call(
     nodes = list(node.expressions)
     if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not node.distinct:
         nodes = []
-    elif not nodes and (entry.arity[0] or not entry.over_only):
+    elif not nodes and (entry.arity[0] or not entry.is_window_function):
         raise context.error(
             "wrong-arguments", f"`{name}` takes an argument", node, "write COUNT(*)" if name == "COUNT" else None
         )
     given = [bind(each) for each in nodes]
-    if entry.of_order and not given:
+    if entry.takes_order_key and not given:
         given = [*order] if len(order) == 1 else [build("ROW", tuple(order), context.span(node))]
     least, most = entry.arity
     if nodes and not least <= len(nodes) <= most:
@@ -88,7 +88,9 @@ def bind_call(
         raise context.error("wrong-arguments", f"`{name}(DISTINCT …)` does not take BYTES", node)
     return AggCall(
         function=entry.name,
-        args=tuple(_wrap(arg, wrap) for arg, wrap in zip(args, entry.wrapped, strict=True)) if entry.wrapped else args,
+        args=tuple(_wrap(arg, wrap) for arg, wrap in zip(args, entry.argument_functions, strict=True))
+        if entry.argument_functions
+        else args,
         type=result,
         constants=constants,
         distinct=node.distinct and entry.distinct is Distinct.APPLIES,

@@ -22,12 +22,12 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.windows import Session, SlicedWindow, Tumble
-from everfold.sql.binder.context import Context, named_list
-from everfold.sql.binder.emission import emitting
-from everfold.sql.binder.grouping import GROUPING, Grouping, expanded, grouping_value
-from everfold.sql.binder.legacy_windows import GroupWindow, part_of_window
+from everfold.sql.binder.context import Context, quote_names
+from everfold.sql.binder.emission import apply_emit_options
+from everfold.sql.binder.grouping import GROUPING, Grouping, bind_grouping_value, expand_grouping_sets
+from everfold.sql.binder.legacy_windows import GroupWindow, window_part
 from everfold.sql.binder.over import is_call_over_window
-from everfold.sql.binder.windows import END, START, Unwound, check_size, unwind
+from everfold.sql.binder.windows import END, START, ExtractedWindow, check_size, extract_window
 
 
 class Calls:
@@ -63,11 +63,11 @@ class Grouped:
     keys: tuple[Expr, ...]
     calls: tuple[Expr, ...]
     grouping: Grouping | None = None
-    chosen: Expr | None = None
+    set_number: Expr | None = None
     window: tuple[Expr, ...] = ()
 
 
-def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
+def rewrite_over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
     """Rewrite an expression over the input's columns and calls to one over the groups.
 
     Raises SqlError `not-in-group-by` for a column that is neither a key nor inside a call.
@@ -78,17 +78,17 @@ def over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
 
     def change(part: Expr) -> Expr | None:
         if isinstance(part, Call) and part.function == GROUPING:
-            return grouping_value(part, grouping, grouped.chosen)
+            return bind_grouping_value(part, grouping, grouped.set_number)
         if (at := positions.get(part)) is not None:
             return grouped.keys[at]
-        of_window = part_of_window(part)
+        of_window = window_part(part)
         if of_window is not None:
             return grouped.window[of_window]
         if not isinstance(part, InputRef) or is_call_over_window(part):
             return None
         if part.position >= width:
             return grouped.calls[part.position - width]
-        shown = named_list(key.name for key in keys if isinstance(key, InputRef))
+        shown = quote_names(key.name for key in keys if isinstance(key, InputRef))
         raise SqlError(
             Diagnostic(
                 "not-in-group-by",
@@ -105,11 +105,11 @@ def group_by(
     plan: Plan, grouping: Grouping, calls: Sequence[AggCall], context: Context, node: exp.Expression
 ) -> Grouped:
     """Build the aggregate of a plan by one or more grouping sets."""
-    if not grouping.several:
+    if not grouping.has_several_sets:
         return replace(group(plan, grouping.keys, calls, context, node), grouping=grouping)
-    over, keys = expanded(plan, grouping)
+    over, keys = expand_grouping_sets(plan, grouping)
     grouped = group(over, keys, calls, context, node)
-    return replace(grouped, keys=grouped.keys[:-1], grouping=grouping, chosen=grouped.keys[-1])
+    return replace(grouped, keys=grouped.keys[:-1], grouping=grouping, set_number=grouped.keys[-1])
 
 
 def group_by_window(
@@ -122,7 +122,7 @@ def group_by_window(
 ) -> Grouped:
     """Build the aggregate of a plan by a group window in GROUP BY and other keys."""
     aggregate = window.aggregate(plan, grouping.keys, calls, context, node)
-    first, emitted = len(aggregate.keys) + len(calls), emitting(aggregate, context, node)
+    first, emitted = len(aggregate.keys) + len(calls), apply_emit_options(aggregate, context, node)
     return Grouped(
         plan=emitted,
         keys=tuple(_output(emitted, aggregate.keys.index(key)) for key in grouping.keys),
@@ -139,7 +139,7 @@ def group(
 
     It is a window aggregate if both window_start and window_end are among the keys.
     """
-    unwound = unwind(plan)
+    unwound = extract_window(plan)
     if unwound is not None:
         over = [substitute(key, unwound.columns) for key in keys]
         if {START, END} <= {unwound.kind_of(key) for key in over}:
@@ -174,7 +174,7 @@ def _output(plan: Plan, position: int) -> InputRef:
 
 def _window_group(
     plan: Plan,
-    unwound: Unwound,
+    unwound: ExtractedWindow,
     keys: Sequence[Expr],
     over: Sequence[Expr],
     calls: Sequence[AggCall],
@@ -185,8 +185,8 @@ def _window_group(
     if isinstance(source, WindowTableFunction):
         check_size(source, context)
     of_calls = [_substitute_call(call, unwound.columns) for call in calls]
-    mixed = unwound.entangled or any(all(unwound.touches(key)) for key in over)
-    mixed = mixed or any(unwound.touches(part)[1] for call in of_calls for part in _parts(call))
+    mixed = unwound.is_entangled or any(all(unwound.column_use(key)) for key in over)
+    mixed = mixed or any(unwound.column_use(part)[1] for call in of_calls for part in _parts(call))
     if isinstance(source.window, Session):
         if not _is_own_sessions(unwound, over, mixed):
             return _group_rows(plan, keys, calls, context, node)
@@ -203,7 +203,7 @@ def _window_group(
         zone=source.zone,
         span=context.span(node),
     )
-    return _results_over_window(emitting(aggregate, context, node), unwound, over, aggregate.keys, len(calls))
+    return _results_over_window(apply_emit_options(aggregate, context, node), unwound, over, aggregate.keys, len(calls))
 
 
 def _parts(call: AggCall) -> tuple[Expr, ...]:
@@ -215,11 +215,11 @@ def _substitute_call(call: AggCall, columns: tuple[Expr, ...]) -> AggCall:
     return replace(call, args=tuple(substitute(arg, columns) for arg in call.args), filter=condition)
 
 
-def _row_keys(unwound: Unwound, over: Sequence[Expr]) -> tuple[Expr, ...]:
-    return tuple(dict.fromkeys(key for key in over if not unwound.touches(key)[1]))
+def _row_keys(unwound: ExtractedWindow, over: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(dict.fromkeys(key for key in over if not unwound.column_use(key)[1]))
 
 
-def _is_own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> bool:
+def _is_own_sessions(unwound: ExtractedWindow, over: Sequence[Expr], mixed: bool) -> bool:
     """Return whether sessions are grouped by their partition keys: each group is one session."""
     source = unwound.source
     if mixed or isinstance(source, WindowAggregate):
@@ -233,7 +233,7 @@ def _is_own_sessions(unwound: Unwound, over: Sequence[Expr], mixed: bool) -> boo
 
 
 def _results_over_window(
-    aggregate: Plan, unwound: Unwound, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
+    aggregate: Plan, unwound: ExtractedWindow, over: Sequence[Expr], row_keys: tuple[Expr, ...], calls: int
 ) -> Grouped:
     """Return keys and calls over a window aggregate.
 
@@ -242,7 +242,7 @@ def _results_over_window(
     first = len(row_keys) + calls
     window = tuple(_output(aggregate, first + at) for at in range(3))
     plan = aggregate
-    for condition in unwound.late:
+    for condition in unwound.window_conditions:
         plan = Filter(input=plan, condition=_over_window(condition, unwound, window))
     results = tuple(
         _output(aggregate, row_keys.index(key)) if key in row_keys else _over_window(key, unwound, window)
@@ -251,7 +251,7 @@ def _results_over_window(
     return Grouped(plan=plan, keys=results, calls=tuple(_output(aggregate, len(row_keys) + at) for at in range(calls)))
 
 
-def _over_window(expr: Expr, unwound: Unwound, window: Sequence[Expr]) -> Expr:
+def _over_window(expr: Expr, unwound: ExtractedWindow, window: Sequence[Expr]) -> Expr:
     """Rewrite an expression over only the three window columns to their current positions."""
     return transform(expr, lambda part: window[part.position - unwound.width] if isinstance(part, InputRef) else None)
 
@@ -307,7 +307,7 @@ def _keep_window(plan: Plan) -> _WithWindow:
 
 def _aggregate_with_window(
     plan: Plan,
-    unwound: Unwound,
+    unwound: ExtractedWindow,
     keys: Sequence[Expr],
     over: Sequence[Expr],
     calls: Sequence[AggCall],
@@ -330,7 +330,7 @@ def _aggregate_with_window(
         )
     extended = _keep_window(plan)
     references = extended.references()
-    window_only = [unwound.touches(key) == (False, True) for key in over]
+    window_only = [unwound.column_use(key) == (False, True) for key in over]
     row_keys = tuple(
         dict.fromkeys(substitute(key, references) for key, skip in zip(keys, window_only, strict=True) if not skip)
     )

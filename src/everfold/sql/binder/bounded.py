@@ -10,7 +10,7 @@ from everfold.plan.nodes import Plan, tables_of, walk_plan
 from everfold.sql.binder.context import Context
 
 
-def beside_stream(context: Context) -> Context:
+def batch_context(context: Context) -> Context:
     """Return the context for the other side of a join, or a subquery: always batch."""
     return replace(context, as_batch=True)
 

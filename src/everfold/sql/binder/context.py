@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
-from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex
+from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex_error
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
@@ -36,7 +36,7 @@ class Context:
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
-    bound: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
+    bound_views: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
     as_batch: bool = False
     state_ttl_ms: int | None = None
 
@@ -80,33 +80,33 @@ class Context:
         """Raise SqlError `too-complex` if views are nested too deeply."""
         if len(self.views) == MAX_VIEWS:
             what = f"more views are made of each other, down from `{self.views[0]}`"
-            raise too_complex(what, MAX_VIEWS, self.span(node))
+            raise too_complex_error(what, MAX_VIEWS, self.span(node))
 
-    def of_view(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
+    def bind_view_once(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
         """Return the bound query of a view.
 
         It is bound only once, however often a statement uses the view.
         """
         key = (name, self.streaming, upserts)
-        if key not in self.bound:
-            self.bound[key] = bind()
-        found: T = self.bound[key]
+        if key not in self.bound_views:
+            self.bound_views[key] = bind()
+        found: T = self.bound_views[key]
         return found
 
-    def refuse(self, error: SqlError) -> None:
+    def reject(self, error: SqlError) -> None:
         """Raise an error for what no stream can run.
 
         In a script that is only checked, the error is noted instead.
         """
-        if self.catalog.excused is None:
+        if self.catalog.tolerated_errors is None:
             raise error from None
-        self.catalog.excused.append(error)
+        self.catalog.tolerated_errors.append(error)
 
     def with_ctes(self, more: Mapping[str, Relation]) -> Context:
         """Return the context inside a query that has these relations in WITH."""
         return replace(self, ctes={**self.ctes, **more})
 
-    def inside(self, relation: Relation) -> Context:
+    def for_subquery(self, relation: Relation) -> Context:
         """Return the context of a subquery within an expression over that relation."""
         return replace(self, outer=(relation, *self.outer))
 
@@ -151,6 +151,6 @@ class Problems:
             raise (UnsupportedFeature if self._unsupported else SqlError)(*found)
 
 
-def named_list(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Return names in backticks for a message: `a`, `b`."""
     return ", ".join(f"`{name}`" for name in names)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Plan, Project, Scan, Table, TableColumn, time_attribute
-from everfold.plan.size import cells, check_columns
-from everfold.sql.binder.context import Context, Problems, named_list
+from everfold.plan.size import check_columns, count_cells
+from everfold.sql.binder.context import Context, Problems, quote_names
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.queries import bind_body, check_typed
 from everfold.sql.binder.scope import Relation
@@ -86,7 +86,7 @@ def _primary_key(statement: CreateTable, problems: Problems) -> tuple[str, ...]:
                         "unknown-column",
                         f"PRIMARY KEY names `{name}`, which is not a column of the table",
                         span,
-                        nearest(name, columns),
+                        suggest_name(name, columns),
                     )
                 )
             if not isinstance(column, PhysicalColumn):
@@ -106,7 +106,7 @@ def _check_partitions(statement: CreateTable, problems: Problems) -> None:
         with problems:
             if name not in physical:
                 message = f"PARTITIONED BY names `{name}`, which is not a physical column of the table"
-                raise SqlError(Diagnostic("unknown-column", message, statement.name_span, nearest(name, physical)))
+                raise SqlError(Diagnostic("unknown-column", message, statement.name_span, suggest_name(name, physical)))
 
 
 def _connector_column(column: PhysicalColumn | MetadataColumn, key: Sequence[str]) -> TableColumn:
@@ -182,7 +182,7 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
                 "unknown-column",
                 f"the watermark is for `{name}`, which is not a column of the table",
                 declared.column_span,
-                nearest(name, names),
+                suggest_name(name, names),
             )
         )
     if len(declared.column) > 1:
@@ -263,7 +263,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
     context = Context.at(statement.span, catalog)
     plan = _view_query(statement, context)
     check_typed(plan, statement.query, context)
-    catalog.work.add(cells(plan), statement.span)
+    catalog.work.add(count_cells(plan), statement.span)
     names = plan.schema.names
     if statement.columns is not None:
         if len(statement.columns) != len(names):
@@ -280,7 +280,7 @@ def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
         raise SqlError(
             Diagnostic(
                 "duplicate-column",
-                f"the view has more than one column named {named_list(dict.fromkeys(doubles))}",
+                f"the view has more than one column named {quote_names(dict.fromkeys(doubles))}",
                 context.span(statement.query),
                 "give each a unique name with AS",
             )

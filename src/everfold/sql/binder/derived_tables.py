@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.queries import bind_body, check_typed, unique
+from everfold.sql.binder.queries import bind_body, check_typed, deduplicate_names
 from everfold.sql.catalog import Catalog, CatalogView
 from everfold.sql.statements import (
     AsQuery,
@@ -168,7 +168,7 @@ def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Cre
     plan = bind_body(query.query, context).plan
     check_typed(plan, query.query, context)
     schema = plan.schema
-    names = unique(schema.names)
+    names = deduplicate_names(schema.names)
     types = dict(zip(names, (of.type for of in schema), strict=True))
     own = {each.name: each for each in statement.columns}
     for each in statement.columns:
@@ -183,14 +183,14 @@ def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Cre
     return replace(statement, columns=(*declared_only, *from_query), as_query=None)
 
 
-def insert_of(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Insert:
+def build_insert(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Insert:
     """Return the INSERT that fills a table of CREATE TABLE … AS.
 
     Its `text` is that of the query, because options of the table may contain secrets.
     """
     return Insert(
         target=statement.name,
-        columns=unique(bind_body(query.query, Context.at(statement.span, catalog)).plan.schema.names),
+        columns=deduplicate_names(bind_body(query.query, Context.at(statement.span, catalog)).plan.schema.names),
         query=query.query,
         text=query.text,
         target_span=statement.name_span,
@@ -206,5 +206,7 @@ def _column_order(query: AsQuery, names: Name) -> Name:
         raise SqlError.of("column-count", message, query.span, "list all of them, or none")
     for name in query.columns:
         if name not in names:
-            raise SqlError.of("unknown-column", f"the query has no column `{name}`", query.span, nearest(name, names))
+            raise SqlError.of(
+                "unknown-column", f"the query has no column `{name}`", query.span, suggest_name(name, names)
+            )
     return query.columns

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
@@ -39,7 +39,7 @@ class Emission:
     lateness_ms: int = 0
 
 
-def emitting(aggregate: WindowAggregate, context: Context, node: exp.Expression) -> Plan:
+def apply_emit_options(aggregate: WindowAggregate, context: Context, node: exp.Expression) -> Plan:
     """Return a plan with the aggregate's columns that emits as the options say.
 
     Without such options it is the aggregate itself. Raises SqlError `emit-delay`, `emit-lateness`.
@@ -53,10 +53,10 @@ def emitting(aggregate: WindowAggregate, context: Context, node: exp.Expression)
         late_ms=settings.late_delay_ms if settings.late_fire else None,
         lateness_ms=settings.lateness_ms if settings.late_fire else 0,
     )
-    return emitted(aggregate, emission)
+    return apply_emission(aggregate, emission)
 
 
-def emitted(aggregate: WindowAggregate, emission: Emission) -> Plan:
+def apply_emission(aggregate: WindowAggregate, emission: Emission) -> Plan:
     """Return a streaming plan with the aggregate's columns that emits as `emission` says."""
     lateness = emission.lateness_ms
     window = InWindow(of=aggregate.window, end=1, time=aggregate.time, zone=aggregate.zone, lateness_ms=lateness)
@@ -76,12 +76,12 @@ def emitted(aggregate: WindowAggregate, emission: Emission) -> Plan:
         zone=aggregate.zone,
         span=aggregate.span,
     )
-    bounds = references(windowed.schema)[-3:]
+    bounds = column_references(windowed.schema)[-3:]
     grouped = GroupAggregate(
         input=windowed, keys=(*bounds, *aggregate.keys), calls=aggregate.calls, window=window, span=aggregate.span
     )
     gated = _gate(grouped, tuple(range(len(grouped.keys))), window, emission)
-    columns = references(gated.schema)
+    columns = column_references(gated.schema)
     return Project(
         input=gated, expressions=(*columns[3:], *columns[:3]), names=aggregate.schema.names, span=aggregate.span
     )

@@ -7,32 +7,37 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from everfold.aggregates.registry import names_of_windows
-from everfold.errors import Diagnostic, Span, SqlError, nearest
+from everfold.aggregates.registry import window_function_names
+from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
 from everfold.sql.binder.json_options import with_options
 from everfold.sql.binder.legacy_windows import is_time_of_window
-from everfold.sql.binder.literals import bind_literal, null, text, truth
+from everfold.sql.binder.literals import bind_literal, boolean_literal, null_literal, string_literal
 from everfold.sql.binder.names import (
     GROUPING_FUNCTIONS,
     LEGACY_WINDOWS,
     OVER_FUNCTIONS,
-    aggregate_named,
     aggregate_names,
-    over_function,
+    find_aggregate,
+    find_over_function,
 )
-from everfold.sql.binder.python_functions import called, is_aggregate_call, python_aggregate, python_call
+from everfold.sql.binder.python_functions import (
+    bind_python_aggregate,
+    bind_python_call,
+    find_user_function,
+    is_aggregate_call,
+)
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
-from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, article
+from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, with_article
 
 if TYPE_CHECKING:
     from everfold.sql.binder.aggregates import Calls
     from everfold.sql.binder.legacy_windows import GroupWindow
-    from everfold.sql.binder.over import Overs
+    from everfold.sql.binder.over import OverCalls
     from everfold.sql.binder.subqueries import Subqueries
     from everfold.sql.user_functions import UserFunction
 
@@ -61,7 +66,7 @@ class ExpressionBinder:
         clause: str,
         *,
         calls: Calls | None = None,
-        overs: Overs | None = None,
+        overs: OverCalls | None = None,
         window: GroupWindow | None = None,
         subqueries: Subqueries | None = None,
         aliases: dict[str, Expr] | None = None,
@@ -90,11 +95,11 @@ class ExpressionBinder:
         """Bind a BOOLEAN expression. Raises SqlError `not-a-condition` for any other type."""
         bound = self.bind(node)
         if isinstance(bound.type, NullType):
-            return null(truth(False).type)
+            return null_literal(boolean_literal(False).type)
         if not isinstance(bound.type, BooleanType | AnyType):
             raise self.context.error(
                 "not-a-condition",
-                f"{self.clause} takes a condition, and `{self.context.sql(node)}` is {article(bound.type)}",
+                f"{self.clause} takes a condition, and `{self.context.sql(node)}` is {with_article(bound.type)}",
                 node,
             )
         return bound
@@ -122,7 +127,7 @@ class ExpressionBinder:
             case FieldAccess():
                 value = self._bind(node.this)
                 check_field(value, node.field, span)
-                return self._build("FIELD", (value, text(node.field)), span)
+                return self._build("FIELD", (value, string_literal(node.field)), span)
             case exp.Neg():
                 negated = bind_literal(node.this, self.context, negative=True)
                 if (
@@ -170,7 +175,7 @@ class ExpressionBinder:
                     "write the arguments by position",
                 )
             case exp.Var():
-                return Literal(type=text(node.name).type, value=node.name, span=span)
+                return Literal(type=string_literal(node.name).type, value=node.name, span=span)
         operator = _INFIX.get(type(node))
         if operator is not None and isinstance(node.expression, exp.Any | exp.All):
             return self._quantified(operator, node, span)
@@ -271,7 +276,7 @@ class ExpressionBinder:
                 self._bind(branch.args["true"]),
             ]
         default = node.args.get("default")
-        args.append(self._bind(default) if default is not None else null())
+        args.append(self._bind(default) if default is not None else null_literal())
         return self._build("CASE", tuple(args), span)
 
     def _subquery(self, node: exp.Expression) -> Expr:
@@ -301,22 +306,30 @@ class ExpressionBinder:
             decides = self._build("NOT", (compare(operator, hardest),), span)
         else:
             decides = compare(operator, found.least if operator in (">", ">=") else found.greatest)
-        some_null = self._build("<", (found.known, found.rows), span)
+        some_null = self._build("<", (found.non_null_rows, found.rows), span)
         unknown = self._build("OR", (some_null, self._build("IS NULL", (value,), span)), span)
         empty = self._build("=", (found.rows, Literal(type=found.rows.type, value=0)), span)
-        cases = (empty, truth(every), decides, truth(not every), unknown, null(BOOLEAN), truth(every))
+        cases = (
+            empty,
+            boolean_literal(every),
+            decides,
+            boolean_literal(not every),
+            unknown,
+            null_literal(BOOLEAN),
+            boolean_literal(every),
+        )
         return self._build("CASE", cases, span)
 
     # --- calls ---
 
     def _call(self, node: FunctionCall, span: Span | None) -> Expr:
         name = node.name
-        function = called(node, self.context)
+        function = find_user_function(node, self.context)
         if is_aggregate_call(node, self.context):
             return self._aggregate(node)
         if function is not None:
             self.refuse_aggregate_clauses(node)
-            return python_call(function, self._all(node.expressions), span)
+            return bind_python_call(function, self._all(node.expressions), span)
         if name in OVER_FUNCTIONS:
             raise self.context.error(
                 "without-over", f"`{name}` needs a window", node, f"write {name}(…) OVER (PARTITION BY … ORDER BY …)"
@@ -344,7 +357,10 @@ class ExpressionBinder:
                 raise
             found = error.diagnostics[0]
             known = (function.name for function in self.context.catalog.functions)
-            near = nearest(name, (*aggregate_names(), *scalar_names(), *known)) or "SHOW FUNCTIONS lists all functions"
+            near = (
+                suggest_name(name, (*aggregate_names(), *scalar_names(), *known))
+                or "SHOW FUNCTIONS lists all functions"
+            )
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
     def refuse_aggregate_clauses(self, node: FunctionCall) -> None:
@@ -374,11 +390,11 @@ class ExpressionBinder:
                 "compute it in a subquery: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t)",
             )
         assert isinstance(call, FunctionCall)
-        function = called(call, context)
+        function = find_user_function(call, context)
         if function is None and call.name in SHARES and not context.streaming:
             return bind_share(node, call, self._argument_binder(), self.overs, context)
-        entry = over_function(call.name) if function is None else None
-        if function is not None and function.aggregate:
+        entry = find_over_function(call.name) if function is None else None
+        if function is not None and function.is_aggregate:
             return self._bind_python_over(node, call, function)
         inside = self._argument_binder()
         if function is None and call.name in NEIGHBORS:
@@ -386,7 +402,7 @@ class ExpressionBinder:
         if entry is None:
             raise self._over_function_error(call)
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
-        order = tuple(key.expression for key in window.order) if entry.of_order else ()
+        order = tuple(key.expression for key in window.order) if entry.takes_order_key else ()
         bound = bind_call(call, entry, inside.bind, inside.condition, context, order)
         return self.overs.reference(window, bound, parts)
 
@@ -401,25 +417,25 @@ class ExpressionBinder:
         from everfold.sql.binder.over import WindowBinder
 
         assert self.overs is not None
-        self.context.refuse(self._over_function_error(call))
+        self.context.reject(self._over_function_error(call))
         inside = ExpressionBinder(self.relation, self.context, self.clause, calls=self.calls, window=self.window)
-        like = over_function("MAX")
+        like = find_over_function("MAX")
         assert like is not None
         window, parts = WindowBinder(self.context, self.overs, inside.bind).window(node, like)
-        bound = python_aggregate(function, call, inside.bind, inside.condition, self.context)
+        bound = bind_python_aggregate(function, call, inside.bind, inside.condition, self.context)
         return self.overs.reference(window, bound, parts)
 
     def _over_function_error(self, call: FunctionCall) -> SqlError:
-        from everfold.sql.binder.over_functions import not_in_this_mode
+        from everfold.sql.binder.over_functions import unsupported_function_error
 
         context, name = self.context, call.name
-        if called(call, context) is not None:
+        if find_user_function(call, context) is not None:
             return context.unsupported(
                 "over-function", f"`{name}` is a Python function, which OVER does not support yet", call
             )
         if name in OVER_FUNCTIONS:
-            return not_in_this_mode(name, call, context)
-        near = nearest(name, (*aggregate_names(), *names_of_windows()))
+            return unsupported_function_error(name, call, context)
+        near = suggest_name(name, (*aggregate_names(), *window_function_names()))
         return context.error("over-function", f"`{name}` is not an aggregate function, and OVER needs one", call, near)
 
     def _grouping(self, node: FunctionCall) -> Expr:
@@ -451,8 +467,8 @@ class ExpressionBinder:
             raise context.error(code, f"the aggregate `{name}` is not allowed in {self.clause}", node, help_)
         inside = ExpressionBinder(self.relation, context, self.clause, within=name, subqueries=self.subqueries)
         where = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries)
-        function, entry = called(node, context), aggregate_named(name)
+        function, entry = find_user_function(node, context), find_aggregate(name)
         if function is not None:
-            return self.calls.reference(python_aggregate(function, node, inside.bind, where.condition, context))
+            return self.calls.reference(bind_python_aggregate(function, node, inside.bind, where.condition, context))
         assert entry is not None, name
         return self.calls.reference(bind_call(node, entry, inside.bind, where.condition, context))

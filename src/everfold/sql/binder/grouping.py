@@ -16,7 +16,7 @@ from math import prod
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.limits import MAX_SETS, too_complex
+from everfold.limits import MAX_SETS, too_complex_error
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import Plan, Unnest
 from everfold.sql.functions import build
@@ -41,17 +41,17 @@ class Grouping:
     sets: tuple[Set, ...]
 
     @property
-    def several(self) -> bool:
+    def has_several_sets(self) -> bool:
         """Whether the grouping set of a row must be known."""
         return self.sets != (tuple(range(len(self.keys))),)
 
 
-def grouping_of(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
+def bind_grouping(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
     """Combine the elements of a GROUP BY: each set of one with each set of the others."""
     elements = tuple(elements)
     several = prod(map(_count_sets, elements))
     if several > MAX_SETS:
-        raise too_complex(
+        raise too_complex_error(
             "GROUP BY has more sets of keys", MAX_SETS, None, "list those that are needed in GROUPING SETS"
         )
     parts = [_sets(each, bind) for each in elements]
@@ -98,7 +98,7 @@ def _concatenate(items: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
     return tuple(key for item in items for key in item)
 
 
-def expanded(plan: Plan, grouping: Grouping) -> tuple[Plan, tuple[Expr, ...]]:
+def expand_grouping_sets(plan: Plan, grouping: Grouping) -> tuple[Plan, tuple[Expr, ...]]:
     """Return the rows once per set, and the keys over them, with the number of the set last."""
     numbers = build("ARRAY", tuple(_number(at) for at in range(len(grouping.sets))))
     copied = Unnest(input=plan, collection=numbers, fields=(Field(name="$set", type=SET_TYPE),))
@@ -119,7 +119,7 @@ def _number(value: int) -> Expr:
     return Literal(type=SET_TYPE, value=value)
 
 
-def grouping_value(call: Call, grouping: Grouping, chosen: Expr | None) -> Expr:
+def bind_grouping_value(call: Call, grouping: Grouping, chosen: Expr | None) -> Expr:
     """Return the value of `GROUPING(…)` for the set with the number `chosen`.
 
     It has one bit per argument, the first one highest, which is 1 if the set leaves the argument

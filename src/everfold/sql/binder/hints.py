@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from everfold.errors import nearest_or_all
+from everfold.errors import suggest_or_list_names
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.scope import Relation
 from everfold.sql.dialects.nodes import TableHint
@@ -45,7 +45,7 @@ def _apply_ttl(entry: exp.Expression, relation: Relation, context: Context) -> C
     name = entry.this.name if isinstance(entry.this, exp.Literal) else context.sql(entry.this).strip("`")
     if name not in names:
         message = f"STATE_TTL names `{name}`, and FROM has no item of that name"
-        raise context.error("unknown-table", message, entry, nearest_or_all(name, names))
+        raise context.error("unknown-table", message, entry, suggest_or_list_names(name, names))
     try:
         ttl_ms = parse_duration(entry.expression.name)
     except ValueError as error:

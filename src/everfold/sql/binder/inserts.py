@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest
-from everfold.plan.expressions import Expr, Literal, references
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
+from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, Sink, Table, TableColumn
 from everfold.sql.binder.context import Context, Problems
-from everfold.sql.binder.literals import null
-from everfold.sql.binder.queries import bind_body, renamed, unique
-from everfold.sql.binder.topn import check_ranked
+from everfold.sql.binder.literals import null_literal
+from everfold.sql.binder.queries import bind_body, deduplicate_names, rename_columns
+from everfold.sql.binder.topn import check_top_n
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.statements import Insert
 from everfold.types import DataType, NullType
 
 
-def writable(table: CatalogTable) -> tuple[TableColumn, ...]:
+def writable_columns(table: CatalogTable) -> tuple[TableColumn, ...]:
     """Return the columns that an INSERT writes.
 
     They are the physical columns, and the metadata columns that are not VIRTUAL.
@@ -46,10 +46,10 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
                 "write INSERT INTO, to a new folder",
             )
         )
-    columns = writable(entry)
+    columns = writable_columns(entry)
     targets = _targets(statement, entry, columns)
     plan = bind_body(statement.query, context).plan
-    check_ranked(plan, context)
+    check_top_n(plan, context)
     if len(plan.schema) != len(targets):
         raise context.error(
             "column-count",
@@ -59,17 +59,17 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
             if len(plan.schema) < len(targets)
             else None,
         )
-    values = dict(zip(targets, references(plan.schema), strict=True))
+    values = dict(zip(targets, column_references(plan.schema), strict=True))
     problems = Problems()
     expressions: list[Expr] = []
     for at, column in enumerate(columns):
         with problems:
             value = values.get(column.name)
             if value is None:
-                expressions.append(null(column.type))
+                expressions.append(null_literal(column.type))
             else:
                 location = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
-                expressions.append(into(value, column, at, entry.name, location))
+                expressions.append(cast_to_column(value, column, at, entry.name, location))
     problems.check()
     project = Project(
         input=plan, expressions=tuple(expressions), names=tuple(column.name for column in columns), span=statement.span
@@ -81,8 +81,8 @@ def bind_open_insert(statement: Insert, catalog: Catalog) -> Sink:
     """Bind an INSERT into an undeclared table, which has the columns of the query."""
     context = Context.at(statement.span, catalog)
     plan = bind_body(statement.query, context).plan
-    check_ranked(plan, context)
-    plan = renamed(plan, unique(statement.columns or plan.schema.names))
+    check_top_n(plan, context)
+    plan = rename_columns(plan, deduplicate_names(statement.columns or plan.schema.names))
     columns = tuple(TableColumn(name=of.name, type=of.type) for of in plan.schema)
     return Sink(table=Table(name=statement.target[-1], columns=columns), input=plan, span=statement.span)
 
@@ -101,7 +101,7 @@ def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn,
                     if name in declared
                     else f"`{entry.name}` has no column `{name}`"
                 )
-                raise SqlError(Diagnostic("unknown-column", reason, statement.target_span, nearest(name, names)))
+                raise SqlError(Diagnostic("unknown-column", reason, statement.target_span, suggest_name(name, names)))
             if name in statement.columns[:at]:
                 raise SqlError(
                     Diagnostic("duplicate-column", f"the column `{name}` is listed twice", statement.target_span)
@@ -129,7 +129,7 @@ def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
     return context.span(query.expressions[at])
 
 
-def into(value: Expr, column: TableColumn, at: int, table: str, location: Span | None) -> Expr:
+def cast_to_column(value: Expr, column: TableColumn, at: int, table: str, location: Span | None) -> Expr:
     """Cast a value to the type of a column.
 
     The column's nullability is checked when rows are written.
@@ -138,7 +138,7 @@ def into(value: Expr, column: TableColumn, at: int, table: str, location: Span |
 
     of: DataType = column.type
     if isinstance(value.type, NullType) or (isinstance(value, Literal) and value.value is None):
-        return null(of)
+        return null_literal(of)
     try:
         return implicit_cast(value, of)
     except SqlError:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from everfold.plan.expressions import Expr, Literal
-from everfold.sql.binder.literals import null, text
+from everfold.sql.binder.literals import null_literal, string_literal
 from everfold.sql.dialects.nodes import CallOption, FunctionCall
 
 _TRAILING = {
@@ -29,7 +29,7 @@ def with_options(
     options = node.options
     if node.name in _ON_NULL:
         option = options.get("ON NULL")
-        return (text(option.value if option and option.value else _ON_NULL[node.name]), *args)
+        return (string_literal(option.value if option and option.value else _ON_NULL[node.name]), *args)
     more: list[Expr | None] = []
     for role in _TRAILING.get(node.name, ()):
         name = role.removeprefix("DEFAULT ")
@@ -41,12 +41,12 @@ def with_options(
             more.append(Literal(type=option.to, value=None))
         elif role == name:
             assert option.value is not None
-            more.append(text(option.value))
+            more.append(string_literal(option.value))
         else:
             more.append(_default(option, bind))
     while more and more[-1] is None:
         more.pop()
-    return (*args, *(null() if each is None else each for each in more))
+    return (*args, *(null_literal() if each is None else each for each in more))
 
 
 def _default(option: CallOption, bind: Callable[[exp.Expression], Expr]) -> Expr | None:

@@ -19,7 +19,7 @@ from everfold.plan.nodes import AggCall, Plan, TimeKind, WindowAggregate, window
 from everfold.plan.windows import Window
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.windows import time_kind, window_of
+from everfold.sql.binder.windows import build_window, time_kind
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.types import TimestampType
 
@@ -85,7 +85,7 @@ class GroupWindow:
         return InputRef(type=field.type, position=_FAR + _PARTS[part], name=field.name, span=context.span(node))
 
 
-def part_of_window(expr: Expr) -> int | None:
+def window_part(expr: Expr) -> int | None:
     """Return which of the three window columns a reference means; None if none of them."""
     if isinstance(expr, InputRef) and expr.position >= _FAR:
         return expr.position - _FAR
@@ -97,7 +97,7 @@ def is_time_of_window(expr: Expr) -> bool:
 
     That is `TUMBLE_ROWTIME(…)` or `TUMBLE_PROCTIME(…)`, for example.
     """
-    return part_of_window(expr) == _PARTS["ROWTIME"]
+    return window_part(expr) == _PARTS["ROWTIME"]
 
 
 def is_group_window(node: exp.Expression) -> bool:
@@ -137,7 +137,7 @@ def _bind(node: FunctionCall, kind: str, relation: Relation, context: Context) -
     if not isinstance(column, InputRef):
         raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
     clock = time_kind(kind, time, relation.plan, column.position, context)
-    window = window_of(kind, dict(zip(roles, sizes, strict=True)), context)
+    window = build_window(kind, dict(zip(roles, sizes, strict=True)), context)
     of = relation.plan.schema[column.position].type
     assert isinstance(of, TimestampType)
     zone = context.settings.local_time_zone if of.local_zone else None

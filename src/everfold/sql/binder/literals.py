@@ -12,7 +12,7 @@ from everfold.plan.expressions import Literal
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.literals import WrongLiteral, interval_value
 from everfold.sql.dialects.nodes import IntervalLiteral, TemporalLiteral
-from everfold.sql.functions import literal_types
+from everfold.sql.functions import type_of_literal
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -32,22 +32,22 @@ from everfold.types import (
 _MOST = {INT: 2**31 - 1, BIGINT: 2**63 - 1}
 
 
-def text(value: str) -> Literal:
+def string_literal(value: str) -> Literal:
     """Return a character literal."""
-    return Literal(type=literal_types(value), value=value)
+    return Literal(type=type_of_literal(value), value=value)
 
 
-def truth(value: bool) -> Literal:
+def boolean_literal(value: bool) -> Literal:
     """Return TRUE or FALSE."""
     return Literal(type=BOOLEAN.as_nullable(False), value=value)
 
 
-def whole(value: int) -> Literal:
+def int_literal(value: int) -> Literal:
     """Return an INT literal."""
     return Literal(type=INT.as_nullable(False), value=value)
 
 
-def null(of: DataType = NULL) -> Literal:
+def null_literal(of: DataType = NULL) -> Literal:
     """Return NULL of a type."""
     return Literal(type=of.as_nullable(), value=None)
 
@@ -59,7 +59,7 @@ def bind_literal(node: exp.Expression, context: Context, *, negative: bool = Fal
     value: object
     match node:
         case exp.Literal() if node.is_string:
-            of, value = literal_types(node.name), node.name
+            of, value = type_of_literal(node.name), node.name
         case exp.Literal():
             return _number(node, context, negative=negative)
         case exp.Boolean():

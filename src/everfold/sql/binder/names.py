@@ -19,13 +19,13 @@ LEGACY_WINDOWS = frozenset({
 """Group window functions of GROUP BY, the predecessors of window TVFs, and their auxiliaries."""
 
 
-def aggregate_named(name: str) -> registry.Aggregate | None:
+def find_aggregate(name: str) -> registry.Aggregate | None:
     """Return Flink's aggregate function of a name in capitals, for groups."""
-    found = over_function(name)
-    return None if found is None or found.over_only else found
+    found = find_over_function(name)
+    return None if found is None or found.is_window_function else found
 
 
-def over_function(name: str) -> registry.Aggregate | None:
+def find_over_function(name: str) -> registry.Aggregate | None:
     """Return Flink's function of a name in capitals, for OVER."""
     found = registry.lookup(name)
     return found if found is not None and found.dialect == "flink" else None
@@ -38,4 +38,4 @@ def aggregate_names() -> tuple[str, ...]:
 
 def is_aggregate(name: str) -> bool:
     """Return whether a name is that of an aggregate function or of a grouping function."""
-    return name in GROUPING_FUNCTIONS or aggregate_named(name) is not None
+    return name in GROUPING_FUNCTIONS or find_aggregate(name) is not None

@@ -18,16 +18,16 @@ from sqlglot import exp
 
 from everfold.aggregates.calls import entry_of
 from everfold.aggregates.registry import Aggregate
-from everfold.errors import SqlError, nearest_or_all
-from everfold.limits import MAX_HEIGHT, too_complex
+from everfold.errors import SqlError, suggest_or_list_names
+from everfold.limits import MAX_HEIGHT, too_complex_error
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.legacy_windows import part_of_window
+from everfold.sql.binder.legacy_windows import window_part
 from everfold.sql.binder.literals import bind_literal
-from everfold.sql.binder.topn import can_be_ranked, for_first_rows
-from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, article
+from everfold.sql.binder.topn import add_top_n_help, is_row_number
+from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, with_article
 
 _FAR = 1 << 20
 """First provisional position of references to calls: no relation has so many columns."""
@@ -47,13 +47,13 @@ class OverWindow:
 
 
 @dataclass(slots=True)
-class Overs:
+class OverCalls:
     """The windows of a SELECT and the calls over each of them.
 
     `named` holds the windows of the WINDOW clause, by name.
     """
 
-    named: dict[str, exp.Window] = field(default_factory=dict)
+    named_windows: dict[str, exp.Window] = field(default_factory=dict)
     _windows: dict[OverWindow, exp.Window] = field(default_factory=dict)
     _calls: dict[tuple[OverWindow, AggCall], int] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class Overs:
             found += [call.filter] if call.filter is not None else []
         return found
 
-    def over(
+    def build_plan(
         self, plan: Plan, rewrite: Callable[[Expr], Expr], context: Context
     ) -> tuple[Plan, Callable[[Expr], Expr]]:
         """Return the plan with all windows on top, and a function that places references to calls.
@@ -86,7 +86,7 @@ class Overs:
         if len(self._windows) > MAX_HEIGHT:
             node = next(reversed(self._windows.values()))
             what = f"a SELECT has {len(self._windows):,} different OVER windows, each of which adds a plan node"
-            raise too_complex(what, MAX_HEIGHT, context.span(node))
+            raise too_complex_error(what, MAX_HEIGHT, context.span(node))
         positions: dict[int, int] = {}
         for window, (node, calls) in self._order_windows(plan, rewrite, context).items():
             width = len(plan.schema)
@@ -124,7 +124,7 @@ class Overs:
             for at, call in calls[window]:
                 # Ordered by time, LAG sees rows of equal time together, as in Flink.
                 # In any other order it counts rows, as in batch.
-                by_count = call.python is None and entry_of(call).rows_in_batch
+                by_count = call.python is None and entry_of(call).ignores_peers_in_batch
                 by_rows = context.streaming and not timed[window] and by_count
                 target = replace(window, frame=replace(window.frame, rows=True)) if by_rows else window
                 found.setdefault(target, (node, []))[1].append((at, call))
@@ -133,7 +133,7 @@ class Overs:
 
 def is_call_over_window(expr: Expr) -> bool:
     """Return whether an expression is a reference to a call over a window."""
-    return isinstance(expr, InputRef) and expr.position >= _FAR and part_of_window(expr) is None
+    return isinstance(expr, InputRef) and expr.position >= _FAR and window_part(expr) is None
 
 
 def _build_over(
@@ -150,9 +150,9 @@ def _build_over(
         try:
             time = _stream_time(plan, window, order, context, node)
         except SqlError as error:
-            refused = for_first_rows(error, calls)
-            if not can_be_ranked(calls):
-                context.refuse(refused)
+            refused = add_top_n_help(error, calls)
+            if not is_row_number(calls):
+                context.reject(refused)
     return OverAggregate(
         input=plan,
         partition=tuple(map(rewrite, window.partition)),
@@ -168,7 +168,7 @@ def _build_over(
         ),
         time=time,
         ttl_ms=context.settings.state_ttl_ms or 0,
-        refused=refused,
+        stream_error=refused,
         span=context.span(node),
     )
 
@@ -235,7 +235,7 @@ def _proctime_error(
 class WindowBinder:
     """Binds the windows of a SELECT. `bind` binds an expression over the query's input."""
 
-    def __init__(self, context: Context, overs: Overs, bind: Callable[[exp.Expression], Expr]) -> None:
+    def __init__(self, context: Context, overs: OverCalls, bind: Callable[[exp.Expression], Expr]) -> None:
         self._context, self._overs, self._bind = context, overs, bind
 
     def window(self, node: exp.Window, entry: Aggregate, name: str | None = None) -> tuple[OverWindow, exp.Window]:
@@ -254,7 +254,7 @@ class WindowBinder:
                 node,
                 "write OVER (PARTITION BY … ORDER BY …)",
             )
-        if entry.over_only and not order:
+        if entry.is_window_function and not order:
             raise self._context.error("over-without-order", f"`{name}` needs an ORDER BY in its window", node)
         return OverWindow(keys, order, self._frame(parts, order, entry, name)), parts
 
@@ -264,16 +264,18 @@ class WindowBinder:
         if alias is None:
             return node
         name = alias.name
-        if name not in self._overs.named:
+        if name not in self._overs.named_windows:
             raise self._context.error(
                 "unknown-window",
                 f"no window is named `{name}`",
                 alias,
-                nearest_or_all(name, self._overs.named) if self._overs.named else "define it: WINDOW w AS (…)",
+                suggest_or_list_names(name, self._overs.named_windows)
+                if self._overs.named_windows
+                else "define it: WINDOW w AS (…)",
             )
         if name in seen:
             raise self._context.error("unknown-window", f"the window `{name}` refers to itself", alias)
-        base = self._parts(self._overs.named[name], (*seen, name))
+        base = self._parts(self._overs.named_windows[name], (*seen, name))
         found = {key: node.args.get(key) for key in ("partition_by", "order", "spec")}
         for key, what in (("partition_by", "PARTITION BY"), ("order", "ORDER BY"), ("spec", "a frame")):
             if found[key] and (base.args.get(key) or key == "partition_by"):
@@ -285,21 +287,21 @@ class WindowBinder:
         return merged
 
     def _sort_key(self, node: exp.Ordered) -> SortKey:
-        from everfold.sql.binder.select import sort_key
+        from everfold.sql.binder.select import build_sort_key
 
-        return sort_key(node, self._bind(node.this))
+        return build_sort_key(node, self._bind(node.this))
 
     # --- frames -----------------------------------------------------------------------------------
 
     def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
         spec = node.args.get("spec")
-        if entry.over_only:
+        if entry.is_window_function:
             if spec is not None:
                 what = f"`{name}` takes no frame: its rows are fixed"
                 raise self._context.error("over-frame", what, spec, "leave ROWS or RANGE out")
-            if entry.forward:
+            if entry.looks_ahead:
                 return Frame(rows=True, first=0, last=None)
-            rows = entry.by_rows or (entry.rows_in_batch and not self._context.streaming)
+            rows = entry.ignores_peers or (entry.ignores_peers_in_batch and not self._context.streaming)
             return Frame(rows=rows, first=None, last=0)
         if spec is None:
             return _TO_CURRENT_ROW if order else _ALL
@@ -369,14 +371,16 @@ class WindowBinder:
             if not isinstance(literal.type, IntervalType):
                 raise context.error(
                     "over-bound",
-                    f"RANGE over a time takes an interval, and `{context.sql(node)}` is {article(literal.type)}",
+                    f"RANGE over a time takes an interval, and `{context.sql(node)}` is {with_article(literal.type)}",
                     node,
                     "write RANGE BETWEEN INTERVAL '10' SECOND PRECEDING AND CURRENT ROW, or ROWS for a count",
                 )
             if literal.type.months:
                 raise context.unsupported("over-bound", "RANGE takes distances of days to milliseconds", node)
         elif not (isinstance(of, NumericType) and isinstance(literal.type, NumericType)):
-            raise context.unsupported("over-bound", f"RANGE with a distance over {article(of)} is not supported", node)
+            raise context.unsupported(
+                "over-bound", f"RANGE with a distance over {with_article(of)} is not supported", node
+            )
         elif isinstance(of, DecimalType) and of.precision > _EXACT_DIGITS:
             message = f"RANGE with a distance takes a DECIMAL of {_EXACT_DIGITS} digits at most, and this is {of.sql}"
             raise context.unsupported("over-bound", message, node, "CAST the column in ORDER BY")

@@ -17,8 +17,8 @@ from everfold.plan.nodes import ROW_COUNT, AggCall, Frame
 from everfold.sql.binder.aggregate_calls import bind_call, constant_of
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.names import over_function
-from everfold.sql.binder.over import Overs, WindowBinder
+from everfold.sql.binder.names import find_over_function
+from everfold.sql.binder.over import OverCalls, WindowBinder
 from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
 from everfold.sql.functions.casts import cast
@@ -29,7 +29,7 @@ NEIGHBORS = ("LAG", "LEAD")
 _COUNT = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
-def not_in_this_mode(name: str, call: exp.Expression, context: Context) -> UnsupportedFeature:
+def unsupported_function_error(name: str, call: exp.Expression, context: Context) -> UnsupportedFeature:
     """Return the error for a window function that is not supported in this mode."""
     mode = "in a stream: rows after the current one are not there yet" if context.streaming else "yet"
     return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
@@ -38,9 +38,11 @@ def not_in_this_mode(name: str, call: exp.Expression, context: Context) -> Unsup
 # --- shares of a partition ------------------------------------------------------------------------
 
 
-def bind_share(node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context) -> Expr:
+def bind_share(
+    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: OverCalls, context: Context
+) -> Expr:
     """Bind CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window in batch."""
-    entry, name = over_function("ROW_NUMBER"), call.name
+    entry, name = find_over_function("ROW_NUMBER"), call.name
     assert entry is not None
     given = list(call.expressions)
     if len(given) != (name == "NTILE"):
@@ -97,7 +99,7 @@ def _divide(by: Expr, divisor: Expr) -> Expr:
 
 
 def bind_neighbor(
-    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: Overs, context: Context
+    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: OverCalls, context: Context
 ) -> InputRef:
     """Bind LAG or LEAD over a window."""
     name, given = call.name, list(call.expressions)
@@ -110,10 +112,10 @@ def bind_neighbor(
             positive.meta.update(given[1].meta)
             given[1] = positive
         varying = not known and not context.streaming
-    entry = over_function(name)
+    entry = find_over_function(name)
     assert entry is not None
-    if entry.forward and context.streaming:
-        raise not_in_this_mode(call.name, call, context)
+    if entry.looks_ahead and context.streaming:
+        raise unsupported_function_error(call.name, call, context)
     neighbor = FunctionCall(**{**call.args, "this": name, "expressions": given})
     neighbor.meta.update(call.meta)
 

@@ -16,19 +16,19 @@ from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.user_functions import UserFunction
 
 
-def called(node: FunctionCall, context: Context) -> UserFunction | None:
+def find_user_function(node: FunctionCall, context: Context) -> UserFunction | None:
     """Return the user function that a call refers to; None if it is built-in or unknown."""
     functions = context.catalog.functions
-    parts = tuple(node.spelled.split("."))
+    parts = tuple(node.original_name.split("."))
     name = local_name(parts)
     if name is None or node.special:
         return None
     if len(parts) > 1:  # a name with a database is never a built-in function
-        return functions.other(name)
-    return functions.system(name) or (None if is_sqls(node.name) else functions.other(name))
+        return functions.find_other(name)
+    return functions.find_system(name) or (None if is_builtin(node.name) else functions.find_other(name))
 
 
-def is_sqls(name: str) -> bool:
+def is_builtin(name: str) -> bool:
     """Return whether there is a built-in function of that name, in capitals."""
     from everfold.sql.functions import lookup
 
@@ -39,18 +39,18 @@ def is_aggregate_call(node: exp.Expression, context: Context) -> bool:
     """Return whether a node calls an aggregate function, built-in or of the user."""
     if not isinstance(node, FunctionCall):
         return False
-    function = called(node, context)
-    return is_aggregate(node.name) if function is None else function.aggregate
+    function = find_user_function(node, context)
+    return is_aggregate(node.name) if function is None else function.is_aggregate
 
 
-def python_call(function: UserFunction, args: tuple[Expr, ...], span: Span | None) -> PythonCall:
+def bind_python_call(function: UserFunction, args: tuple[Expr, ...], span: Span | None) -> PythonCall:
     """Return the typed call of a scalar function. Raises SqlError `wrong-arguments`."""
-    taken = function.arguments(args, span)
+    taken = function.cast_arguments(args, span)
     name = sql_name(function)
     return PythonCall(function=name, args=taken, type=function.result_type, of=function.python, span=span)
 
 
-def python_aggregate(
+def bind_python_aggregate(
     function: UserFunction,
     node: FunctionCall,
     bind: Callable[[exp.Expression], Expr],
@@ -69,7 +69,7 @@ def python_aggregate(
                 "unsupported-clause", f"{clause} is not supported in `{function.name}`", node, "leave it out"
             )
     span = context.span(node)
-    args = function.arguments([bind(each) for each in node.expressions], span)
+    args = function.cast_arguments([bind(each) for each in node.expressions], span)
     if not args:
         raise context.error("wrong-arguments", f"`{function.name}` takes an argument", node)
     return AggCall(

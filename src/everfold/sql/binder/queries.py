@@ -9,15 +9,15 @@ from sqlglot import exp
 
 from everfold.errors import Span
 from everfold.limits import MAX_HEIGHT, MAX_NODES
-from everfold.plan.expressions import Expr, Literal, references
+from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
 from everfold.plan.rewrites import shorten
-from everfold.plan.size import check_size, height, nodes, own_cells
+from everfold.plan.size import check_size, count_nodes, count_own_cells, height
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.select import bind_select, distinct_rows, ordered, ordinal, sort_key
-from everfold.sql.binder.topn import check_ranked, first_rows
+from everfold.sql.binder.select import bind_select, build_sort_key, deduplicate_rows, order_items, resolve_ordinal
+from everfold.sql.binder.topn import check_top_n, limit_to_rank
 from everfold.sql.catalog import Catalog
 from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.types import DataType, Field, NullType
@@ -30,21 +30,21 @@ def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
     """
     context = Context.at(span, catalog)
     plan = bind_body(query, context).plan
-    check_ranked(plan, context)
+    check_top_n(plan, context)
     check_typed(plan, query, context)
-    return Collect(input=renamed(plan, unique(plan.schema.names)))
+    return Collect(input=rename_columns(plan, deduplicate_names(plan.schema.names)))
 
 
-def renamed(plan: Plan, names: Sequence[str]) -> Plan:
+def rename_columns(plan: Plan, names: Sequence[str]) -> Plan:
     """Return the plan with its columns renamed."""
     if tuple(names) == plan.schema.names:
         return plan
     if isinstance(plan, Project):
         return Project(input=plan.input, expressions=plan.expressions, names=tuple(names), span=plan.span)
-    return Project(input=plan, expressions=references(plan.schema), names=tuple(names))
+    return Project(input=plan, expressions=column_references(plan.schema), names=tuple(names))
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
+def deduplicate_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return result names without duplicates, numbered as in Flink: `a`, `a0`, `a1`."""
     taken = set(names)
     seen: set[str] = set()
@@ -74,10 +74,10 @@ def bind_body(node: exp.Expression, context: Context) -> Relation:
     """
     relation = _body(node, context)
     span = context.span(node)
-    if height(relation.plan) > MAX_HEIGHT and nodes(relation.plan) <= MAX_NODES:
-        relation = relation.over(shorten(relation.plan))
+    if height(relation.plan) > MAX_HEIGHT and count_nodes(relation.plan) <= MAX_NODES:
+        relation = relation.with_plan(shorten(relation.plan))
     check_size(relation.plan, span)
-    context.catalog.work.add(own_cells(relation.plan), span)
+    context.catalog.work.add(count_own_cells(relation.plan), span)
     return relation
 
 
@@ -108,11 +108,13 @@ def _with(node: exp.With, context: Context) -> Context:
         alias = cte.args["alias"]
         relation = bind_body(cte.this, context)
         names = [column.name for column in alias.args.get("columns") or ()] or None
-        if names is not None and len(names) != len(relation.shown):
+        if names is not None and len(names) != len(relation.visible_columns):
             raise context.error(
-                "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias.this
+                "column-count",
+                f"`{alias.name}` names {len(names)} columns of {len(relation.visible_columns)}",
+                alias.this,
             )
-        context = context.with_ctes({alias.name: relation.aliased(alias.name, names)})
+        context = context.with_ctes({alias.name: relation.with_alias(alias.name, names)})
     return context
 
 
@@ -125,17 +127,17 @@ def _apply_order(relation: Relation, node: exp.Expression, context: Context) -> 
         return relation
     keys: list[SortKey] = []
     problems = Problems()
-    for each in ordered(order, context):
+    for each in order_items(order, context):
         with problems:
-            at = ordinal(each.this, len(relation.shown), context)
+            at = resolve_ordinal(each.this, len(relation.visible_columns), context)
             if at is not None:
-                keys.append(sort_key(each, relation.reference(relation.shown[at])))
+                keys.append(build_sort_key(each, relation.reference(relation.visible_columns[at])))
             else:
-                keys.append(sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.this)))
+                keys.append(build_sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.this)))
     problems.check()
     if not keys:
         return relation
-    return relation.over(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
+    return relation.with_plan(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
 
 
 def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> Relation:
@@ -155,13 +157,13 @@ def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> 
 
     def limit_plan(plan: Plan) -> Plan:
         limit_node = Limit(input=plan, count=count, offset=skipped, span=span)
-        return first_rows(limit_node, context.settings.state_ttl_ms or 0) if context.streaming else limit_node
+        return limit_to_rank(limit_node, context.settings.state_ttl_ms or 0) if context.streaming else limit_node
 
     plan = relation.plan
     if isinstance(plan, Project) and isinstance(plan.input, Sort):
         # Keep LIMIT directly on top of the sort whose first rows it takes.
-        return relation.over(replace(plan, input=limit_plan(plan.input)))
-    return relation.over(limit_plan(plan))
+        return relation.with_plan(replace(plan, input=limit_plan(plan.input)))
+    return relation.with_plan(limit_plan(plan))
 
 
 # --- set operations, VALUES -----------------------------------------------------------------------
@@ -195,7 +197,7 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
     if distinct is None:
         return Union(inputs=tuple(plans), span=context.span(node))
     if context.streaming:
-        return distinct_rows(Union(inputs=tuple(plans), span=context.span(node)), context, node)
+        return deduplicate_rows(Union(inputs=tuple(plans), span=context.span(node)), context, node)
     names = {each.value: each for each in SetKind}
     return SetOperation(kind=names[distinct], left=plans[0], right=plans[1], span=context.span(node))
 
@@ -244,14 +246,16 @@ def _cast_to(plan: Plan, types: Sequence[DataType]) -> Plan:
         return plan
     return Project(
         input=plan,
-        expressions=tuple(converted(each, of) for each, of in zip(references(plan.schema), types, strict=True)),
+        expressions=tuple(
+            convert_value(each, of) for each, of in zip(column_references(plan.schema), types, strict=True)
+        ),
         names=plan.schema.names,
     )
 
 
-def converted(value: Expr, of: DataType) -> Expr:
+def convert_value(value: Expr, of: DataType) -> Expr:
     """Convert a value to a type that accepts it implicitly."""
-    from everfold.sql.functions.coercion import converted as convert
+    from everfold.sql.functions.coercion import convert_to as convert
 
     if isinstance(value, Literal) and value.value is None:
         return Literal(type=of.as_nullable(), value=None, span=value.span)
@@ -284,6 +288,6 @@ def _values(node: exp.Values, context: Context) -> Values:
             )
         fields.append(Field(name=f"EXPR${at}", type=found.as_nullable(any(each.nullable for each in types))))
     converted_rows = tuple(
-        tuple(converted(value, field.type) for value, field in zip(row, fields, strict=True)) for row in rows
+        tuple(convert_value(value, field.type) for value, field in zip(row, fields, strict=True)) for row in rows
     )
     return Values(rows=converted_rows, fields=tuple(fields), span=context.span(node))

@@ -8,18 +8,18 @@ from dataclasses import replace
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, references
+from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, Table, Unnest, time_attribute
 from everfold.plan.size import check_size
-from everfold.sql.binder.bounded import beside_stream, check_bounded
+from everfold.sql.binder.bounded import batch_context, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.literals import truth
+from everfold.sql.binder.literals import boolean_literal
 from everfold.sql.binder.scope import Relation, ScopeColumn
 from everfold.sql.binder.windows import bind_window_function
 from everfold.sql.catalog import CatalogView, local_name
 from everfold.sql.dialects.nodes import TableFunction, TableHint, WindowTvf
-from everfold.sql.dialects.relations import no_table_function
+from everfold.sql.dialects.relations import unknown_table_function_error
 from everfold.types import INT, ArrayType, DataType, Field, MapType, MultisetType, RowType
 
 _KINDS = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL, "": JoinKind.INNER}
@@ -54,7 +54,7 @@ def bind_item(node: exp.Expression, context: Context) -> Relation:
         case exp.Lateral():
             raise context.unsupported("lateral", "LATERAL subqueries are not supported", node, "write a join")
         case TableFunction():
-            raise no_table_function(node.this.name, context.span(node))
+            raise unknown_table_function_error(node.this.name, context.span(node))
         case _:
             raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported in FROM", node)
     return _apply_alias(relation, node.args.get("alias"), context)
@@ -65,18 +65,18 @@ def _bind_window(node: WindowTvf, data: Relation, context: Context) -> Relation:
     plan = bind_window_function(node, data, context)
     width = len(data.plan.schema)
     window = (ScopeColumn(name=field.name, position=width + at) for at, field in enumerate(plan.schema.fields[width:]))
-    return Relation(plan=plan, columns=(*(replace(column, relation=None) for column in data.shown), *window))
+    return Relation(plan=plan, columns=(*(replace(column, relation=None) for column in data.visible_columns), *window))
 
 
 def _apply_alias(relation: Relation, alias: exp.TableAlias | None, context: Context) -> Relation:
     if alias is None:
         return relation
     names = [column.name for column in alias.args.get("columns") or ()]
-    if names and len(names) != len(relation.shown):
+    if names and len(names) != len(relation.visible_columns):
         raise context.error(
-            "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.shown)}", alias.this
+            "column-count", f"`{alias.name}` names {len(names)} columns of {len(relation.visible_columns)}", alias.this
         )
-    return relation.aliased(alias.name, names or None)
+    return relation.with_alias(alias.name, names or None)
 
 
 def _query(node: exp.Expression, context: Context) -> Relation:
@@ -100,15 +100,15 @@ def _table(node: exp.Table, context: Context) -> Relation:
     hints: list[TableHint] = node.args.get("hints") or []
     if len(name) == 1 and name[0] in context.ctes:
         _reject_hints(hints, context, "a name of WITH")
-        return context.ctes[name[0]].aliased(name[0])
+        return context.ctes[name[0]].with_alias(name[0])
     entry = context.catalog.find(name)
     if entry is None:
         first = context.span(node.args.get("catalog") or node.args.get("db") or node.this)
         span = first.to(context.span(node.this)) if first is not None else None
-        raise SqlError(context.catalog.unknown(name, span, tuple(context.ctes)))
+        raise SqlError(context.catalog.unknown_table(name, span, tuple(context.ctes)))
     if isinstance(entry, CatalogView):
         _reject_hints(hints, context, "a view")
-        plan = view_plan(entry, context, node)
+        plan = bind_view(entry, context, node)
     else:
         plan = entry.plan(
             streaming=context.streaming, table=_apply_options(entry.table, hints, context), span=context.span(node)
@@ -116,12 +116,12 @@ def _table(node: exp.Table, context: Context) -> Relation:
     return Relation.of(plan, local_name(name))
 
 
-def view_plan(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
+def bind_view(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
     """Return the plan of a view's current query, under the column names of the view."""
     if view.name in context.views:
         raise context.error("recursive-view", f"the view `{view.name}` refers to itself", node)
     context.check_views(node)
-    return context.of_view(view.name, lambda: _bind_view_query(view, context, node))
+    return context.bind_view_once(view.name, lambda: _bind_view_query(view, context, node))
 
 
 def _bind_view_query(view: CatalogView, context: Context, node: exp.Expression | None) -> Plan:
@@ -131,7 +131,7 @@ def _bind_view_query(view: CatalogView, context: Context, node: exp.Expression |
         Context.at(view.span, context.catalog),
         views=(*context.views, view.name),
         as_batch=context.as_batch,
-        bound=context.bound,
+        bound_views=context.bound_views,
     )
     plan = bind_body(view.query, inside).plan
     if len(plan.schema) != len(view.schema):
@@ -143,7 +143,7 @@ def _bind_view_query(view: CatalogView, context: Context, node: exp.Expression |
         )
     if plan.schema.names == view.schema.names:
         return plan
-    return Project(input=plan, expressions=references(plan.schema), names=view.schema.names)
+    return Project(input=plan, expressions=column_references(plan.schema), names=view.schema.names)
 
 
 def _reject_hints(hints: Sequence[TableHint], context: Context, what: str) -> None:
@@ -201,7 +201,7 @@ def _unnest(left: Relation, node: exp.Unnest, context: Context, *, outer: bool) 
     if alias is not None and names and len(names) != len(fields):
         raise context.error("column-count", f"`{alias.name}` names {len(names)} columns of {len(fields)}", alias.this)
     if names:
-        fields = [field.named(name) for field, name in zip(fields, names, strict=True)]
+        fields = [field.with_name(name) for field, name in zip(fields, names, strict=True)]
     unnest = Unnest(
         input=left.plan,
         collection=collection,
@@ -251,7 +251,7 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
             node,
             "put the stream on the left of a LEFT JOIN, or run in batch",
         )
-    right = bind_item(_drop_system_time(node.this, left, context), beside_stream(context))
+    right = bind_item(_drop_system_time(node.this, left, context), batch_context(context))
     check_bounded(right.plan, node, context)
     width = len(left.plan.schema)
     moved = tuple(replace(column, position=column.position + width) for column in right.columns)
@@ -265,15 +265,17 @@ def _join(left: Relation, node: exp.Join, context: Context) -> Relation:
     )
     using = [each.name for each in node.args.get("using") or ()]
     if node.args.get("method") == "NATURAL":
-        names = {column.name for column in right.shown}
-        using = [column.name for column in left.shown if column.name in names]
+        names = {column.name for column in right.visible_columns}
+        using = [column.name for column in left.visible_columns if column.name in names]
         if not using:
             cross = Join(left=left.plan, right=right.plan, kind=JoinKind.CROSS, condition=None, span=context.span(node))
-            return plain.over(cross)
+            return plain.with_plan(cross)
     if using:
         return _join_using(left, Relation(plan=plain.plan, columns=moved), how, using, node, context)
     condition = ExpressionBinder(plain, context, "ON").condition(node.args["on"])
-    return plain.over(Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=context.span(node)))
+    return plain.with_plan(
+        Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=context.span(node))
+    )
 
 
 def _drop_system_time(item: exp.Expression, left: Relation, context: Context) -> exp.Expression:
@@ -308,11 +310,11 @@ def _join_unnest(left: Relation, node: exp.Join, context: Context) -> Relation:
     if on is None or kind in ("CROSS", ","):
         return relation
     condition = ExpressionBinder(relation, context, "ON").condition(on)
-    if condition == truth(True):
+    if condition == boolean_literal(True):
         return relation
     if side == "LEFT":
         raise context.unsupported("unsupported-clause", "LEFT JOIN UNNEST takes ON TRUE only", on)
-    return relation.over(Filter(input=relation.plan, condition=condition, span=context.span(on)))
+    return relation.with_plan(Filter(input=relation.plan, condition=condition, span=context.span(on)))
 
 
 def _join_using(
@@ -329,7 +331,7 @@ def _join_using(
         equal = build("=", (left.reference(one), right.reference(other)), span)
         condition = equal if condition is None else build("AND", (condition, equal), span)
     joined: Plan = replace(right.plan, kind=kind, condition=condition, span=span)
-    outputs = references(joined.schema)
+    outputs = column_references(joined.schema)
     merged: list[Expr] = []
     for one, other in pairs:
         first, second = outputs[one.position], outputs[other.position]
@@ -353,7 +355,7 @@ def _join_using(
 
 
 def _side(relation: Relation, name: str, node: exp.Join, context: Context) -> ScopeColumn:
-    found = [column for column in relation.shown if column.name == name]
+    found = [column for column in relation.visible_columns if column.name == name]
     if len(found) != 1:
         code, what = ("unknown-column", "no column") if not found else ("ambiguous-column", f"{len(found)} columns")
         raise SqlError(

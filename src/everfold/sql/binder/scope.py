@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, nearest, nearest_or_all
+from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name, suggest_or_list_names
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import Plan
 from everfold.sql import functions
-from everfold.sql.binder.literals import text
+from everfold.sql.binder.literals import string_literal
 from everfold.sql.catalog import CATALOG, DATABASE
-from everfold.types import BOOLEAN, AnyType, RowType, article
+from everfold.types import BOOLEAN, AnyType, RowType, with_article
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Relation:
     columns: tuple[ScopeColumn, ...]
     _by_name: dict[str, list[ScopeColumn]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def named(self, name: str) -> Sequence[ScopeColumn]:
+    def columns_named(self, name: str) -> Sequence[ScopeColumn]:
         """Return the columns of a name, including hidden ones."""
         if not self._by_name:
             for column in self.columns:
@@ -52,13 +52,13 @@ class Relation:
             columns=tuple(ScopeColumn(name=name, position=at, relation=alias) for at, name in enumerate(names)),
         )
 
-    def over(self, plan: Plan) -> Relation:
+    def with_plan(self, plan: Plan) -> Relation:
         """Return the same names over another plan with the same columns."""
         return replace(self, plan=plan)
 
-    def aliased(self, alias: str | None, names: Sequence[str] | None = None) -> Relation:
+    def with_alias(self, alias: str | None, names: Sequence[str] | None = None) -> Relation:
         """Return the relation under an alias; its hidden columns are dropped."""
-        shown = self.shown
+        shown = self.visible_columns
         names = [column.name for column in shown] if names is None else names
         return Relation(
             plan=self.plan,
@@ -69,16 +69,16 @@ class Relation:
         )
 
     @property
-    def shown(self) -> tuple[ScopeColumn, ...]:
+    def visible_columns(self) -> tuple[ScopeColumn, ...]:
         """The columns that `*` selects."""
         return tuple(column for column in self.columns if not column.hidden)
 
     @property
-    def relations(self) -> tuple[str, ...]:
+    def relation_names(self) -> tuple[str, ...]:
         """The names that can precede a dot."""
         return tuple(dict.fromkeys(column.relation for column in self.columns if column.relation is not None))
 
-    def of_relation(self, name: str) -> tuple[ScopeColumn, ...]:
+    def columns_of(self, name: str) -> tuple[ScopeColumn, ...]:
         """Return the columns of `name.*`."""
         return tuple(column for column in self.columns if column.relation == name)
 
@@ -89,10 +89,14 @@ class Relation:
         )
 
 
-def without_database(relation: Relation, names: tuple[str, ...]) -> tuple[str, ...]:
+def strip_database(relation: Relation, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return a path without `default_catalog.default_database.` before a table name."""
     for prefix in ((CATALOG, DATABASE), (DATABASE,)):
-        if names[: len(prefix)] == prefix and len(names) > len(prefix) and names[len(prefix)] in relation.relations:
+        if (
+            names[: len(prefix)] == prefix
+            and len(names) > len(prefix)
+            and names[len(prefix)] in relation.relation_names
+        ):
             return names[len(prefix) :]
     return names
 
@@ -140,13 +144,13 @@ def _exists(relation: Relation, names: tuple[str, ...]) -> bool:
 
 
 def _find(relation: Relation, names: tuple[str, ...], span: Span | None) -> Expr | None:
-    names = without_database(relation, names)
+    names = strip_database(relation, names)
     if len(names) > 1:
-        qualified = [column for column in relation.named(names[1]) if column.relation == names[0]]
+        qualified = [column for column in relation.columns_named(names[1]) if column.relation == names[0]]
         if qualified:
             column = _single(qualified, ".".join(names[:2]), span)
             return _fields(relation.reference(column, span), names[2:], span)
-    visible = [column for column in relation.named(names[0]) if not column.hidden]
+    visible = [column for column in relation.columns_named(names[0]) if not column.hidden]
     if not visible:
         return None
     column = _single(visible, names[0], span)
@@ -169,7 +173,7 @@ def _fields(value: Expr, names: Iterable[str], span: Span | None) -> Expr:
 
     for name in names:
         check_field(value, name, span)
-        value = build("FIELD", (value, text(name)), span)
+        value = build("FIELD", (value, string_literal(name)), span)
     return value
 
 
@@ -179,22 +183,24 @@ def check_field(value: Expr, name: str, span: Span | None) -> None:
         return
     if not isinstance(value.type, RowType):
         raise SqlError(
-            Diagnostic("unknown-field", f"no field `{name}`: the value is {article(value.type)}, not a ROW", span)
+            Diagnostic("unknown-field", f"no field `{name}`: the value is {with_article(value.type)}, not a ROW", span)
         )
     fields = [of.name for of in value.type.fields]
     if name not in fields:
-        help_ = nearest(name, fields) or "it has " + ", ".join(f"`{each}`" for each in fields)
+        help_ = suggest_name(name, fields) or "it has " + ", ".join(f"`{each}`" for each in fields)
         raise SqlError(Diagnostic("unknown-field", f"the ROW has no field `{name}`", span, help_))
 
 
 def _unknown_column(relation: Relation, names: tuple[str, ...], span: Span | None) -> Diagnostic:
     path = ".".join(names)
-    names = without_database(relation, names)
-    if len(names) > 1 and names[0] in relation.relations:
-        known = [column.name for column in relation.of_relation(names[0])]
-        return Diagnostic("unknown-column", f"`{names[0]}` has no column `{names[1]}`", span, nearest(names[1], known))
-    known = list(dict.fromkeys(column.name for column in relation.shown))
+    names = strip_database(relation, names)
+    if len(names) > 1 and names[0] in relation.relation_names:
+        known = [column.name for column in relation.columns_of(names[0])]
+        return Diagnostic(
+            "unknown-column", f"`{names[0]}` has no column `{names[1]}`", span, suggest_name(names[1], known)
+        )
+    known = list(dict.fromkeys(column.name for column in relation.visible_columns))
     if len(names) > 1:
-        near = nearest(names[0], [*relation.relations, *known])
+        near = suggest_name(names[0], [*relation.relation_names, *known])
         return Diagnostic("unknown-column", f"no table or column is named `{names[0]}` in `{path}`", span, near)
-    return Diagnostic("unknown-column", f"no column is named `{path}`", span, nearest_or_all(names[0], known))
+    return Diagnostic("unknown-column", f"no column is named `{path}`", span, suggest_or_list_names(names[0], known))

@@ -9,22 +9,22 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, InputRef, Literal, balanced, references, transform, walk
+from everfold.plan.expressions import Expr, InputRef, Literal, column_references, join_balanced, transform, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.plan.size import check_columns
-from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, over_groups
+from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, rewrite_over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.grouping import Grouping, grouping_of
+from everfold.sql.binder.grouping import Grouping, bind_grouping
 from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
-from everfold.sql.binder.literals import text
-from everfold.sql.binder.over import Overs, is_call_over_window
+from everfold.sql.binder.literals import string_literal
+from everfold.sql.binder.over import OverCalls, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
-from everfold.sql.binder.topn import ranked
+from everfold.sql.binder.topn import rewrite_to_rank
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
 from everfold.types import BIGINT, NullType, RowType
 
@@ -103,7 +103,7 @@ def _where(node: exp.Where, select: _Select) -> Relation:
         with problems:
             joined = semi_join(part, relation, context)
             if joined is not None:
-                relation = relation.over(joined)
+                relation = relation.with_plan(joined)
             else:
                 plain.append(part)
     width = len(relation.plan.schema)
@@ -115,14 +115,14 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     problems.check()
     if not conditions:
         return relation
-    condition = balanced(conditions, lambda one, other: _and(one, other, context, node))
-    filtered = _apply_condition(subqueries.joined(relation.plan), condition, node, context)
+    condition = join_balanced(conditions, lambda one, other: _and(one, other, context, node))
+    filtered = _apply_condition(subqueries.join_to(relation.plan), condition, node, context)
     if not subqueries.plans:
-        return relation.over(filtered)
+        return relation.with_plan(filtered)
     narrowed = Project(
-        input=filtered, expressions=references(filtered.schema)[:width], names=filtered.schema.names[:width]
+        input=filtered, expressions=column_references(filtered.schema)[:width], names=filtered.schema.names[:width]
     )
-    return relation.over(narrowed)
+    return relation.with_plan(narrowed)
 
 
 def _apply_condition(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
@@ -131,7 +131,7 @@ def _apply_condition(plan: Plan, condition: Expr, node: exp.Expression, context:
     In a stream, a condition that bounds a row number becomes a Top-N.
     """
     kept = Filter(input=plan, condition=condition, span=context.span(node))
-    return ranked(kept) if context.streaming else kept
+    return rewrite_to_rank(kept) if context.streaming else kept
 
 
 def _conditions(node: exp.Expression) -> list[exp.Expression]:
@@ -180,11 +180,11 @@ def _name(node: exp.Expression, at: int) -> str:
 def _star(select: _Select, node: exp.Star) -> list[_Item]:
     if not select.relation.columns:
         raise select.context.error("misplaced-star", "`*` needs a FROM", node)
-    return _expand_star(select, [column.name for column in select.relation.shown], node, None)
+    return _expand_star(select, [column.name for column in select.relation.visible_columns], node, None)
 
 
 def _expand_star(select: _Select, names: Sequence[str], node: exp.Expression, relation: str | None) -> list[_Item]:
-    columns = select.relation.shown if relation is None else select.relation.of_relation(relation)
+    columns = select.relation.visible_columns if relation is None else select.relation.columns_of(relation)
     span = select.context.span(node)
     items = []
     alike = Counter((each.name, each.relation) for each in columns)
@@ -201,11 +201,11 @@ def _expand_star(select: _Select, names: Sequence[str], node: exp.Expression, re
 
 
 def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBinder) -> list[_Item]:
-    from everfold.sql.binder.scope import resolve, without_database
+    from everfold.sql.binder.scope import resolve, strip_database
     from everfold.sql.functions import build
 
-    names = without_database(select.relation, node.names)
-    if len(names) == 1 and names[0] in select.relation.relations:
+    names = strip_database(select.relation, node.names)
+    if len(names) == 1 and names[0] in select.relation.relation_names:
         return _expand_star(select, [], node, names[0])
     span = select.context.span(node)
     value = resolve(select.relation, node.names, span, select.context.outer)
@@ -213,7 +213,7 @@ def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBind
         raise select.context.error(
             "misplaced-star", f"`{'.'.join(node.names)}` is neither a table nor a ROW, so it has no `*`", node
         )
-    return [_Item(of.name, build("FIELD", (value, text(of.name)), span)) for of in value.type.fields]
+    return [_Item(of.name, build("FIELD", (value, string_literal(of.name)), span)) for of in value.type.fields]
 
 
 # --- without groups -------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def _bind_plain(select: _Select) -> Plan:
     qualify = _qualify(select, ExpressionBinder(relation, context, "QUALIFY", overs=overs, aliases=aliases))
     select.problems.check()
     keys = _sort_keys(select, items, ExpressionBinder(relation, context, "ORDER BY", overs=overs, aliases=aliases))
-    plan, resolve_calls = overs.over(subqueries.joined(relation.plan), _identity, context)
+    plan, resolve_calls = overs.build_plan(subqueries.join_to(relation.plan), _identity, context)
     outputs = [_Item(item.name, resolve_calls(item.value)) for item in items]
     if qualify is not None:
         plan = _apply_condition(plan, resolve_calls(qualify), node.args["qualify"], context)
@@ -251,8 +251,8 @@ def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
     return None
 
 
-def _overs(node: exp.Select) -> Overs:
-    return Overs({each.this.name: each for each in node.args.get("windows") or ()})
+def _overs(node: exp.Select) -> OverCalls:
+    return OverCalls({each.this.name: each for each in node.args.get("windows") or ()})
 
 
 def _identity(expr: Expr) -> Expr:
@@ -268,9 +268,9 @@ def _project(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
     )
 
 
-def distinct_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
+def deduplicate_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
     """Return a plan without duplicate rows."""
-    keys = references(plan.schema)
+    keys = column_references(plan.schema)
     grouping = Grouping(keys, (tuple(range(len(keys))),))
     grouped = group_by(plan, grouping, (), context, node)
     return Project(input=grouped.plan, expressions=grouped.keys, names=plan.schema.names)
@@ -320,7 +320,7 @@ def _bind_grouped(select: _Select) -> Plan:
     ):
         with select.problems:
             if keys_known:
-                over_groups(value, dry, width)
+                rewrite_over_groups(value, dry, width)
     select.problems.check()
     location = node.args.get("group") or _first_aggregate(node, context)
     if window is None:
@@ -329,12 +329,12 @@ def _bind_grouped(select: _Select) -> Plan:
         grouped = group_by_window(relation.plan, window, grouping, calls.calls, context, location)
 
     def over(value: Expr) -> Expr:
-        return over_groups(value, grouped, width)
+        return rewrite_over_groups(value, grouped, width)
 
     plan = grouped.plan
     if having is not None:
         plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
-    plan, resolve_calls = overs.over(plan, over, context)
+    plan, resolve_calls = overs.build_plan(plan, over, context)
     outputs = [_Item(item.name, resolve_calls(over(item.value))) for item in items]
     if qualify is not None:
         plan = _apply_condition(plan, resolve_calls(over(qualify)), node.args["qualify"], context)
@@ -382,9 +382,9 @@ def _grouping(select: _Select) -> Grouping:
         if is_group_window(node):
             continue
         with select.problems:
-            grouping_of([node], lambda key: _key(key, binder, names, context))
+            bind_grouping([node], lambda key: _key(key, binder, names, context))
             bound.append(node)
-    return grouping_of(bound, lambda key: _key(key, binder, names, context))
+    return bind_grouping(bound, lambda key: _key(key, binder, names, context))
 
 
 def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Expression], context: Context) -> Expr:
@@ -401,14 +401,14 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
 # --- ORDER BY -------------------------------------------------------------------------------------
 
 
-def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
+def order_items(order: exp.Order, context: Context) -> list[exp.Ordered]:
     """Return the keys of ORDER BY.
 
     A stream supports ORDER BY with LIMIT only. In a script that is only checked, the list is empty
     instead.
     """
     if context.streaming and order.parent is not None and order.parent.args.get("limit") is None:
-        context.refuse(
+        context.reject(
             context.unsupported(
                 "streaming-order-by",
                 "ORDER BY is not supported in streaming: the input never ends",
@@ -421,7 +421,7 @@ def ordered(order: exp.Order, context: Context) -> list[exp.Ordered]:
     return found
 
 
-def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
+def resolve_ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
     """Return the column, from 0, that a number in ORDER BY refers to; None for others."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
         return None
@@ -431,7 +431,7 @@ def ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
     return at - 1
 
 
-def sort_key(node: exp.Ordered, value: Expr) -> SortKey:
+def build_sort_key(node: exp.Ordered, value: Expr) -> SortKey:
     """Return the sort key of a value. By default NULL is the smallest value."""
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
@@ -449,10 +449,10 @@ def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder
         return keys
     select.problems.check()
     with select.problems:
-        for each in ordered(order, select.context):
+        for each in order_items(order, select.context):
             with select.problems:
-                at = ordinal(each.this, len(items), select.context)
-                keys.append(sort_key(each, items[at].value if at is not None else binder.bind(each.this)))
+                at = resolve_ordinal(each.this, len(items), select.context)
+                keys.append(build_sort_key(each, items[at].value if at is not None else binder.bind(each.this)))
     select.problems.check()
     return keys
 
@@ -472,7 +472,7 @@ def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
         names=(*projected.names, *(f"$sort{at}" for at in range(len(hidden)))),
         span=projected.span,
     )
-    outputs = references(wide.schema)
+    outputs = column_references(wide.schema)
     over = [
         SortKey(
             expression=outputs[wide.expressions.index(key.expression)],
@@ -491,12 +491,14 @@ def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
 def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
     """Return the distinct rows of the SELECT list, sorted by keys over that list."""
     context, node = select.context, select.node
-    distinct = distinct_rows(_project(plan, items, select), context, node.args["distinct"])
+    distinct = deduplicate_rows(_project(plan, items, select), context, node.args["distinct"])
     if not keys:
         return distinct
     if all(isinstance(key.expression, InputRef) for key in keys):
         return Sort(input=distinct, keys=tuple(keys), span=context.span(node.args["order"]))
-    return _project_sorted(distinct, [_Item(each.name, each) for each in references(distinct.schema)], keys, select)
+    return _project_sorted(
+        distinct, [_Item(each.name, each) for each in column_references(distinct.schema)], keys, select
+    )
 
 
 def _rewrite_keys(keys: Sequence[SortKey], items: Sequence[_Item], select: _Select) -> list[SortKey]:

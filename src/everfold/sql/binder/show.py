@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from everfold.errors import Diagnostic, Span, SqlError
-from everfold.secrets import shown_value
+from everfold.secrets import redact_value
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
-from everfold.sql.dialects.render import quoted_name
+from everfold.sql.dialects.render import quote_name
 from everfold.sql.settings import Settings
 from everfold.types import (
     MAX_VARCHAR,
@@ -75,9 +75,9 @@ def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
     return tuple(sorted(own if user else own | {name.lower() for name in (*names(), *aggregate_names())}))
 
 
-def options(settings: Settings) -> tuple[tuple[str, str], ...]:
+def list_options(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Return the rows of SET without arguments."""
-    return tuple((key, shown_value(key, value)) for key, value in sorted(settings.options.items()))
+    return tuple((key, redact_value(key, value)) for key, value in sorted(settings.options.items()))
 
 
 # --- SHOW CREATE ----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def show_create(entry: Entry, kind: str, span: Span | None) -> str:
 
 def _head(kind: str, entry: Entry) -> str:
     temporary = "TEMPORARY " if entry.temporary else ""
-    return f"CREATE {temporary}{kind} {quoted_name(CATALOG)}.{quoted_name(DATABASE)}.{quoted_name(entry.name)}"
+    return f"CREATE {temporary}{kind} {quote_name(CATALOG)}.{quote_name(DATABASE)}.{quote_name(entry.name)}"
 
 
 def _quote(value: str) -> str:
@@ -106,7 +106,7 @@ def _quote(value: str) -> str:
 
 
 def _view(view: CatalogView) -> str:
-    columns = ",\n".join(f"  {quoted_name(name)}" for name in view.schema.names)
+    columns = ",\n".join(f"  {quote_name(name)}" for name in view.schema.names)
     comment = f"\nCOMMENT {_quote(view.comment)}" if view.comment else ""
     return f"{_head('VIEW', view)} (\n{columns}\n){comment}\nAS {view.text}"
 
@@ -115,19 +115,19 @@ def _table(table: CatalogTable) -> str:
     lines = [_column(column) for column in table.columns]
     if table.watermark is not None:
         lines.append(
-            f"WATERMARK FOR {quoted_name(table.columns[table.watermark.column].name)} AS {table.watermark.text}"
+            f"WATERMARK FOR {quote_name(table.columns[table.watermark.column].name)} AS {table.watermark.text}"
         )
     keys = table.table.primary_key
     if keys:
         name = table.primary_key_name or "PK_" + "_".join(keys)
-        lines.append(f"CONSTRAINT {quoted_name(name)} PRIMARY KEY ({', '.join(map(quoted_name, keys))}) NOT ENFORCED")
+        lines.append(f"CONSTRAINT {quote_name(name)} PRIMARY KEY ({', '.join(map(quote_name, keys))}) NOT ENFORCED")
     parts = [_head("TABLE", table) + " (\n" + ",\n".join(f"  {line}" for line in lines) + "\n)"]
     if table.comment:
         parts.append(f"COMMENT {_quote(table.comment)}")
     if table.table.partition_keys:
-        parts.append(f"PARTITIONED BY ({', '.join(map(quoted_name, table.table.partition_keys))})")
+        parts.append(f"PARTITIONED BY ({', '.join(map(quote_name, table.table.partition_keys))})")
     if table.table.options:
-        shown = [f"  {_quote(key)} = {_quote(shown_value(key, value))}" for key, value in table.table.options]
+        shown = [f"  {_quote(key)} = {_quote(redact_value(key, value))}" for key, value in table.table.options]
         parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
     return "\n".join(parts)
 
@@ -135,12 +135,12 @@ def _table(table: CatalogTable) -> str:
 def _column(column: Column) -> str:
     comment = f" COMMENT {_quote(column.comment)}" if column.comment else ""
     if column.kind == "computed":
-        return f"{quoted_name(column.name)} {column.extras}{comment}"
+        return f"{quote_name(column.name)} {column.extras}{comment}"
     extras = f" {column.extras}" if column.extras else ""
-    return f"{quoted_name(column.name)} {serialised(column.type)}{extras}{comment}"
+    return f"{quote_name(column.name)} {serialize_type(column.type)}{extras}{comment}"
 
 
-def serialised(of: DataType) -> str:
+def serialize_type(of: DataType) -> str:
     """Return a type as Flink writes it in SHOW CREATE: nothing abbreviated."""
     match of:
         case StringType(fixed=False) if of.length == MAX_VARCHAR:
@@ -150,14 +150,16 @@ def serialised(of: DataType) -> str:
         case TimestampType(local_zone=True):
             shown = f"TIMESTAMP({of.precision}) WITH LOCAL TIME ZONE"
         case MultisetType():
-            shown = f"MULTISET<{serialised(of.key)}>"
+            shown = f"MULTISET<{serialize_type(of.key)}>"
         case MapType():
-            shown = f"MAP<{serialised(of.key)}, {serialised(of.value)}>"
+            shown = f"MAP<{serialize_type(of.key)}, {serialize_type(of.value)}>"
         case ArrayType():
-            shown = f"ARRAY<{serialised(of.element)}>"
+            shown = f"ARRAY<{serialize_type(of.element)}>"
         case RowType():
             shown = (
-                "ROW<" + ", ".join(f"{quoted_name(field.name)} {serialised(field.type)}" for field in of.fields) + ">"
+                "ROW<"
+                + ", ".join(f"{quote_name(field.name)} {serialize_type(field.type)}" for field in of.fields)
+                + ">"
             )
         case _:
             shown = of.sql

@@ -13,10 +13,10 @@ from everfold.aggregates.registry import Signature
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import AggCall, GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
-from everfold.sql.binder.bounded import beside_stream, check_bounded
+from everfold.sql.binder.bounded import batch_context, check_bounded
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.literals import truth
-from everfold.sql.binder.names import aggregate_named
+from everfold.sql.binder.literals import boolean_literal
+from everfold.sql.binder.names import find_aggregate
 from everfold.sql.binder.scope import Relation
 
 
@@ -53,7 +53,7 @@ class Subqueries:
         value = InputRef(type=plan.schema[0].type, position=0, name=plan.schema[0].name)
         calls = []
         for name, args in (("MIN", (value,)), ("MAX", (value,)), ("COUNT", ()), ("COUNT", (value,))):
-            entry = aggregate_named(name)
+            entry = find_aggregate(name)
             assert entry is not None
             result = entry.result_type(Signature(tuple(each.type for each in args)))
             if result is None:
@@ -74,10 +74,10 @@ class Subqueries:
             InputRef(type=of.type.as_nullable(), position=first + at, span=span) for at, of in enumerate(plan.schema)
         ]
 
-    def joined(self, plan: Plan) -> Plan:
+    def join_to(self, plan: Plan) -> Plan:
         """Return the relation's plan with the columns of all subqueries."""
         for each in self.plans:
-            plan = Join(left=plan, right=each, kind=JoinKind.LEFT, condition=truth(True))
+            plan = Join(left=plan, right=each, kind=JoinKind.LEFT, condition=boolean_literal(True))
         return plan
 
 
@@ -88,23 +88,23 @@ class SubqueryValues:
     least: Expr
     greatest: Expr
     rows: Expr
-    known: Expr
+    non_null_rows: Expr
 
 
 def _bind_one_column(node: exp.Expression, relation: Relation, context: Context) -> Plan:
-    plan = subquery_plan(node, relation, context)
+    plan = bind_subquery(node, relation, context)
     if len(plan.schema) != 1:
         message = f"a subquery used as a value must have one column, not {len(plan.schema)}"
         raise context.error("wrong-arguments", message, node)
     return plan
 
 
-def subquery_plan(node: exp.Expression, relation: Relation, context: Context) -> Plan:
+def bind_subquery(node: exp.Expression, relation: Relation, context: Context) -> Plan:
     """Return the plan of a subquery, which must not refer to the surrounding relation."""
     from everfold.sql.binder.queries import bind_body
 
     query = node.this if isinstance(node, exp.Subquery) else node
-    plan = bind_body(query, beside_stream(context).inside(relation)).plan
+    plan = bind_body(query, batch_context(context).for_subquery(relation)).plan
     check_bounded(plan, node, context)
     return plan
 
@@ -136,11 +136,11 @@ def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Pla
     kind = JoinKind.ANTI if negated else JoinKind.SEMI
     span = context.span(node)
     if isinstance(inner, exp.Exists):
-        plan = subquery_plan(inner.this, relation, context)
-        return Join(left=relation.plan, right=plan, kind=kind, condition=truth(True), span=span)
+        plan = bind_subquery(inner.this, relation, context)
+        return Join(left=relation.plan, right=plan, kind=kind, condition=boolean_literal(True), span=span)
     if not isinstance(inner, exp.In) or inner.args.get("query") is None:
         return None
-    plan = subquery_plan(inner.args["query"], relation, context)
+    plan = bind_subquery(inner.args["query"], relation, context)
     nodes = inner.this.expressions if isinstance(inner.this, exp.Tuple) else [inner.this]
     if len(plan.schema) != len(nodes):
         raise context.error(

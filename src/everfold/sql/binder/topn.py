@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjunction, conjuncts
-from everfold.plan.keys import told_apart
+from everfold.plan.keys import strip_injective_casts
 from everfold.plan.nodes import (
     AggCall,
     Filter,
@@ -24,37 +24,37 @@ from everfold.plan.nodes import (
     Project,
     Rank,
     Sort,
-    streamed,
+    walk_streamed,
     with_children,
 )
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.windows import END, START, unwind
+from everfold.sql.binder.windows import END, START, extract_window
 
 
-def can_be_ranked(calls: Sequence[AggCall]) -> bool:
+def is_row_number(calls: Sequence[AggCall]) -> bool:
     """Return whether the calls over a window are one row number, which a condition can bound."""
     return [call.function for call in calls] == ["ROW_NUMBER"]
 
 
-def for_first_rows(refused: SqlError, calls: Sequence[AggCall]) -> SqlError:
+def add_top_n_help(refused: SqlError, calls: Sequence[AggCall]) -> SqlError:
     """Return the error with additional help for queries that need only the first rows."""
     if not any(call.function in ("ROW_NUMBER", "RANK", "DENSE_RANK") for call in calls):
         return refused
-    how = "bound the row number" if can_be_ranked(calls) else "use only ROW_NUMBER() and bound it"
+    how = "bound the row number" if is_row_number(calls) else "use only ROW_NUMBER() and bound it"
     found = refused.diagnostics[0]
     return type(refused)(
         replace(found, help=f"{found.help}; or, for the first rows only, {how}: SELECT … FROM (…) WHERE rn <= n")
     )
 
 
-def check_ranked(plan: Plan, context: Context) -> None:
+def check_top_n(plan: Plan, context: Context) -> None:
     """Raise the error of a window in a stream that has not become a Top-N."""
-    for node in streamed(plan):
-        if isinstance(node, OverAggregate) and node.refused is not None and can_be_ranked(node.calls):
-            context.refuse(node.refused)
+    for node in walk_streamed(plan):
+        if isinstance(node, OverAggregate) and node.stream_error is not None and is_row_number(node.calls):
+            context.reject(node.stream_error)
 
 
-def ranked(plan: Filter) -> Plan:
+def rewrite_to_rank(plan: Filter) -> Plan:
     """Rewrite a filter over row numbers to a Rank, as far as it selects the first rows."""
     wanted: dict[int, _Numbers] = {}
     rest: list[Expr] = []
@@ -79,7 +79,7 @@ def ranked(plan: Filter) -> Plan:
     return replace(plan, input=below, condition=conjunction(rest))
 
 
-def first_rows(limit: Limit, ttl_ms: int) -> Rank:
+def limit_to_rank(limit: Limit, ttl_ms: int) -> Rank:
     """Return LIMIT in a stream as a Top-N over all rows, by ORDER BY or in order of arrival."""
     below = limit.input
     assert limit.count is not None
@@ -122,7 +122,7 @@ def _number_range(part: Expr) -> tuple[int, _Numbers] | None:
         return None if low is None or high is None else (low[0], low[1].intersect(high[1]))
     if part.function not in _SWAPPED or len(part.args) != 2:
         return None
-    function, (one, other) = part.function, map(told_apart, part.args)
+    function, (one, other) = part.function, map(strip_injective_casts, part.args)
     if isinstance(one, Literal):
         function, one, other = _SWAPPED[function], other, one
     if not isinstance(one, InputRef) or not isinstance(other, Literal) or type(other.value) is not int:
@@ -156,7 +156,7 @@ def _with_rank(node: Plan, at: int, first: int, last: int) -> Plan | None:
     Filters and projections may be in between.
     """
     match node:
-        case OverAggregate() if at == len(node.input.schema) and can_be_ranked(node.calls):
+        case OverAggregate() if at == len(node.input.schema) and is_row_number(node.calls):
             return _rank(node, first, last)
         case Project():
             of = node.expressions[at]
@@ -183,7 +183,7 @@ def _rank(node: OverAggregate, first: int, last: int) -> Rank:
 
 def _window(node: OverAggregate) -> InWindow | None:
     """Return the window of the partitions, if the partition keys include its start and its end."""
-    origin = unwind(node.input)
+    origin = extract_window(node.input)
     if origin is None:
         return None
     kinds = {

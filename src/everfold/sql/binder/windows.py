@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from everfold.errors import SqlError, nearest_or_all
-from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of, references, substitute
+from everfold.errors import SqlError, suggest_or_list_names
+from everfold.plan.expressions import Expr, InputRef, column_references, conjuncts, inputs_of, substitute
 from everfold.plan.nodes import (
     Filter,
     Plan,
@@ -21,11 +21,11 @@ from everfold.plan.nodes import (
     walk_plan,
 )
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
-from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.scope import Relation
 from everfold.sql.dialects.nodes import ColumnPath, WindowTvf
-from everfold.types import IntervalType, TimestampType, article
+from everfold.types import IntervalType, TimestampType, with_article
 
 START, END, TIME = "window_start", "window_end", "window_time"
 
@@ -35,7 +35,7 @@ START, END, TIME = "window_start", "window_end", "window_time"
 
 def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
     """Bind TUMBLE, HOP, CUMULATE or SESSION over a relation."""
-    window = window_of(node.kind, node.arguments, context)
+    window = build_window(node.kind, node.arguments, context)
     column = _column(node.timecol, relation, context, f"the time column of {node.kind}")
     time = time_kind(node.kind, node.timecol, relation.plan, column, context)
     of = relation.plan.schema[column].type
@@ -53,14 +53,14 @@ def bind_window_function(node: WindowTvf, relation: Relation, context: Context) 
 
 
 def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -> int:
-    found = [column for column in relation.shown if column.name == path.names[-1]]
+    found = [column for column in relation.visible_columns if column.name == path.names[-1]]
     if len(path.names) > 1 or not found:
-        known = [column.name for column in relation.shown]
+        known = [column.name for column in relation.visible_columns]
         raise context.error(
             "unknown-column",
             f"no column is named `{'.'.join(path.names)}`: {what} must be one",
             path,
-            nearest_or_all(path.names[-1], known),
+            suggest_or_list_names(path.names[-1], known),
         )
     if len(found) > 1:
         raise context.error(
@@ -82,7 +82,7 @@ def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context:
     if not isinstance(field.type, TimestampType):
         raise context.error(
             "no-time-attribute",
-            f"`{name}` is {article(field.type)}, and {kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
+            f"`{name}` is {with_article(field.type)}, and {kind} takes a TIMESTAMP or TIMESTAMP_LTZ",
             node,
             "compute one in the table: ts AS TO_TIMESTAMP(…)",
         )
@@ -99,7 +99,7 @@ def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context:
         return TimeKind.BOUNDED
     if field.time == "rowtime":
         return TimeKind.ROWTIME
-    origin = unwind(plan)
+    origin = extract_window(plan)
     if origin is not None and origin.kind_of(origin.columns[column]) in (START, END):
         raise context.error(
             "no-time-attribute",
@@ -122,13 +122,13 @@ def _missing_watermark(plan: Plan, name: str) -> str:
             return "all sides of UNION ALL must have it as their time attribute"
         return "an expression over a time attribute is not one: select the column unchanged"
     if any(field.time == "rowtime" for field in plan.schema):
-        return "the time attribute here is " + named_list(
+        return "the time attribute here is " + quote_names(
             field.name for field in plan.schema if field.time == "rowtime"
         )
     return f"declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
 
 
-def window_of(kind: str, given: Mapping[str, exp.Expression], context: Context) -> Window:
+def build_window(kind: str, given: Mapping[str, exp.Expression], context: Context) -> Window:
     """Build a window of a kind (TUMBLE, HOP, CUMULATE, SESSION) from its sizes, by role."""
     sizes = {role: _milliseconds(kind, role, given[role], context) for role in given}
     for role, value in sizes.items():
@@ -200,7 +200,7 @@ def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unwound:
+class ExtractedWindow:
     """A relation whose window function was extracted from under its projections and filters.
 
     `source` is the window function. Each of `columns` is an expression over `inner`, followed by
@@ -211,8 +211,8 @@ class Unwound:
     source: WindowTableFunction | WindowAggregate
     inner: Plan
     columns: tuple[Expr, ...]
-    late: tuple[Expr, ...] = ()
-    entangled: bool = False
+    window_conditions: tuple[Expr, ...] = ()
+    is_entangled: bool = False
 
     @property
     def width(self) -> int:
@@ -225,71 +225,73 @@ class Unwound:
             return (START, END, TIME)[expr.position - self.width]
         return None
 
-    def touches(self, expr: Expr) -> tuple[bool, bool]:
+    def column_use(self, expr: Expr) -> tuple[bool, bool]:
         """Return whether an expression reads columns of `inner`, and whether it reads the window."""
         read = inputs_of(expr)
         return any(at < self.width for at in read), any(at >= self.width for at in read)
 
 
-def unwind(plan: Plan) -> Unwound | None:
+def extract_window(plan: Plan) -> ExtractedWindow | None:
     """Return the window function whose rows are the plan's, one to one; None if there is none."""
     match plan:
         case WindowTableFunction():
-            return Unwound(source=plan, inner=plan.input, columns=references(plan.schema))
+            return ExtractedWindow(source=plan, inner=plan.input, columns=column_references(plan.schema))
         case WindowAggregate():
             # The rest are its own columns; nothing below could be the input of another window.
             keys, calls = len(plan.keys), len(plan.calls)
             rest = Project(
                 input=plan,
-                expressions=references(plan.schema)[: keys + calls],
+                expressions=column_references(plan.schema)[: keys + calls],
                 names=plan.schema.names[: keys + calls],
             )
-            return Unwound(source=plan, inner=rest, columns=references(plan.schema))
+            return ExtractedWindow(source=plan, inner=rest, columns=column_references(plan.schema))
         case Project():
-            below = unwind(plan.input)
+            below = extract_window(plan.input)
             return (
                 None
                 if below is None
                 else replace(below, columns=tuple(substitute(each, below.columns) for each in plan.expressions))
             )
         case Filter():
-            below = unwind(plan.input)
+            below = extract_window(plan.input)
             return None if below is None else _add_filter(below, plan)
         case Unnest():
-            below = unwind(plan.input)
+            below = extract_window(plan.input)
             return None if below is None else _add_unnest(below, plan)
         case _:
             return None
 
 
-def _add_filter(below: Unwound, plan: Filter) -> Unwound:
-    inner, late, entangled = below.inner, list(below.late), below.entangled
+def _add_filter(below: ExtractedWindow, plan: Filter) -> ExtractedWindow:
+    inner, late, entangled = below.inner, list(below.window_conditions), below.is_entangled
     for part in conjuncts(substitute(plan.condition, below.columns)):
-        of_rows, of_window = below.touches(part)
+        of_rows, of_window = below.column_use(part)
         if of_window and of_rows:
             entangled = True
         elif of_window:
             late.append(part)
         else:
             inner = Filter(input=inner, condition=part, span=plan.span)
-    return replace(below, inner=inner, late=tuple(late), entangled=entangled)
+    return replace(below, inner=inner, window_conditions=tuple(late), is_entangled=entangled)
 
 
-def _add_unnest(below: Unwound, plan: Unnest) -> Unwound:
+def _add_unnest(below: ExtractedWindow, plan: Unnest) -> ExtractedWindow:
     collection = substitute(plan.collection, below.columns)
-    of_window = below.touches(collection)[1]
+    of_window = below.column_use(collection)[1]
     if of_window:
-        return replace(below, entangled=True, columns=(*below.columns, *references(plan.schema)[len(below.columns) :]))
+        return replace(
+            below, is_entangled=True, columns=(*below.columns, *column_references(plan.schema)[len(below.columns) :])
+        )
     width, more = below.width, len(plan.fields)
     moved = tuple(
         InputRef(type=field.type, position=at if at < width else at + more, name=field.name)
         for at, field in enumerate((*below.inner.schema, *below.source.schema.fields[-3:]))
     )
     inner = replace(plan, input=below.inner, collection=collection)
-    appended = references(inner.schema)[width:]
+    appended = column_references(inner.schema)[width:]
     return replace(
         below,
         inner=inner,
         columns=(*(substitute(each, moved) for each in below.columns), *appended),
-        late=tuple(substitute(each, moved) for each in below.late),
+        window_conditions=tuple(substitute(each, moved) for each in below.window_conditions),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from everfold.errors import nearest
+from everfold.errors import suggest_name
 from everfold.sql.dialects.keywords import TIME_UNITS
 from everfold.sql.dialects.nodes import CallOption, FlinkCast, FunctionCall, QualifiedStar
 from everfold.sql.dialects.operators import RANGE
-from everfold.sql.dialects.token_stream import NAMED
+from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.dialects.types import Types
 
 _AFTER_QUERY = ("", ")", ";", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET", "FETCH")
@@ -51,12 +51,12 @@ class Calls(Types):
             at += 1
         ahead = at - self.at
         if self.key(ahead) not in ("SELECT", "WITH", "VALUES") and not (
-            self.key(ahead) == "TABLE" and self.kind(ahead + 1) in NAMED
+            self.key(ahead) == "TABLE" and self.kind(ahead + 1) in NAME_TOKENS
         ):
             return False
         return all(self.key(self.closing.get(each, len(self.keys)) + 1 - self.at) in _AFTER_QUERY for each in opened)
 
-    def parenthesised_query(self) -> exp.Expression:
+    def parenthesized_query(self) -> exp.Expression:
         """Parse a query in parentheses."""
         with self.nested(2):
             self.expect("(")
@@ -75,7 +75,7 @@ class Calls(Types):
         self._arguments(name, made)
         self.expect(")")
         self._modifiers(made)
-        self.place(made, first)
+        self.set_position(made, first)
         if self.accept("OVER"):
             return self._over(made, first)
         return made
@@ -107,7 +107,7 @@ class Calls(Types):
             return
         if self.one_of("DISTINCT", "ALL") == "DISTINCT":
             made.set("distinct", True)
-        made.set("expressions", [] if self.key() == ")" else self.listed(self._argument))
+        made.set("expressions", [] if self.key() == ")" else self.parse_list(self._argument))
         if name == "ARRAY_AGG":
             self._nulls(made)
         if self.key() == "ORDER":
@@ -129,7 +129,7 @@ class Calls(Types):
             return self.node(exp.Kwarg, first, this=name, expression=self.expression())
         if self.accept("*"):
             return self.node(exp.Star, first)
-        return self.star_of() or (
+        return self.qualified_star() or (
             self._query_argument() if self.starts_query() and self.key() != "(" else self.expression()
         )
 
@@ -137,10 +137,10 @@ class Calls(Types):
         first = self.at
         return self.node(exp.Subquery, first, this=self.query())
 
-    def star_of(self) -> QualifiedStar | None:
+    def qualified_star(self) -> QualifiedStar | None:
         """Parse `t.*` if it comes next."""
         ahead = 0
-        while self.kind(ahead) in NAMED and self.key(ahead + 1) == ".":
+        while self.kind(ahead) in NAME_TOKENS and self.key(ahead + 1) == ".":
             ahead += 2
         if not ahead or self.key(ahead) != "*":
             return None
@@ -186,8 +186,8 @@ class Calls(Types):
     def _unit(self) -> exp.Var:
         unit = TIME_UNITS.get(self.key())
         if unit is None:
-            help_text = nearest(self.key(), TIME_UNITS) if self.key() else None
-            raise self.expected("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, …)", help_text)
+            help_text = suggest_name(self.key(), TIME_UNITS) if self.key() else None
+            raise self.expected_error("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, …)", help_text)
         self.at += 1
         return self.node(exp.Var, self.at - 1, this=unit)
 
@@ -197,7 +197,7 @@ class Calls(Types):
         made.set("expressions", [unit, self.expression()])
 
     def _rounding(self, made: FunctionCall) -> None:
-        arguments = self.listed(self.expression)
+        arguments = self.parse_list(self.expression)
         if len(arguments) == 1 and self.accept("TO"):
             arguments.append(self._unit())
         made.set("expressions", arguments)
@@ -205,7 +205,7 @@ class Calls(Types):
     def _timestamp_arithmetic(self, made: FunctionCall) -> None:
         unit = self._unit()
         self.expect(",")
-        made.set("expressions", [unit, *self.listed(self.expression)])
+        made.set("expressions", [unit, *self.parse_list(self.expression)])
 
     def _trim(self, made: FunctionCall) -> None:
         first = self.at
@@ -265,7 +265,7 @@ class Calls(Types):
             options.append(self._json_option(made.name, words))
             if options[-1].name in [each.name for each in options[:-1]]:
                 self.at -= 1
-                raise self.expected(f"`)`: {options[-1].name} is specified twice")
+                raise self.expected_error(f"`)`: {options[-1].name} is specified twice")
         made.set("options", options)
 
     def _json_option(self, name: str, words: tuple[str, ...]) -> CallOption:
@@ -289,7 +289,7 @@ class Calls(Types):
     def _json_pairs(self, made: FunctionCall) -> None:
         pairs: list[exp.Expression] = []
         if self.key() != ")" and not self._on_null(made):
-            pairs += [each for pair in self.listed(self._json_pair) for each in pair]
+            pairs += [each for pair in self.parse_list(self._json_pair) for each in pair]
         made.set("expressions", pairs)
         self._on_null(made)
 
@@ -304,7 +304,7 @@ class Calls(Types):
     def _json_items(self, made: FunctionCall) -> None:
         if self.one_of("DISTINCT", "ALL") == "DISTINCT":
             made.set("distinct", True)
-        made.set("expressions", [] if self.key() == ")" or self._on_null(made) else self.listed(self.expression))
+        made.set("expressions", [] if self.key() == ")" or self._on_null(made) else self.parse_list(self.expression))
         if self.key() == "ORDER":
             made.set("order", self.order_by().expressions)
         self._on_null(made)

@@ -9,7 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.sql.dialects.queries import Queries
-from everfold.sql.dialects.token_stream import NAMED
+from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.statements import (
     AsQuery,
     ColumnDef,
@@ -47,13 +47,13 @@ class Definitions(Queries):
     def whole_query(self) -> _Tree:
         """Parse a query, check its size, and return it with its exact text."""
         first = self.at
-        query = self.checked(self.query())
+        query = self.check_size(self.query())
         return _Tree(query, self.slice(first))
 
     def whole_expression(self) -> _Tree:
         """Parse an expression, check its size, and return it with its exact text."""
         first = self.at
-        tree = self.checked(self.expression())
+        tree = self.check_size(self.expression())
         return _Tree(tree, self.slice(first))
 
     def object_name(self, what: str) -> tuple[Name, Span]:
@@ -70,7 +70,9 @@ class Definitions(Queries):
         self.expect("CREATE")
         if self.accept("OR"):
             word = self.expect_one_of("REPLACE", "ALTER")
-            raise self.refused("unsupported-statement", f"CREATE OR {word}", first, "DROP … IF EXISTS, then CREATE")
+            raise self.unsupported_error(
+                "unsupported-statement", f"CREATE OR {word}", first, "DROP … IF EXISTS, then CREATE"
+            )
         temporary = self.one_of("TEMPORARY", "TEMP") is not None
         if self.key() == "SYSTEM":
             return self._create_function(first, temporary)
@@ -82,12 +84,12 @@ class Definitions(Queries):
             case "FUNCTION":
                 return self._create_function(first, temporary)
             case "":
-                raise self.expected("`TABLE` or `VIEW`")
+                raise self.expected_error("`TABLE` or `VIEW`")
             case word:
                 self.at += 1
                 self.accept("TABLE")
                 words = f"CREATE {word}" + (" TABLE" if self.keys[self.at - 1] == "TABLE" else "")
-                raise self.refused("unsupported-statement", words, first)
+                raise self.unsupported_error("unsupported-statement", words, first)
 
     def _if_not_exists(self) -> bool:
         if not self.accept("IF"):
@@ -110,7 +112,7 @@ class Definitions(Queries):
         language = self.expect_one_of("JAVA", "SCALA", "PYTHON") if self.accept("LANGUAGE") else "JAVA"
         for clause in ("USING", "WITH"):
             if self.accept(clause):
-                raise self.refused("unsupported-clause", f"CREATE FUNCTION … {clause}", self.at - 1)
+                raise self.unsupported_error("unsupported-clause", f"CREATE FUNCTION … {clause}", self.at - 1)
         return CreateFunction(
             name=name,
             identifier=identifier,
@@ -141,7 +143,7 @@ class Definitions(Queries):
         name, name_span = self.object_name("a view")
         columns: Name | None = None
         if self.key() == "(":
-            columns = tuple(self.enclosed(self._view_column))
+            columns = tuple(self.parse_enclosed_list(self._view_column))
         comment = self._comment()
         self.expect("AS")
         query, text = self.whole_query()
@@ -182,11 +184,15 @@ class Definitions(Queries):
         if self.key() in ("DISTRIBUTED", "DISTRIBUTE"):
             at = self.at
             self.at += 1
-            raise self.refused("unsupported-clause", "DISTRIBUTED", at, "PARTITIONED BY (…) splits a sink of files")
+            raise self.unsupported_error(
+                "unsupported-clause", "DISTRIBUTED", at, "PARTITIONED BY (…) splits a sink of files"
+            )
         partitioned_by: Name = ()
         if self.accept("PARTITIONED"):
             self.expect("BY")
-            partitioned_by = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+            partitioned_by = tuple(
+                self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name)
+            )
         options = self._with_options()
         like = self._like()
         as_query = self._as_query(order) if like is None else None
@@ -216,7 +222,7 @@ class Definitions(Queries):
             if not self.accept(","):
                 break
         if self.key() != ")":
-            raise self.expected("`,` or `)`")
+            raise self.expected_error("`,` or `)`")
         self.at += 1
 
     def _column_order(self) -> Name | None:
@@ -225,11 +231,11 @@ class Definitions(Queries):
         Returns None if something else comes next.
         """
         last = 1
-        while self.kind(last) in NAMED and self.key(last + 1) == ",":
+        while self.kind(last) in NAME_TOKENS and self.key(last + 1) == ",":
             last += 2
-        if self.key() != "(" or self.kind(last) not in NAMED or self.key(last + 1) != ")":
+        if self.key() != "(" or self.kind(last) not in NAME_TOKENS or self.key(last + 1) != ")":
             return None
-        return tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+        return tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
 
     def _like(self) -> Like | None:
         first = self.at
@@ -263,7 +269,7 @@ class Definitions(Queries):
             return ()
         if self.accept("(", ")"):
             return ()
-        return tuple(self.enclosed(self._option))
+        return tuple(self.parse_enclosed_list(self._option))
 
     def _option(self) -> OptionDef:
         first = self.at
@@ -299,14 +305,14 @@ class Definitions(Queries):
             self._refuse_unique()
         elif self.sees("PERIOD", "FOR"):
             self.at += 2
-            raise self.refused("unsupported-clause", "PERIOD FOR", first)
+            raise self.unsupported_error("unsupported-clause", "PERIOD FOR", first)
         else:
             parts.columns.append(self._column(parts))
 
     def _refuse_unique(self) -> None:
         if self.key() == "UNIQUE":
             self.at += 1
-            raise self.refused("unsupported-clause", "UNIQUE", self.at - 1, "PRIMARY KEY (…) NOT ENFORCED")
+            raise self.unsupported_error("unsupported-clause", "UNIQUE", self.at - 1, "PRIMARY KEY (…) NOT ENFORCED")
 
     def _set_key(self, parts: _Parts, key: KeyDef) -> None:
         if parts.key is not None:
@@ -320,7 +326,7 @@ class Definitions(Queries):
 
     def _table_key(self, first: int, name: str | None) -> KeyDef:
         self.expect("PRIMARY", "KEY")
-        columns = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+        columns = tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
         self._not_enforced(first)
         return KeyDef(columns=columns, name=name, span=self.span(first))
 
@@ -345,7 +351,7 @@ class Definitions(Queries):
     def _column(self, parts: _Parts) -> ColumnDef:
         first = self.at
         if self.key() in (")", "") and self.kind() is not TokenType.IDENTIFIER:
-            raise self.expected("a column")
+            raise self.expected_error("a column")
         name = self.identifier("a column's name", frozenset()).name
         if self.accept("AS"):
             tree, text = self.whole_expression()
@@ -377,7 +383,7 @@ class Definitions(Queries):
             self._set_key(parts, KeyDef(columns=(name,), span=self.span(at)))
         comment = self._comment()
         if self.key() not in (",", ")"):
-            raise self.expected("`,` or `)`")
+            raise self.expected_error("`,` or `)`")
         return PhysicalColumn(name=name, type=found, comment=comment, type_span=type_span, span=self.span(first))
 
     # --- DROP -------------------------------------------------------------------------------------
@@ -392,9 +398,9 @@ class Definitions(Queries):
         word = self.key()
         if word not in ("TABLE", "VIEW"):
             if not word or word == ";":
-                raise self.expected("`TABLE` or `VIEW`")
+                raise self.expected_error("`TABLE` or `VIEW`")
             self.at += 1
-            raise self.refused("unsupported-statement", f"DROP {word}", first)
+            raise self.unsupported_error("unsupported-statement", f"DROP {word}", first)
         self.at += 1
         if_exists = self._if_exists()
         name, name_span = self.object_name("a table" if word == "TABLE" else "a view")

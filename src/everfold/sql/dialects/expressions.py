@@ -12,10 +12,10 @@ from sqlglot.tokenizer_core import TokenType
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.sql.dialects.calls import Calls
 from everfold.sql.dialects.keywords import NILADIC, NOT_A_FUNCTION, NOT_A_NAME, UNITS
-from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, temporal_text
+from everfold.sql.dialects.literals import WrongLiteral, interval_units, interval_value, normalize_temporal
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FunctionCall, IntervalLiteral, TemporalLiteral
 from everfold.sql.dialects.operators import CHAINS, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, RANGE, SIGN, SUM, Infix
-from everfold.sql.dialects.tokens import half_a_character, whole_characters
+from everfold.sql.dialects.tokens import combine_surrogates, unpaired_surrogate_error
 from everfold.sql.dialects.types import MAX_TIMESTAMP_PRECISION
 
 
@@ -105,14 +105,14 @@ class Expressions(Calls):
             self.expect(")")
             values = self.node(exp.All if every else exp.Any, at, this=self.node(exp.Subquery, at, this=query))
             return self.node(infix.node, first, this=left, expression=values)
-        listed = self.listed(self.expression)
+        listed = self.parse_list(self.expression)
         self.expect(")")
-        position = self.place(exp.Var(), first).meta
+        position = self.set_position(exp.Var(), first).meta
         found = [self.node(infix.node, first, this=left.copy(), expression=each) for each in listed]
         return _join_all(CHAINS["AND" if every else "OR"], [_Operand(each, position) for each in found])
 
     def _operands(self, infix: Infix, node: exp.Expression, first: int) -> list[_Operand]:
-        position = self.place(exp.Var(), first).meta
+        position = self.set_position(exp.Var(), first).meta
         if not isinstance(node, infix.node):
             return [_Operand(node, position)]
         found, stack = [], [node]
@@ -195,7 +195,7 @@ class Expressions(Calls):
             query = self.query()
             self.expect(")")
             return self.node(exp.In, first, this=left, query=self.node(exp.Subquery, at, this=query))
-        found = self.listed(self.expression)
+        found = self.parse_list(self.expression)
         self.expect(")")
         return self.node(exp.In, first, this=left, expressions=found)
 
@@ -242,7 +242,7 @@ class Expressions(Calls):
             case TokenType.IDENTIFIER:
                 return self._name_or_call()
             case _:
-                raise self.expected("an expression")
+                raise self.expected_error("an expression")
 
     def _word(self, key: str) -> exp.Expression:
         first = self.at
@@ -264,7 +264,7 @@ class Expressions(Calls):
                 return self._interval()
             case "INTERVAL" if kind is TokenType.VAR and self.key(2) in UNITS:
                 self.at += 3
-                raise self.refused(
+                raise self.unsupported_error(
                     "unsupported-clause",
                     "an interval of a column",
                     first,
@@ -274,12 +274,12 @@ class Expressions(Calls):
                 return self._case()
             case "EXISTS":
                 self.at += 1
-                return self.node(exp.Exists, first, this=self.parenthesised_query())
+                return self.node(exp.Exists, first, this=self.parenthesized_query())
             case "ARRAY" | "MAP" if after == "[":
                 return self._collection(key)
             case "ARRAY" | "MAP" | "MULTISET" if after == "(" or (key == "MULTISET" and after == "["):
                 self.at += 1
-                raise self.refused(
+                raise self.unsupported_error(
                     "unsupported-clause",
                     f"{key}{after}…{')' if after == '(' else ']'}",
                     first,
@@ -294,7 +294,7 @@ class Expressions(Calls):
                 made.meta["spelled"] = spelled
                 return made
         if key in (NOT_A_FUNCTION if after == "(" else NOT_A_NAME):
-            raise self.expected("an expression")
+            raise self.expected_error("an expression")
         return self._name_or_call()
 
     def _name_or_call(self) -> exp.Expression:
@@ -310,9 +310,9 @@ class Expressions(Calls):
     def _parenthesized(self) -> exp.Expression:
         first = self.at
         if self.starts_query(1):
-            query = self.parenthesised_query()
+            query = self.parenthesized_query()
             return self.node(exp.Subquery, first, this=query)
-        found = self.enclosed(self.expression)
+        found = self.parse_enclosed_list(self.expression)
         return found[0] if len(found) == 1 else self.node(exp.Tuple, first, expressions=found)
 
     def _case(self) -> exp.Expression:
@@ -333,9 +333,9 @@ class Expressions(Calls):
     def _collection(self, key: str) -> exp.Expression:
         first = self.at
         self.at += 2
-        values = [] if self.key() == "]" else self.listed(self.expression)
+        values = [] if self.key() == "]" else self.parse_list(self.expression)
         if key == "MAP" and len(values) % 2:
-            raise self.expected("`,` and the value of the last key")
+            raise self.expected_error("`,` and the value of the last key")
         self.expect("]")
         return self.node(FunctionCall, first, this=key, expressions=values, special=True)
 
@@ -345,7 +345,7 @@ class Expressions(Calls):
         """Parse a string literal and its continuation literals on following lines."""
         token = self.take()
         whole = token.text
-        while not self.done and self.kind() is TokenType.STRING and self.tokens[self.at].line > token.line:
+        while not self.is_at_end and self.kind() is TokenType.STRING and self.tokens[self.at].line > token.line:
             token = self.take()
             whole += token.text
         return whole
@@ -367,9 +367,9 @@ class Expressions(Calls):
                     raise SqlError.of("wrong-literal", f"expected four hex digits after `{escape}`", self.span(first))
                 decoded, at = decoded + chr(int(digits, 16)), at + 5
         try:
-            decoded = whole_characters(decoded)
+            decoded = combine_surrogates(decoded)
         except UnicodeDecodeError:
-            raise half_a_character(self.span(first)) from None
+            raise unpaired_surrogate_error(self.span(first)) from None
         return self.node(exp.Literal, first, this=decoded, is_string=True)
 
     def _hex(self) -> exp.Expression:
@@ -382,7 +382,7 @@ class Expressions(Calls):
         first = self.at
         self.at += 1
         try:
-            text, precision = temporal_text(kind, self.take().text)
+            text, precision = normalize_temporal(kind, self.take().text)
         except WrongLiteral as wrong:
             raise SqlError.of("wrong-literal", str(wrong), self.span(first)) from None
         if precision > MAX_TIMESTAMP_PRECISION:

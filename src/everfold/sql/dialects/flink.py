@@ -124,7 +124,7 @@ from everfold.sql.dialects.nodes import (
     WindowTvf,
 )
 from everfold.sql.dialects.render import render
-from everfold.sql.dialects.token_stream import MAX_DEPTH, MAX_NESTING, too_deep
+from everfold.sql.dialects.token_stream import MAX_DEPTH, MAX_NESTING, too_deep_error
 from everfold.sql.dialects.tokens import FlinkTokenizer, Part
 from everfold.sql.statements import Statement
 from everfold.types import DataType
@@ -161,8 +161,8 @@ class FlinkParser(sqlglot.parser.Parser):
         """Return the tree of a query or an expression."""
         grammar = Grammar(sql, "<sql>")
         tree = (grammar.whole_query() if grammar.starts_query() else grammar.whole_expression()).tree
-        if not grammar.done:
-            raise grammar.expected("the end")
+        if not grammar.is_at_end:
+            raise grammar.expected_error("the end")
         return [tree]
 
 
@@ -189,7 +189,7 @@ def parse_statements(text: str, source: str = "<sql>", part: Part | None = None)
     try:
         return grammar.script()
     except RecursionError:  # the caller was already near the recursion limit
-        raise too_deep(grammar.here(), MAX_NESTING) from None
+        raise too_deep_error(grammar.here(), MAX_NESTING) from None
 
 
 def parse_query(text: str, source: str = "<sql>") -> exp.Expression:
@@ -206,8 +206,8 @@ def parse_type(text: str, source: str = "<type>") -> DataType:
     """Parse a data type."""
     grammar = Grammar(text, source)
     found = grammar.data_type()
-    if not grammar.done:
-        raise grammar.expected("the end of the type")
+    if not grammar.is_at_end:
+        raise grammar.expected_error("the end of the type")
     return found
 
 
@@ -215,10 +215,10 @@ def _whole(grammar: Grammar, query: bool) -> exp.Expression:
     try:
         tree = (grammar.whole_query() if query else grammar.whole_expression()).tree
     except RecursionError:
-        raise too_deep(grammar.here(), MAX_NESTING) from None
+        raise too_deep_error(grammar.here(), MAX_NESTING) from None
     grammar.accept(";")
-    if not grammar.done:
-        raise grammar.expected("the end")
+    if not grammar.is_at_end:
+        raise grammar.expected_error("the end")
     return tree
 
 

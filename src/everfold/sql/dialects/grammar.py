@@ -7,9 +7,9 @@ from typing import Literal, TypedDict
 
 from sqlglot.tokenizer_core import TokenType
 
-from everfold.errors import EverfoldError, Span, nearest
+from everfold.errors import EverfoldError, Span, suggest_name
 from everfold.sql.dialects.ddl import Definitions
-from everfold.sql.dialects.token_stream import NAMED
+from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.statements import (
     Describe,
     Explain,
@@ -89,7 +89,7 @@ class Grammar(Definitions):
     def script(self) -> tuple[Statement, ...]:
         """Parse all statements, without empty ones."""
         found: list[Statement] = []
-        while not self.done:
+        while not self.is_at_end:
             if self.accept(";"):
                 continue
             found.append(self.statement())
@@ -101,13 +101,13 @@ class Grammar(Definitions):
         found = self.statement()
         while self.accept(";"):
             pass
-        if not self.done:
-            raise self.expected("one statement only")
+        if not self.is_at_end:
+            raise self.expected_error("one statement only")
         return found
 
     def _end(self) -> None:
-        if not self.done and self.key() != ";":
-            raise self.expected("`;` or the rest of the statement")
+        if not self.is_at_end and self.key() != ";":
+            raise self.expected_error("`;` or the rest of the statement")
 
     def statement(self) -> Statement:
         """Parse one statement, without the `;` after it."""
@@ -144,9 +144,9 @@ class Grammar(Definitions):
             for _ in range(_REFUSED[word] - 1):
                 if self.kind() is TokenType.VAR:
                     self.at += 1
-            return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
+            return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
         known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
-        return self.expected("a statement", (nearest(word, _STARTS) or known) if word else None)
+        return self.expected_error("a statement", (suggest_name(word, _STARTS) or known) if word else None)
 
     def _query(self) -> Query:
         first = self.at
@@ -164,7 +164,7 @@ class Grammar(Definitions):
         if self.kind() is TokenType.HINT:
             at = self.at
             self.hints()
-            raise self.refused(
+            raise self.unsupported_error(
                 "unsupported-clause",
                 "a hint after the target of INSERT",
                 at,
@@ -172,12 +172,12 @@ class Grammar(Definitions):
             )
         if self.sees("PARTITION", "("):
             self.at += 1
-            raise self.refused(
+            raise self.unsupported_error(
                 "unsupported-clause", "INSERT … PARTITION (…)", self.at - 1, "select the partition's value as a column"
             )
         columns = None
         if self.key() == "(" and not self.starts_query():
-            columns = tuple(self.enclosed(lambda: self.identifier("a column's name", frozenset()).name))
+            columns = tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
         query, text = self.whole_query()
         return Insert(
             target=target,
@@ -201,9 +201,9 @@ class Grammar(Definitions):
                 return replace(self._query(), span=self.span(first))
             case "PLAN":
                 self.at += 1
-                raise self.refused("unsupported-statement", "EXECUTE PLAN", first)
+                raise self.unsupported_error("unsupported-statement", "EXECUTE PLAN", first)
             case _:
-                raise self.expected("`STATEMENT SET`, `INSERT` or a query")
+                raise self.expected_error("`STATEMENT SET`, `INSERT` or a query")
 
     def _statement_set(self, first: int) -> StatementSet:
         if self.accept("BEGIN"):
@@ -218,23 +218,23 @@ class Grammar(Definitions):
             if inserts and self.accept("END"):
                 return StatementSet(inserts=tuple(inserts), span=self.span(first))
             if self.key() != "INSERT":
-                raise self.expected(
+                raise self.expected_error(
                     "`INSERT` or `END`" if inserts else "`INSERT`: a statement set contains only INSERTs"
                 )
             inserts.append(self._insert())
             if self.key() not in (";", "END"):
-                raise self.expected("`;` or the rest of the INSERT")
+                raise self.expected_error("`;` or the rest of the INSERT")
 
     # --- options, SHOW, DESCRIBE, EXPLAIN ---------------------------------------------------------
 
     def _set(self) -> SetOption:
         first = self.at
         self.expect("SET")
-        if self.done or self.key() == ";":
+        if self.is_at_end or self.key() == ";":
             return SetOption(span=self.span(first))
         at = self.at
         if self.kind() is not TokenType.STRING:
-            raise self.expected("an option's name, in single quotes", "write SET 'key' = 'value'")
+            raise self.expected_error("an option's name, in single quotes", "write SET 'key' = 'value'")
         key = self.take().text
         key_span = self.span(at)
         self.expect("=")
@@ -246,7 +246,7 @@ class Grammar(Definitions):
     def _reset(self) -> ResetOption:
         first = self.at
         self.expect("RESET")
-        key = None if self.done or self.key() == ";" else self.string("an option's name")
+        key = None if self.is_at_end or self.key() == ";" else self.string("an option's name")
         return ResetOption(key=key, span=self.span(first))
 
     def _show(self) -> Statement:
@@ -286,11 +286,11 @@ class Grammar(Definitions):
 
     def _refuse_show(self, first: int) -> EverfoldError:
         if self.kind() is not TokenType.VAR:
-            return self.expected("`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CREATE TABLE` or `CREATE VIEW`")
+            return self.expected_error("`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CREATE TABLE` or `CREATE VIEW`")
         self.one_of("CURRENT", "FULL", "MATERIALIZED", "USER")
         if self.kind() is TokenType.VAR:
             self.at += 1
-        return self.refused("unsupported-statement", " ".join(self.keys[first : self.at]), first)
+        return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
 
     def _describe(self) -> Describe:
         first = self.at
@@ -300,8 +300,8 @@ class Grammar(Definitions):
             TokenType.IDENTIFIER,
         ):
             self.at += 1
-            raise self.refused("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)
-        if self.key() == "EXTENDED" and self.kind(1) in NAMED:
+            raise self.unsupported_error("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)
+        if self.key() == "EXTENDED" and self.kind(1) in NAME_TOKENS:
             self.at += 1
         name, name_span = self.object_name("a table")
         return Describe(name=name, name_span=name_span, span=self.span(first))
@@ -313,7 +313,7 @@ class Grammar(Definitions):
         if self.key() in ("PLAN", "AST") and self.key(1) == "FOR":
             self.at += 2
         elif self.key() in _DETAILS:
-            details = self.listed(lambda: self.expect_one_of(*_DETAILS))
+            details = self.parse_list(lambda: self.expect_one_of(*_DETAILS))
         match self.key():
             case "INSERT":
                 statement: Query | Insert | StatementSet = self._insert()

@@ -20,11 +20,11 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
-from everfold.errors import EverfoldError, Span, SqlError, nearest
+from everfold.errors import EverfoldError, Span, SqlError, suggest_name
 from everfold.sql.dialects.lenses_names import Names
 from everfold.sql.dialects.lenses_nodes import Duration, GroupKey, Projection, TopicQuery, WindowBy
 from everfold.sql.dialects.nodes import ColumnPath
-from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep
+from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep_error
 from everfold.sql.dialects.tokens import Part
 from everfold.sql.statements import (
     ColumnDef,
@@ -71,7 +71,7 @@ def parse_statements(text: str, source: str = "<sql>", part: Part | None = None)
     try:
         return grammar.script()
     except RecursionError:
-        raise too_deep(grammar.here(), MAX_NESTING) from None
+        raise too_deep_error(grammar.here(), MAX_NESTING) from None
 
 
 class LensesGrammar(Names):
@@ -80,19 +80,19 @@ class LensesGrammar(Names):
     def script(self) -> tuple[Statement, ...]:
         """Parse all statements, without empty ones."""
         found: list[Statement] = []
-        while not self.done:
+        while not self.is_at_end:
             if self.accept(";"):
                 continue
             found.append(self._statement())
-            if not self.done and self.key() != ";":
+            if not self.is_at_end and self.key() != ";":
                 raise self._trailing_token_error()
         return _combine_inserts(found)
 
     def _trailing_token_error(self) -> EverfoldError:
         if self.key() in ("JOIN", "INNER", "LEFT", "RIGHT", "OUTER", "LATERAL", "LIMIT", "UNION", "ORDER"):
             self.at += 1
-            return self.refused("unsupported-clause", self.keys[self.at - 1], self.at - 1, "leave it out")
-        return self.expected("`;` or the rest of the statement")
+            return self.unsupported_error("unsupported-clause", self.keys[self.at - 1], self.at - 1, "leave it out")
+        return self.expected_error("`;` or the rest of the statement")
 
     def _statement(self) -> Statement:
         match self.key():
@@ -113,7 +113,7 @@ class LensesGrammar(Names):
                 return Explain(statement=statement, span=self.span(first))
             case word:
                 known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
-                raise self.expected("a statement", (nearest(word, _STARTS) or known) if word else None)
+                raise self.expected_error("a statement", (suggest_name(word, _STARTS) or known) if word else None)
 
     # --- INSERT, WITH -----------------------------------------------------------------------------
 
@@ -158,13 +158,13 @@ class LensesGrammar(Names):
         made.set("source", source)
         made.set("alias", alias)
         self._clauses(made)
-        self.place(made, first)
-        return self.checked(made), self.slice(first)
+        self.set_position(made, first)
+        return self.check_size(made), self.slice(first)
 
     def _look_ahead_source(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
         """Look ahead to the source and alias in FROM, so that projections can be parsed."""
         first, depth = self.at, 0
-        while not self.done and (depth or self.key() not in ("FROM", ";") or self._continues_source_name()):
+        while not self.is_at_end and (depth or self.key() not in ("FROM", ";") or self._continues_source_name()):
             depth += (self.key() == "(") - (self.key() == ")")
             self.at += 1
         source: exp.Identifier | None = None
@@ -179,7 +179,7 @@ class LensesGrammar(Names):
 
     def _continues_source_name(self) -> bool:
         """Return whether `FROM` comes next and is the start of a name with `-` or `.`."""
-        return self.key() == "FROM" and self.goes_on()
+        return self.key() == "FROM" and self.name_continues()
 
     def _alias(self) -> exp.Identifier | None:
         return self.identifier("the source's alias") if self.accept("AS") else None
@@ -208,16 +208,16 @@ class LensesGrammar(Names):
         if self.key() == "WINDOW":
             made.set("window", self._window_by())
         if self.sees("GRACE", "BY"):
-            raise self.expected("WINDOW BY before GRACE BY", "write WINDOW BY TUMBLE 1h GRACE BY 10m")
+            raise self.expected_error("WINDOW BY before GRACE BY", "write WINDOW BY TUMBLE 1h GRACE BY 10m")
         if self.accept("GROUP", "BY"):
-            made.set("group", self.listed(self._group_key))
+            made.set("group", self.parse_list(self._group_key))
         if self.accept("HAVING"):
             made.set("having", self.expression())
 
     def _time_field(self) -> ColumnPath:
         found = self.primary()
         if not isinstance(found, ColumnPath):
-            raise self.expected("a field after EVENTTIME BY", "compute the expression in a WITH first")
+            raise self.expected_error("a field after EVENTTIME BY", "compute the expression in a WITH first")
         return found
 
     def _group_key(self) -> GroupKey:
@@ -244,7 +244,7 @@ class LensesGrammar(Names):
         first = self.at
         self.expect("CREATE", "TABLE")
         name, name_span = self.topic()
-        fields = self.enclosed(self._field_def)
+        fields = self.parse_enclosed_list(self._field_def)
         self.expect("FORMAT", "(")
         key = self._format("key.format")
         self.expect(",")
@@ -276,10 +276,10 @@ class LensesGrammar(Names):
         first = self.at
         known = (*PRIMITIVES, *STRUCTURES)
         if self.kind() is not TokenType.VAR:
-            raise self.expected(f"a storage format: one of {', '.join(known)}")
+            raise self.expected_error(f"a storage format: one of {', '.join(known)}")
         word = self.take().text.upper()
         if word not in known:
-            help_text = nearest(word, known) or f"there are {', '.join(known)}"
+            help_text = suggest_name(word, known) or f"there are {', '.join(known)}"
             raise SqlError.of(
                 "unknown-format", f"the storage format `{word}` is not supported", self.span(first), help_text
             )
@@ -353,7 +353,7 @@ class LensesGrammar(Names):
     def _set(self) -> SetOption:
         first = self.at
         self.expect("SET")
-        if self.done or self.key() == ";":
+        if self.is_at_end or self.key() == ";":
             return SetOption(span=self.span(first))
         at = self.at
         key = self.take().text if self.kind() is TokenType.STRING else self._until("=").replace("`", "")
@@ -366,10 +366,10 @@ class LensesGrammar(Names):
     def _until(self, symbol: str) -> str:
         """Consume and return the text up to a symbol or `;`."""
         first = self.at
-        while not self.done and self.key() not in (symbol, ";"):
+        while not self.is_at_end and self.key() not in (symbol, ";"):
             self.at += 1
         if self.at == first:
-            raise self.expected("an option" if symbol == "=" else "the option's value", "write SET a.b = value")
+            raise self.expected_error("an option" if symbol == "=" else "the option's value", "write SET a.b = value")
         return self.slice(first)
 
 

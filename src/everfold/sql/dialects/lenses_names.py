@@ -22,7 +22,7 @@ _BEGINS_A_NAME = (TokenType.VAR, TokenType.NUMBER, TokenType.INTERVAL)
 _EXAMPLE = "write a whole number and one of ms, s, m, h, d, as `10m`"
 
 
-def duration_text(ms: int) -> str:
+def format_duration(ms: int) -> str:
     """Format a duration in the largest unit that divides it: `90m`."""
     unit = next(unit for unit in reversed(_MS) if ms % _MS[unit] == 0)
     return f"{ms // _MS[unit]}{unit}"
@@ -43,17 +43,17 @@ class Names(Expressions):
         first = self.at
         if self.kind() is TokenType.IDENTIFIER:
             return self.identifier(f"{what}'s name"), self.span(first)
-        if self.kind() not in _BEGINS_A_NAME or (self.key() in NOT_A_NAME and not self.goes_on()):
-            raise self.expected(f"{what}'s name")
-        while self.goes_on():
+        if self.kind() not in _BEGINS_A_NAME or (self.key() in NOT_A_NAME and not self.name_continues()):
+            raise self.expected_error(f"{what}'s name")
+        while self.name_continues():
             self.at += 1
         self.at += 1
         name = self.slice(first)
         if name[-1] in "-.":
-            raise self.expected("the rest of the name", "put a name that ends with `-` or `.` into backticks")
+            raise self.expected_error("the rest of the name", "put a name that ends with `-` or `.` into backticks")
         return self.node(exp.Identifier, first, this=name, quoted=True), self.span(first)
 
-    def goes_on(self) -> bool:
+    def name_continues(self) -> bool:
         """Return whether the next token and the one after it can be parts of one bare name."""
         return self.kind(1) in _IN_A_NAME and self.tokens[self.at].end + 1 == self.tokens[self.at + 1].start
 
@@ -69,7 +69,7 @@ class Names(Expressions):
         """Parse a duration such as `10m`."""
         first = self.at
         if self.kind() not in (TokenType.INTERVAL, TokenType.NUMBER):
-            raise self.expected(f"{what}, which is a duration", _EXAMPLE)
+            raise self.expected_error(f"{what}, which is a duration", _EXAMPLE)
         text = self.take().text
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
         unit = _MS.get(text[len(digits) :].lower())
@@ -111,12 +111,14 @@ class Names(Expressions):
 
     def query(self) -> exp.Expression:
         """Raise: a source is a topic or the name of a WITH."""
-        raise self.refused("subquery", "a query within a query", self.at, "give it a name: WITH name AS (SELECT …);")
+        raise self.unsupported_error(
+            "subquery", "a query within a query", self.at, "give it a name: WITH name AS (SELECT …);"
+        )
 
     def order_by(self) -> exp.Order:
         """Raise: rows are ordered only by arrival."""
-        raise self.refused("unsupported-clause", "ORDER BY", self.at, "leave it out")
+        raise self.unsupported_error("unsupported-clause", "ORDER BY", self.at, "leave it out")
 
     def window(self, first: int, **args: object) -> exp.Window:
         """Raise: the only windows are those of WINDOW BY."""
-        raise self.refused("unsupported-clause", "OVER", first, "write WINDOW BY")
+        raise self.unsupported_error("unsupported-clause", "OVER", first, "write WINDOW BY")

@@ -93,7 +93,7 @@ class TopicQuery(exp.Expression):
         return source
 
     @property
-    def called(self) -> str:
+    def source_name(self) -> str:
         """The name of the source in expressions: its alias, or else its own name."""
         return (self.args.get("alias") or self.source).name
 

@@ -85,7 +85,7 @@ def _interval_example(units: tuple[str, ...]) -> str:
     return "'" + "".join((between[unit] if at else "") + shown[unit] for at, unit in enumerate(units)) + "'"
 
 
-def temporal_text(kind: str, text: str) -> tuple[str, int]:
+def normalize_temporal(kind: str, text: str) -> tuple[str, int]:
     """Return a DATE, TIME or TIMESTAMP literal in canonical form, and the digits of its fraction.
 
     Raises WrongLiteral.

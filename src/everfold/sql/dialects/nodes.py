@@ -140,7 +140,7 @@ class FunctionCall(exp.Expression, exp.Condition):
         return {option.name: option for option in self.args.get("options") or []}
 
     @property
-    def spelled(self) -> str:
+    def original_name(self) -> str:
         """The name as written in the script."""
         spelled: str = self.meta.get("spelled", self.name)
         return spelled

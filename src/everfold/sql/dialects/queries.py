@@ -9,7 +9,7 @@ from everfold.errors import SqlError
 from everfold.sql.dialects.keywords import NOT_A_NAME, NOT_AN_ALIAS
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
-from everfold.sql.dialects.token_stream import NAMED
+from everfold.sql.dialects.token_stream import NAME_TOKENS
 
 MAX_COUNT = 2**31 - 1
 """The largest value of LIMIT and OFFSET: Spark's limit."""
@@ -31,23 +31,23 @@ class Queries(Relations):
             body.set("with_", ctes)
         for name, clause in tail.items():
             body.set(name, clause)
-        self.place(body, first)
+        self.set_position(body, first)
         return body
 
     def _with(self) -> exp.With:
         first = self.at
         self.expect("WITH")
         if self.accept("RECURSIVE"):
-            raise self.refused("unsupported-clause", "WITH RECURSIVE", first)
-        return self.node(exp.With, first, expressions=self.listed(self._cte))
+            raise self.unsupported_error("unsupported-clause", "WITH RECURSIVE", first)
+        return self.node(exp.With, first, expressions=self.parse_list(self._cte))
 
     def _cte(self) -> exp.CTE:
         first = self.at
         name = self.identifier("a name")
-        columns = self.enclosed(self._column_name) if self.key() == "(" else None
+        columns = self.parse_enclosed_list(self._column_name) if self.key() == "(" else None
         alias = self.node(exp.TableAlias, first, this=name, columns=columns)
         self.expect("AS")
-        return self.node(exp.CTE, first, this=self.parenthesised_query(), alias=alias)
+        return self.node(exp.CTE, first, this=self.parenthesized_query(), alias=alias)
 
     def _column_name(self) -> exp.Identifier:
         return self.identifier("a column's name")
@@ -76,26 +76,26 @@ class Queries(Relations):
                 return self._select()
             case "VALUES":
                 self.at += 1
-                return self.node(exp.Values, first, expressions=self.listed(self._row_of_values))
+                return self.node(exp.Values, first, expressions=self.parse_list(self._row_of_values))
             case "TABLE":
                 self.at += 1
                 table = self.table()
                 source = self.node(exp.From, first, this=table)
                 return self.node(exp.Select, first, expressions=[self.node(exp.Star, first, first)], from_=source)
             case "(":
-                query = self.parenthesised_query()
+                query = self.parenthesized_query()
                 return (
                     self.node(exp.Subquery, first, this=query) if any(query.args.get(name) for name in _TAIL) else query
                 )
             case _:
-                raise self.expected("a query (SELECT, VALUES or WITH)")
+                raise self.expected_error("a query (SELECT, VALUES or WITH)")
 
     def _row_of_values(self) -> exp.Tuple:
         first = self.at
         if self.accept("ROW", "("):
             self.at -= 1
         if self.key() == "(" and not self.starts_query(1):
-            values = self.enclosed(self.expression)
+            values = self.parse_enclosed_list(self.expression)
             if self.key() in (",", ")", ";", "", "ORDER", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "OFFSET", "FETCH"):
                 return self.node(exp.Tuple, first, expressions=values)
             self.at = first
@@ -109,7 +109,7 @@ class Queries(Relations):
         hints = self.hints() if self.kind() is TokenType.HINT else None
         at = self.at
         distinct = self.node(exp.Distinct, at) if self.one_of("DISTINCT", "ALL") == "DISTINCT" else None
-        made = exp.Select(expressions=self.listed(self._item))
+        made = exp.Select(expressions=self.parse_list(self._item))
         if hints is not None:
             made.set("hints", hints)
         if distinct is not None:
@@ -126,24 +126,24 @@ class Queries(Relations):
         if self.accept("HAVING"):
             made.set("having", self.node(exp.Having, at, this=self.expression()))
         if self.accept("WINDOW"):
-            made.set("windows", self.listed(self._named_window))
+            made.set("windows", self.parse_list(self._named_window))
         at = self.at
         if self.accept("QUALIFY"):
             made.set("qualify", self.node(exp.Qualify, at, this=self.expression()))
-        self.place(made, first)
+        self.set_position(made, first)
         return made
 
     def _item(self) -> exp.Expression:
         first = self.at
         if self.accept("*"):
             return self.node(exp.Star, first)
-        if (star := self.star_of()) is not None:
+        if (star := self.qualified_star()) is not None:
             return star
         item = self.expression()
         alias: exp.Identifier | None = None
         if self.accept("AS"):
             alias = self.identifier("a column's name", NOT_A_NAME)
-        elif self.kind() in NAMED and self.key() not in NOT_AN_ALIAS:
+        elif self.kind() in NAME_TOKENS and self.key() not in NOT_AN_ALIAS:
             alias = self.identifier("a column's name")
         return item if alias is None else self.node(exp.Alias, first, this=item, alias=alias)
 
@@ -153,16 +153,16 @@ class Queries(Relations):
         if self.key() in ("DISTINCT", "ALL") and self.key(1) not in (",", ".", ")", ""):
             self.at += 1
             if self.keys[self.at - 1] == "DISTINCT":
-                raise self.refused("unsupported-clause", "GROUP BY DISTINCT", first)
-        return self.node(exp.Group, first, expressions=self.listed(self._grouping))
+                raise self.unsupported_error("unsupported-clause", "GROUP BY DISTINCT", first)
+        return self.node(exp.Group, first, expressions=self.parse_list(self._grouping))
 
     def _grouping(self) -> exp.Expression:
         first = self.at
         if self.accept("GROUPING", "SETS"):
-            return self.node(exp.GroupingSets, first, expressions=self.enclosed(self._grouping_set))
+            return self.node(exp.GroupingSets, first, expressions=self.parse_enclosed_list(self._grouping_set))
         if self.key() in ("ROLLUP", "CUBE") and self.key(1) == "(":
             node = exp.Rollup if self.take().text.upper() == "ROLLUP" else exp.Cube
-            return self.node(node, first, expressions=self.enclosed(self.expression))
+            return self.node(node, first, expressions=self.parse_enclosed_list(self.expression))
         if self.accept("(", ")"):
             return self.node(exp.Tuple, first, expressions=[])
         return self.expression()
@@ -186,7 +186,7 @@ class Queries(Relations):
         """Parse a window definition in parentheses, after OVER or WINDOW w AS."""
         self.expect("(")
         with self.nested(2):
-            if self.kind() in NAMED and self.key() not in (
+            if self.kind() in NAME_TOKENS and self.key() not in (
                 "PARTITION",
                 "ORDER",
                 "ROWS",
@@ -194,14 +194,14 @@ class Queries(Relations):
             ):
                 args["alias"] = self.identifier("a window's name")
             if self.accept("PARTITION", "BY"):
-                args["partition_by"] = self.listed(self.expression)
+                args["partition_by"] = self.parse_list(self.expression)
             if self.key() == "ORDER":
                 args["order"] = self.order_by()
             if self.key() in ("ROWS", "RANGE"):
                 args["spec"] = self._frame()
         if self.key() == "EXCLUDE":
             self.at += 1
-            raise self.refused("unsupported-clause", "EXCLUDE in a window", self.at - 1)
+            raise self.unsupported_error("unsupported-clause", "EXCLUDE in a window", self.at - 1)
         self.expect(")")
         return self.node(exp.Window, first, **args)
 
@@ -257,7 +257,7 @@ class Queries(Relations):
 
     def _count(self) -> exp.Expression:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
-            raise self.expected("a whole number")
+            raise self.expected_error("a whole number")
         if int(self.tokens[self.at].text) > MAX_COUNT:
             raise SqlError.of("wrong-literal", f"LIMIT and OFFSET are at most {MAX_COUNT}", self.here())
         return self.primary()
@@ -266,7 +266,7 @@ class Queries(Relations):
         """Parse ORDER BY and its keys."""
         first = self.at
         self.expect("ORDER", "BY")
-        return self.node(exp.Order, first, expressions=self.listed(self._sort_key))
+        return self.node(exp.Order, first, expressions=self.parse_list(self._sort_key))
 
     def _sort_key(self) -> exp.Ordered:
         first = self.at

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, nearest
+from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql.dialects.expressions import Expressions
 from everfold.sql.dialects.keywords import NOT_AN_ALIAS
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
-from everfold.sql.dialects.token_stream import NAMED
+from everfold.sql.dialects.token_stream import NAME_TOKENS
 
 WINDOW_ROLES = {
     "TUMBLE": ("SIZE", "OFFSET"),
@@ -48,12 +48,12 @@ class Relations(Expressions):
         if side:
             self.accept("OUTER")
             if word := self.one_of("SEMI", "ANTI"):
-                raise self.refused("unsupported-clause", f"{side} {word} JOIN", first, "write IN or EXISTS")
+                raise self.unsupported_error("unsupported-clause", f"{side} {word} JOIN", first, "write IN or EXISTS")
         else:
             kind = self.one_of("INNER", "CROSS") or "INNER"
         self.expect("JOIN")
         if after_comma and side in ("RIGHT", "FULL"):
-            raise self.refused(
+            raise self.unsupported_error(
                 "unsupported-clause", f"{side} JOIN after a comma", first, "write CROSS JOIN for the comma"
             )
         item = self.relation()
@@ -61,11 +61,11 @@ class Relations(Expressions):
         using: list[exp.Identifier] | None = None
         if kind != "CROSS" and not method:
             if self.accept("USING"):
-                using = self.enclosed(lambda: self.identifier("a column's name"))
+                using = self.parse_enclosed_list(lambda: self.identifier("a column's name"))
             elif self.accept("ON"):
                 on = self.expression()
             elif not isinstance(item, (exp.Unnest, TableFunction)):
-                raise self.expected("`ON` or `USING`")
+                raise self.expected_error("`ON` or `USING`")
         return self.node(exp.Join, first, this=item, method=method, side=side, kind=kind, on=on, using=using)
 
     def relation(self) -> exp.Expression:
@@ -79,10 +79,10 @@ class Relations(Expressions):
             "SYSTEM",
         ):
             self.at += 1
-            raise self.refused("unsupported-clause", self.keys[self.at - 1], self.at - 1)
+            raise self.unsupported_error("unsupported-clause", self.keys[self.at - 1], self.at - 1)
         if (alias := self._table_alias()) is not None:
             found.set("alias", alias)
-            self.place(found, first)
+            self.set_position(found, first)
         return found
 
     def _relation(self) -> exp.Expression:
@@ -90,41 +90,41 @@ class Relations(Expressions):
         if self.accept("LATERAL"):
             if self.key() == "TABLE":
                 return self._table_function(first, lateral=True)
-            query = self.parenthesised_query()
+            query = self.parenthesized_query()
             return self.node(exp.Lateral, first, this=self.node(exp.Subquery, first + 1, this=query))
         if self.accept("UNNEST"):
-            values = self.enclosed(self.expression)
+            values = self.parse_enclosed_list(self.expression)
             return self.node(exp.Unnest, first, expressions=values, offset=self.accept("WITH", "ORDINALITY") or None)
         if self.key() == "TABLE":
             return self._table_function(first, lateral=False)
         if self.key() == "(":
             if not self.starts_query(1):
                 self.at += 1
-                raise self.refused(
+                raise self.unsupported_error(
                     "unsupported-clause",
                     "a join or a table in parentheses",
                     first,
                     "write a subquery: (SELECT * FROM …)",
                 )
-            return self.node(exp.Subquery, first, this=self.parenthesised_query())
-        if self.kind() in NAMED and self.key(1) == "(":
+            return self.node(exp.Subquery, first, this=self.parenthesized_query())
+        if self.kind() in NAME_TOKENS and self.key(1) == "(":
             return self._window_or_function(first, lateral=False)
         return self.table()
 
     def _table_function(self, first: int, lateral: bool) -> exp.Expression:
         self.expect("TABLE", "(")
-        if self.kind() not in NAMED or self.key(1) not in ("(", "."):
-            raise self.expected("a table function")
+        if self.kind() not in NAME_TOKENS or self.key(1) not in ("(", "."):
+            raise self.expected_error("a table function")
         found = self._window_or_function(self.at, lateral)
         self.expect(")")
-        self.place(found, first)
+        self.set_position(found, first)
         return found
 
     def _window_or_function(self, first: int, lateral: bool) -> exp.Expression:
         if self.tokens[self.at].text.upper() in WINDOW_ROLES:
             return self._window_tvf()
         if self.key(2) == "TABLE" or self.key(3) == "=>":  # only a table-valued function has such arguments
-            raise no_table_function(self.tokens[self.at].text, self.here())
+            raise unknown_table_function_error(self.tokens[self.at].text, self.here())
         call = self.primary()
         if not isinstance(call, FunctionCall):
             raise SqlError.of("syntax", "expected a table function", self.span(first))
@@ -145,7 +145,7 @@ class Relations(Expressions):
             self.expect("AS", "OF")
             version = self.node(exp.Version, at, this="TIMESTAMP", kind="AS OF", expression=self.operand())
             made.set("version", version)
-        self.place(made, first)
+        self.set_position(made, first)
         return made
 
     def name_parts(self, what: str) -> list[exp.Identifier]:
@@ -163,23 +163,23 @@ class Relations(Expressions):
     def _table_alias(self) -> exp.TableAlias | None:
         first = self.at
         explicit = self.accept("AS")
-        if not explicit and (self.kind() not in NAMED or self.key() in NOT_AN_ALIAS):
+        if not explicit and (self.kind() not in NAME_TOKENS or self.key() in NOT_AN_ALIAS):
             return None
         name = self.identifier("a table's name")
-        columns = self.enclosed(lambda: self.identifier("a column's name")) if self.key() == "(" else None
+        columns = self.parse_enclosed_list(lambda: self.identifier("a column's name")) if self.key() == "(" else None
         return self.node(exp.TableAlias, first, this=name, columns=columns)
 
     def hints(self) -> list[TableHint]:
         """Parse `/*+ OPTIONS('k' = 'v') */`."""
         self.expect("/*+")
-        found = self.listed(self._hint)
+        found = self.parse_list(self._hint)
         self.expect("*/")
         return found
 
     def _hint(self) -> TableHint:
         first = self.at
         name = self.identifier("a hint's name").name.upper()
-        values = self.enclosed(self.expression) if self.key() == "(" else []
+        values = self.parse_enclosed_list(self.expression) if self.key() == "(" else []
         return self.node(TableHint, first, this=name, expressions=values)
 
     # --- window TVFs ------------------------------------------------------------------------------
@@ -196,12 +196,12 @@ class Relations(Expressions):
         while True:
             at = self.at
             if (self.key(1) == "=>") != named:
-                raise self.expected(
+                raise self.expected_error(
                     "a named argument" if named else "an argument without a name", "name either all arguments or none"
                 )
             role = self._role(kind, roles) if named else (roles[len(given)] if len(given) < len(roles) else "")
             if not role:
-                raise self.expected(f"`)`: {kind} takes {_join_roles(roles)}")
+                raise self.expected_error(f"`)`: {kind} takes {_join_roles(roles)}")
             if role in given:
                 raise SqlError.of("syntax", f"{kind} has the argument {role} twice", self.span(at, at))
             if role == "DATA":
@@ -233,13 +233,13 @@ class Relations(Expressions):
         role = self.tokens[self.at].text.upper()
         if role not in roles:
             message = f"{kind} has no argument `{role}`: it takes {_join_roles(roles)}"
-            raise SqlError.of("syntax", message, self.here(), nearest(role, roles))
+            raise SqlError.of("syntax", message, self.here(), suggest_name(role, roles))
         self.at += 2
         return role
 
     def _missing(self, kind: str, roles: tuple[str, ...], missing: list[str], named: bool) -> EverfoldError:
         if self.key() != ")":
-            return self.expected("`,` or `)`")
+            return self.expected_error("`,` or `)`")
         shown = {"DATA": "TABLE t", "TIMECOL": "DESCRIPTOR(ts)"}
         example = ", ".join(
             (f"{role} => " if named else "") + shown.get(role, "INTERVAL '10' MINUTES")
@@ -251,10 +251,10 @@ class Relations(Expressions):
     def _window_data(self, kind: str) -> tuple[exp.Expression, list[ColumnPath] | None]:
         first = self.at
         if self.key() == "(" and self.starts_query(1):
-            data: exp.Expression = self.node(exp.Subquery, first, this=self.parenthesised_query())
+            data: exp.Expression = self.node(exp.Subquery, first, this=self.parenthesized_query())
         else:
             if not self.accept("TABLE"):
-                raise self.expected("`TABLE` and a table's name", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
+                raise self.expected_error("`TABLE` and a table's name", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
             data = self.table()
         if not self.accept("PARTITION", "BY"):
             return data, None
@@ -265,13 +265,13 @@ class Relations(Expressions):
                 self.span(self.at - 2),
                 "GROUP BY the keys",
             )
-        keys = self.enclosed(self._key_column) if self.key() == "(" else self._bare_keys()
+        keys = self.parse_enclosed_list(self._key_column) if self.key() == "(" else self._bare_keys()
         return data, keys
 
     def _bare_keys(self) -> list[ColumnPath]:
         """Parse keys without parentheses; the comma after the last key belongs to the window."""
         keys = [self._key_column()]
-        while self.key() == "," and self.kind(1) in NAMED and self.key(2) not in ("(", "=>"):
+        while self.key() == "," and self.kind(1) in NAME_TOKENS and self.key(2) not in ("(", "=>"):
             self.at += 1
             keys.append(self._key_column())
         return keys
@@ -283,21 +283,21 @@ class Relations(Expressions):
 
     def _descriptor(self, kind: str) -> ColumnPath:
         if self.key() != "DESCRIPTOR":
-            raise self.expected("`DESCRIPTOR` and the time column", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
+            raise self.expected_error("`DESCRIPTOR` and the time column", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
         self.at += 1
         self.expect("(")
         first = self.at
         name = self.identifier("the time column")
         made = self.node(ColumnPath, first, parts=[name])
         if self.key() == ",":
-            raise self.expected("`)`: a window has one time column")
+            raise self.expected_error("`)`: a window has one time column")
         self.expect(")")
         return made
 
 
-def no_table_function(name: str, span: Span | None) -> EverfoldError:
+def unknown_table_function_error(name: str, span: Span | None) -> EverfoldError:
     """Return the error for an unknown function in FROM."""
-    near = nearest(name, (*WINDOW_ROLES, "UNNEST"))
+    near = suggest_name(name, (*WINDOW_ROLES, "UNNEST"))
     if near is not None:
         return SqlError.of("unknown-function", f"no table function is named `{name}`", span, near)
     known = "there are TUMBLE, HOP, CUMULATE, SESSION and UNNEST"

@@ -44,18 +44,18 @@ def _list(nodes: Iterable[exp.Expression]) -> str:
     return ", ".join(render(node) for node in nodes)
 
 
-def quoted(text: str) -> str:
+def quote_string(text: str) -> str:
     """Quote a string as a literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def quoted_name(name: str) -> str:
+def quote_name(name: str) -> str:
     """Quote a name as an identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _name(identifier: exp.Identifier) -> str:
-    return quoted_name(identifier.name)
+    return quote_name(identifier.name)
 
 
 _SIGNS = {infix.node: (sign, infix.power) for sign, infix in INFIX.items() if sign != "!="}
@@ -152,11 +152,11 @@ def _atom(node: exp.Expression) -> str:
         case FlinkCast():
             return f"{'TRY_CAST' if node.safe else 'CAST'}({render(node.this)} AS {node.to})"
         case TemporalLiteral():
-            return f"{node.kind} {quoted(node.name)}"
+            return f"{node.kind} {quote_string(node.name)}"
         case IntervalLiteral():
-            return f"INTERVAL {quoted(node.name)} {node.unit}" + (f" TO {node.last}" if node.last else "")
+            return f"INTERVAL {quote_string(node.name)} {node.unit}" + (f" TO {node.last}" if node.last else "")
         case exp.Literal():
-            return quoted(node.name) if node.is_string else node.name
+            return quote_string(node.name) if node.is_string else node.name
         case exp.HexString():
             return f"X'{node.name}'"
         case exp.Boolean():

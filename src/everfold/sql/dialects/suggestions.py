@@ -75,13 +75,13 @@ _FOREIGN = {
 """The suggestion for a word or symbol that no grammar rule expects."""
 
 
-def instead_of(construct: str) -> str | None:
+def suggest_alternative(construct: str) -> str | None:
     """Return the suggestion for a construct that is not supported, if any."""
     words = construct.split(" ")
     tried = (" ".join(words[:count]) for count in range(len(words), 0, -1))
     return next((_REFUSED[each] for each in tried if each in _REFUSED), None)
 
 
-def in_flink(key: str) -> str | None:
+def suggest_flink(key: str) -> str | None:
     """Return what to write in Flink SQL for a word or symbol of another system, if known."""
     return _FOREIGN.get(key)

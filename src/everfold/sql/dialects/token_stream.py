@@ -10,9 +10,9 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
-from everfold.limits import MAX_PARTS, too_complex
+from everfold.limits import MAX_PARTS, too_complex_error
 from everfold.sql.dialects.keywords import NOT_A_NAME
-from everfold.sql.dialects.suggestions import in_flink, instead_of
+from everfold.sql.dialects.suggestions import suggest_alternative, suggest_flink
 from everfold.sql.dialects.tokens import Part, scan
 
 MAX_DEPTH = 150
@@ -26,11 +26,11 @@ The parser needs up to ten Python frames per level.
 E = TypeVar("E", bound=exp.Expression)
 T = TypeVar("T")
 
-NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
+NAME_TOKENS = (TokenType.VAR, TokenType.IDENTIFIER)
 """The token types of names."""
 
 
-class Cursor:
+class TokenStream:
     """A text, its tokens, and the index of the next token (`at`).
 
     `keys` are the strings that the grammar compares: a word in capitals, a symbol as it is, `""`
@@ -67,7 +67,7 @@ class Cursor:
         return self.keys[self.at : self.at + len(keys)] == list(keys)
 
     @property
-    def done(self) -> bool:
+    def is_at_end(self) -> bool:
         """Whether no token is left."""
         return self.at >= len(self.tokens)
 
@@ -98,19 +98,19 @@ class Cursor:
         """Consume these keys; raise a syntax error if others come next."""
         for key in keys:
             if not self.accept(key):
-                raise self.expected(f"`{key}`")
+                raise self.expected_error(f"`{key}`")
 
     def expect_one_of(self, *keys: str) -> str:
         """Consume and return one of these words; raise a syntax error if another comes next."""
         found = self.one_of(*keys)
         if found is None:
-            raise self.expected(" or ".join(f"`{key}`" for key in keys))
+            raise self.expected_error(" or ".join(f"`{key}`" for key in keys))
         return found
 
     def string(self, what: str) -> str:
         """Consume a string literal; return its value."""
         if self.kind() is not TokenType.STRING:
-            raise self.expected(f"{what}, in single quotes")
+            raise self.expected_error(f"{what}, in single quotes")
         return self.take().text
 
     def identifier(self, what: str, reserved: frozenset[str] = NOT_A_NAME) -> exp.Identifier:
@@ -118,25 +118,25 @@ class Cursor:
 
         Names are case-sensitive with and without backticks, so `quoted` is always true.
         """
-        token = self.tokens[self.at] if not self.done else None
-        if token is None or token.token_type not in NAMED or self.key() in reserved:
-            raise self.expected(what)
+        token = self.tokens[self.at] if not self.is_at_end else None
+        if token is None or token.token_type not in NAME_TOKENS or self.key() in reserved:
+            raise self.expected_error(what)
         if not token.text:
-            raise self.expected(what, help_text="a name has at least one character")
+            raise self.expected_error(what, help_text="a name has at least one character")
         self.at += 1
         return self.node(exp.Identifier, self.at - 1, this=token.text, quoted=True)
 
-    def listed(self, parse: Callable[[], T]) -> list[T]:
+    def parse_list(self, parse: Callable[[], T]) -> list[T]:
         """Parse one or more items separated by commas."""
         found = [parse()]
         while self.accept(","):
             found.append(parse())
         return found
 
-    def enclosed(self, parse: Callable[[], T]) -> list[T]:
+    def parse_enclosed_list(self, parse: Callable[[], T]) -> list[T]:
         """Parse one or more items separated by commas, in parentheses."""
         self.expect("(")
-        found = self.listed(parse)
+        found = self.parse_list(parse)
         self.expect(")")
         return found
 
@@ -152,7 +152,7 @@ class Cursor:
 
     def here(self) -> Span:
         """Return the span of the next token; at the end, the position after the last one."""
-        if not self.done:
+        if not self.is_at_end:
             return self.span(self.at, self.at)
         end = self.tokens[-1].end + 1 if self.tokens else 0
         return Span(end, end, self.source, self.text)
@@ -164,9 +164,11 @@ class Cursor:
 
     def node(self, kind: type[E], first: int, last: int | None = None, /, **args: object) -> E:
         """Build a node positioned from token `first` to `last` (default: the last one consumed)."""
-        return self.place(kind(**{name: value for name, value in args.items() if value is not None}), first, last)
+        return self.set_position(
+            kind(**{name: value for name, value in args.items() if value is not None}), first, last
+        )
 
-    def place(self, made: E, first: int, last: int | None = None) -> E:
+    def set_position(self, made: E, first: int, last: int | None = None) -> E:
         """Set the position of a node: token `first` to `last` (default: the last one consumed)."""
         end = self.tokens[self.at - 1 if last is None else last]
         start = self.tokens[first]
@@ -181,13 +183,13 @@ class Cursor:
         self._depth += levels
         if self._depth > MAX_NESTING:
             self._depth = 0
-            raise too_deep(self.here(), MAX_NESTING)
+            raise too_deep_error(self.here(), MAX_NESTING)
         try:
             yield
         finally:
             self._depth -= levels
 
-    def expected(self, what: str, help_text: str | None = None) -> EverfoldError:
+    def expected_error(self, what: str, help_text: str | None = None) -> EverfoldError:
         """Return the syntax error for an unexpected next token."""
         before = self.keys[self.at - 1] if 0 < self.at <= len(self.keys) else ""
         if (
@@ -200,12 +202,12 @@ class Cursor:
             help_text = f"to use `{self.take().text}` as a name, put it in backticks"
             self.at -= 1
         if help_text is None:
-            help_text = in_flink("::" if self.sees(":", ":") else self.key())
-        return SqlError.of("syntax", f"expected {what}, found {self.found()}", self.here(), help_text)
+            help_text = suggest_flink("::" if self.sees(":", ":") else self.key())
+        return SqlError.of("syntax", f"expected {what}, found {self.describe_next()}", self.here(), help_text)
 
-    def found(self) -> str:
+    def describe_next(self) -> str:
         """Describe the next token for a message."""
-        if self.done:
+        if self.is_at_end:
             return "the end of the script"
         token = self.tokens[self.at]
         match token.token_type:
@@ -223,15 +225,15 @@ class Cursor:
         raw = self.text[token.start : token.end + 1]
         return raw if len(raw) <= 40 else raw[:37] + "…'"
 
-    def refused(self, code: str, what: str, first: int, help_text: str | None = None) -> EverfoldError:
+    def unsupported_error(self, code: str, what: str, first: int, help_text: str | None = None) -> EverfoldError:
         """Return the error for valid SQL that everfold does not support.
 
         `what` starts with the words of the construct.
         """
         span = self.span(first, max(first, self.at - 1))
-        return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or instead_of(what))
+        return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or suggest_alternative(what))
 
-    def checked(self, tree: E) -> E:
+    def check_size(self, tree: E) -> E:
         """Return the tree; raise if it is too high, or if it makes the script too large."""
         stack: list[tuple[exp.Expression, int]] = [(tree, 1)]
         while stack:
@@ -239,16 +241,16 @@ class Cursor:
             self._parts += 1
             if self._parts > MAX_PARTS:
                 what = "its queries have more names, values, operators and clauses"
-                raise too_complex(what, MAX_PARTS, self.span(0, 0), "split it into several scripts")
+                raise too_complex_error(what, MAX_PARTS, self.span(0, 0), "split it into several scripts")
             if height > MAX_DEPTH:
-                raise too_deep(Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text), MAX_DEPTH)
+                raise too_deep_error(Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text), MAX_DEPTH)
             for value in node.args.values():
                 children: Sequence[object] = value if isinstance(value, list) else (value,)
                 stack.extend((child, height + 1) for child in children if isinstance(child, exp.Expression))
         return tree
 
 
-def too_deep(span: Span | None, levels: int) -> EverfoldError:
+def too_deep_error(span: Span | None, levels: int) -> EverfoldError:
     """Return the error for an expression or query with too many levels."""
     message = f"this is nested too deeply: at most {levels} levels are allowed"
     return SqlError.of("too-deep", message, span, "split it with a view or WITH")

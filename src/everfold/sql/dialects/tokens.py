@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from everfold.errors import EverfoldError, Span, SqlError
-from everfold.limits import MAX_CHARACTERS, MAX_TOKENS, too_complex
+from everfold.limits import MAX_CHARACTERS, MAX_TOKENS, too_complex_error
 
 _PATTERN = re.compile(
     r"""
@@ -123,10 +123,12 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
     """
     part = part or Part.whole(text)
     if len(text) > MAX_CHARACTERS:
-        raise too_complex(f"it has {len(text):,} characters", MAX_CHARACTERS, None, "split it into several scripts")
+        raise too_complex_error(
+            f"it has {len(text):,} characters", MAX_CHARACTERS, None, "split it into several scripts"
+        )
     surrogate = _SURROGATE.search(text, part.start, part.end)
     if surrogate is not None:
-        raise half_a_character(Span(surrogate.start(), surrogate.end(), source, text))
+        raise unpaired_surrogate_error(Span(surrogate.start(), surrogate.end(), source, text))
     tokens: list[Token] = []
     at, hint_at = part.start, -1
     line, line_start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
@@ -161,10 +163,10 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
             try:
                 content = _content(kind, raw)
             except UnicodeDecodeError:
-                raise half_a_character(Span(at, end, source, text)) from None
+                raise unpaired_surrogate_error(Span(at, end, source, text)) from None
             if len(tokens) == MAX_TOKENS:
                 what = "it has more words, symbols and values"
-                raise too_complex(what, MAX_TOKENS, Span(at, end, source, text), "split it into several scripts")
+                raise too_complex_error(what, MAX_TOKENS, Span(at, end, source, text), "split it into several scripts")
             tokens.append(Token(token_type, content, line, at - line_start + 1, at, end - 1))
         if newlines := raw.count("\n"):
             line += newlines
@@ -184,7 +186,7 @@ def _content(kind: str, raw: str) -> str:
         case "quoted":
             return raw[1:-1].replace("``", "`")
         case "escaped":
-            return whole_characters(_ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'")))
+            return combine_surrogates(_ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'")))
         case "unicode":
             return raw[3:-1].replace("''", "'")
         case "hex":
@@ -200,7 +202,7 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(octal, 8) if octal else int(wide or hexadecimal, 16))
 
 
-def whole_characters(text: str) -> str:
+def combine_surrogates(text: str) -> str:
     """Combine escaped surrogate pairs (`\\ud83d\\ude00`) into the characters they encode.
 
     Raises UnicodeDecodeError for an unpaired surrogate.
@@ -208,7 +210,7 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
-def half_a_character(span: Span) -> EverfoldError:
+def unpaired_surrogate_error(span: Span) -> EverfoldError:
     """Return the error for an escape that is an unpaired UTF-16 surrogate."""
     message = "an unpaired UTF-16 surrogate (\\d800 to \\dfff) is not a character"
     return SqlError.of("wrong-literal", message, span, "write the pair: U&'\\d83d\\de00'")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
-from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, nearest
+from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql.dialects.keywords import UNITS
 from everfold.sql.dialects.literals import interval_units
-from everfold.sql.dialects.token_stream import MAX_NESTING, Cursor, too_deep
+from everfold.sql.dialects.token_stream import MAX_NESTING, TokenStream, too_deep_error
 from everfold.types import DataType
 
 _PLAIN: dict[str, DataType] = {
@@ -55,7 +55,7 @@ _PRECISION = _Range(1, types.MAX_DECIMAL_PRECISION, "precision")
 _FRACTION = _Range(0, 9, "precision")
 
 
-class Types(Cursor):
+class Types(TokenStream):
     """Grammar of types."""
 
     def data_type(self) -> DataType:
@@ -67,7 +67,7 @@ class Types(Cursor):
                 made: DataType = types.ArrayType(element=found) if suffix == "ARRAY" else types.MultisetType(key=found)
                 found, levels = self._nullable(made), levels + 1
                 if levels > MAX_NESTING:
-                    raise too_deep(self.span(first), MAX_NESTING)
+                    raise too_deep_error(self.span(first), MAX_NESTING)
             return found
 
     def _nullable(self, found: DataType) -> DataType:
@@ -79,13 +79,13 @@ class Types(Cursor):
 
     def _base(self, first: int) -> DataType:
         if self.kind() not in (TokenType.VAR, TokenType.IDENTIFIER):
-            raise self.expected("a data type")
+            raise self.expected_error("a data type")
         if self.kind() is TokenType.IDENTIFIER or self.key(1) == ".":
             raise self._unknown_type(first)
         word = self.key()
         if word in _REFUSED:
             self.at += 1
-            raise self.refused("unsupported-type", f"the type {word}", first)
+            raise self.unsupported_error("unsupported-type", f"the type {word}", first)
         if word not in _KNOWN:
             raise self._unknown_type(first)
         self.at += 1
@@ -121,18 +121,20 @@ class Types(Cursor):
     def _expect_in_type(self, word: str, symbol: str) -> None:
         """Consume a symbol within a composite type."""
         if not self.accept(symbol):
-            raise self.expected(f"`{symbol}`", _COMPOSITE_HELP[word])
+            raise self.expected_error(f"`{symbol}`", _COMPOSITE_HELP[word])
 
     def _unknown_type(self, first: int) -> EverfoldError:
         names = [self.take().text]
         while self.accept("."):
             names.append(self.identifier("the rest of a type's name").name)
         name = ".".join(names)
-        return SqlError.of("unknown-type", f"no data type is named `{name}`", self.span(first), nearest(name, _KNOWN))
+        return SqlError.of(
+            "unknown-type", f"no data type is named `{name}`", self.span(first), suggest_name(name, _KNOWN)
+        )
 
     def _number(self, allowed: _Range) -> int:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
-            raise self.expected(f"a {allowed.what}, which is a whole number")
+            raise self.expected_error(f"a {allowed.what}, which is a whole number")
         number = int(self.take().text)
         if not allowed.low <= number <= allowed.high:
             message = f"the {allowed.what} is between {allowed.low} and {allowed.high}, found {number}"
@@ -200,7 +202,7 @@ class Types(Cursor):
         """
         unit = UNITS.get(self.key())
         if unit is None:
-            raise self.expected("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND)")
+            raise self.expected_error("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND)")
         self.at += 1
         if self.accept("("):
             self._number(_FRACTION if unit == "SECOND" else _Range(1, 10, "precision"))
@@ -214,7 +216,7 @@ class Types(Cursor):
         if closing == ">":
             self._expect_in_type("ROW", "<")
         fields: list[types.RowField] = []
-        for field, at in self.listed(self._field):
+        for field, at in self.parse_list(self._field):
             if any(field.name == each.name for each in fields):
                 raise SqlError.of("wrong-type", f"the ROW has two fields named `{field.name}`", self.span(at, at))
             fields.append(field)
@@ -225,7 +227,7 @@ class Types(Cursor):
         at = self.at
         name = self.identifier("a field's name", frozenset()).name
         if self.key() in (",", ">", ")"):
-            raise self.expected(f"the type of the field `{name}`", _COMPOSITE_HELP["ROW"])
+            raise self.expected_error(f"the type of the field `{name}`", _COMPOSITE_HELP["ROW"])
         found = types.RowField(name=name, type=self.data_type())
         if self.kind() is TokenType.STRING:
             self.at += 1

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.casts import wrap
+from everfold.sql.functions.casts import wrap_integer
 from everfold.sql.functions.coercion import (
-    converted,
+    convert_to,
     decimal_of,
     kind,
     least_restrictive,
@@ -25,7 +25,7 @@ from everfold.sql.functions.coercion import (
 )
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
-from everfold.sql.functions.temporal_arithmetic import scaled_interval, shifted
+from everfold.sql.functions.temporal_arithmetic import add_interval, scale_interval
 from everfold.types import (
     MAX_DECIMAL_PRECISION,
     DataType,
@@ -51,18 +51,18 @@ def _arithmetic(operator: str) -> Rule:
         if len(args) != 2:
             return None
         if operator in ("+", "-"):
-            temporal = shifted(operator, args)
+            temporal = add_interval(operator, args)
             if temporal is not None:
                 return temporal
         if operator == "*":
-            scaled = scaled_interval(args)
+            scaled = scale_interval(args)
             if scaled is not None:
                 return scaled
         a, b = args
         if kind(a.type) == "null":
-            a = converted(a, b.type)
+            a = convert_to(a, b.type)
         if kind(b.type) == "null":
-            b = converted(b, a.type)
+            b = convert_to(b, a.type)
         if not isinstance(a.type, NumericType) or not isinstance(b.type, NumericType):
             return None
         if operator == "%" and (isinstance(a.type, FloatingType) or isinstance(b.type, FloatingType)):
@@ -70,15 +70,15 @@ def _arithmetic(operator: str) -> Rule:
         common = least_restrictive([a.type, b.type])
         divisor = b.type.as_nullable(a.type.nullable or b.type.nullable)
         if isinstance(common, FloatingType):
-            return (converted(a, common), converted(b, common)), common
+            return (convert_to(a, common), convert_to(b, common)), common
         if isinstance(common, IntegerType):
-            return (converted(a, common), converted(b, common)), divisor if operator == "%" else common
+            return (convert_to(a, common), convert_to(b, common)), divisor if operator == "%" else common
         left, right = decimal_of(a.type), decimal_of(b.type)
         assert left is not None
         assert right is not None
         if operator == "%" and left.scale == right.scale == 0:
-            return (converted(a, left), converted(b, right)), divisor
-        return (converted(a, left), converted(b, right)), _DECIMAL_RESULT[operator](left, right)
+            return (convert_to(a, left), convert_to(b, right)), divisor
+        return (convert_to(a, left), convert_to(b, right)), _DECIMAL_RESULT[operator](left, right)
 
     return rule
 
@@ -119,9 +119,9 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
             if operator in ("/", "%"):
                 wide = "HUGEINT" if left.type.bits == 64 else "BIGINT"
                 text = f"CAST({a} AS {wide}) {'//' if operator == '/' else '%'} {_divisor(writer, right, a, b)}"
-                return wrap(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
+                return wrap_integer(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
-            return wrap(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
+            return wrap_integer(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
         if operator == "%":
             return f"CAST({a} % {_divisor(writer, right, a, b)} AS {type.duckdb})"
         assert isinstance(type, DecimalType)
@@ -173,7 +173,7 @@ def _rescale(text: str, type: DecimalType) -> str:
 
 def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
     shift = type.scale + right.scale - left.scale
-    x, n, d, q = (writer.fresh() for _ in range(4))
+    x, n, d, q = (writer.new_variable() for _ in range(4))
     # Round half up, away from zero: a remainder of at least half the divisor adds one.
     rounded = (
         f"CASE WHEN abs({n} % {d}) >= abs({d}) - abs({n} % {d}) "
@@ -194,8 +194,8 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
         wide = f"CAST({a} AS DECIMAL(38,{left.scale}))" if left.precision + right.precision > 18 else a
         return f"CAST({wide} * {b} AS {type.duckdb})"
     drop = left.scale + right.scale - type.scale
-    x, y, low, middle, digits, sign = (writer.fresh() for _ in range(6))
-    left_digits, right_digits = writer.fresh(), writer.fresh()
+    x, y, low, middle, digits, sign = (writer.new_variable() for _ in range(6))
+    left_digits, right_digits = writer.new_variable(), writer.new_variable()
     base = f"{10**19}::HUGEINT"
     # Long multiplication in limbs of 19 digits: of up to 76 digits, the last `drop` are rounded.
     carried = f"({x} // {base} * ({y} % {base}) + {x} % {base} * ({y} // {base}) + {low} // {base})"
@@ -240,7 +240,7 @@ _EXACT_DIGITS = 34
 """Digits that a decimal keeps when Spark negates it, for `-` and for `abs`."""
 
 
-def negated_in_spark(text: str, of: DataType) -> str:
+def negate_in_spark(text: str, of: DataType) -> str:
     """Return Spark SQL that negates a number; long decimals are negated as strings."""
     if not isinstance(of, DecimalType) or of.precision <= _EXACT_DIGITS:
         return f"(-{text})"
@@ -249,13 +249,13 @@ def negated_in_spark(text: str, of: DataType) -> str:
 
 
 def _minus_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    return negated_in_spark(texts[0], call.type)
+    return negate_in_spark(texts[0], call.type)
 
 
 def _minus_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
         wide = "HUGEINT" if call.type.bits == 64 else "BIGINT"
-        return wrap(f"(-CAST({texts[0]} AS {wide}))", call.type)
+        return wrap_integer(f"(-CAST({texts[0]} AS {wide}))", call.type)
     return f"(-{texts[0]})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everfold.sql.functions.cast_to_text import quoted
+from everfold.sql.functions.cast_to_text import quote_field
 from everfold.sql.functions.render import Writer
 from everfold.types import ArrayType, DataType, MapType, RowType
 
@@ -15,7 +15,7 @@ def to_collection(writer: Writer, source: DataType, target: DataType, text: str,
     """Return the SQL of an array, map or row with every part converted."""
     if writer.type(source) == writer.type(target) and _alike(source, target):
         return text
-    item = writer.fresh()
+    item = writer.new_variable()
     match source, target:
         case (ArrayType(), ArrayType()):
             each = convert(source.element, target.element, item)
@@ -34,8 +34,8 @@ def to_collection(writer: Writer, source: DataType, target: DataType, text: str,
         case (RowType(), RowType()):
             parts = []
             for one, other in zip(source.fields, target.fields, strict=True):
-                value = convert(one.type, other.type, f"{item}.{quoted(writer, one.name)}")
-                name = quoted(writer, other.name)
+                value = convert(one.type, other.type, f"{item}.{quote_field(writer, one.name)}")
+                name = quote_field(writer, other.name)
                 parts.append(f"{value} AS {name}" if writer.spark else f"{name} := {value}")
             made = ("struct" if writer.spark else "struct_pack") + "(" + ", ".join(parts) + ")"
             return writer.let(item, text, f"CASE WHEN {item} IS NOT NULL THEN {made} END")

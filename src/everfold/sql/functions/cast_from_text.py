@@ -27,26 +27,26 @@ def matches(writer: Writer, text: str, pattern: str) -> str:
     )
 
 
-def from_text(writer: Writer, source: StringType, target: DataType, text: str, try_: bool) -> str:
+def cast_from_string(writer: Writer, source: StringType, target: DataType, text: str, try_: bool) -> str:
     """Return the SQL of a string converted to another type."""
     if isinstance(target, StringType):
-        return sized(text, target) if not fits(source, target) else text
+        return fit_to_length(text, target) if not fits_length(source, target) else text
     if isinstance(target, BytesType):
         return _bytes(writer, target, text)
     read = _read(writer, target, "\x03")
     if not try_:
         # COALESCE evaluates its second argument only if the string could not be parsed.
-        fail = writer.fail_of("cast-failed", "\x03", f"is not a valid {target.sql}")
+        fail = writer.fail_with_value("cast-failed", "\x03", f"is not a valid {target.sql}")
         read = f"coalesce({read}, CASE WHEN \x03 IS NOT NULL THEN CAST({fail} AS {writer.type(target)}) END)"
-    return writer.once(text, read)
+    return writer.bind_once(text, read)
 
 
-def fits(source: StringType, target: StringType) -> bool:
+def fits_length(source: StringType, target: StringType) -> bool:
     """Return whether every string of type `source` is one of type `target`."""
     return not target.fixed and source.length <= target.length
 
 
-def sized(text: str, target: StringType) -> str:
+def fit_to_length(text: str, target: StringType) -> str:
     """Cut a string to the length of the type; CHAR(n) is also padded with spaces."""
     if target.fixed:
         return f"rpad({text}, {target.length}, ' ')"
@@ -79,12 +79,12 @@ def _read(writer: Writer, target: DataType, text: str) -> str:
         case "floating":
             return _floating(writer, target, text)
         case "date":
-            return date_of(writer, text)
+            return parse_date(writer, text)
         case "time":
             assert isinstance(target, TimeType)
             return _time(writer, target, text)
     assert isinstance(target, TimestampType)
-    wall = timestamp_of(writer, text, target.precision)
+    wall = parse_timestamp(writer, text, target.precision)
     return writer.instant(wall) if target.local_zone else wall
 
 
@@ -106,7 +106,7 @@ def _floating(writer: Writer, target: DataType, text: str) -> str:
     return f"CASE WHEN {matches(writer, text, _FLOAT)} THEN TRY_CAST({plain} AS {target.duckdb}) END"
 
 
-def date_of(writer: Writer, text: str) -> str:
+def parse_date(writer: Writer, text: str) -> str:
     """Return SQL that parses a string as a date; NULL if it cannot be parsed.
 
     Accepts `2020`, `2020-4`, `2020-04-15`, also followed by a time.
@@ -139,7 +139,7 @@ def _time(writer: Writer, target: TimeType, text: str) -> str:
     return f"CASE WHEN {matches(writer, text, _TIME)} THEN CASE WHEN {valid} THEN {whole} END END"
 
 
-def timestamp_of(writer: Writer, text: str, precision: int) -> str:
+def parse_timestamp(writer: Writer, text: str, precision: int) -> str:
     """Return SQL that parses a string as a TIMESTAMP; NULL if it cannot be parsed.
 
     Accepts `2020-04-15 08:05:07.123` and `2020-04-15`.

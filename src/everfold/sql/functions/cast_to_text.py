@@ -6,7 +6,7 @@ in Flink.
 
 from __future__ import annotations
 
-from everfold.sql.functions.cast_from_text import sized
+from everfold.sql.functions.cast_from_text import fit_to_length
 from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.render import Writer
 from everfold.types import (
@@ -23,13 +23,13 @@ from everfold.types import (
 )
 
 
-def to_text(writer: Writer, source: DataType, target: StringType, text: str) -> str:
+def cast_to_string(writer: Writer, source: DataType, target: StringType, text: str) -> str:
     """Return the SQL of a value as a string of the target's length."""
-    whole = shown(writer, source, text)
-    return whole if target.length == MAX_VARCHAR and not target.fixed else sized(whole, target)
+    whole = format_value(writer, source, text)
+    return whole if target.length == MAX_VARCHAR and not target.fixed else fit_to_length(whole, target)
 
 
-def shown(writer: Writer, source: DataType, text: str) -> str:
+def format_value(writer: Writer, source: DataType, text: str) -> str:
     """Return the SQL of a value as a string, formatted as in Flink."""
     match source:
         case StringType():
@@ -38,7 +38,7 @@ def shown(writer: Writer, source: DataType, text: str) -> str:
             return _decimal(writer, source, text)
         case TimestampType():
             wall = writer.local(text) if source.local_zone else text
-            return timestamp_text(writer, wall, min(source.precision, 6))
+            return format_timestamp(writer, wall, min(source.precision, 6))
         case TimeType():
             return _time(writer, source, text)
         case ArrayType() | MapType() | RowType():
@@ -47,13 +47,13 @@ def shown(writer: Writer, source: DataType, text: str) -> str:
         case "boolean":
             return f"upper(CAST({text} AS {STRING.spark if writer.spark else STRING.duckdb}))"
         case "floating":
-            return f"CAST({text} AS STRING)" if writer.spark else writer.once(text, _java_double(source.duckdb))
+            return f"CAST({text} AS STRING)" if writer.spark else writer.bind_once(text, _java_double(source.duckdb))
         case "bytes":
             return f"CAST({text} AS STRING)" if writer.spark else f"decode({text})"
         case "millis":
-            return writer.once(text, _day_to_second(writer))
+            return writer.bind_once(text, _day_to_second(writer))
         case "months":
-            return writer.once(text, _year_to_month(writer))
+            return writer.bind_once(text, _year_to_month(writer))
     return f"CAST({text} AS {writer.type(STRING)})"
 
 
@@ -66,7 +66,7 @@ def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
         return f"CAST({text} AS {writer.type(STRING)})"
     small = f"CAST(abs(\x03) AS DECIMAL({source.scale},{source.scale}))"
     plain = f"concat(IF(\x03 < 0, '-', ''), '0', substring(CAST(1 + {small} AS STRING), 2))"
-    return writer.once(text, f"IF(abs(\x03) >= 0.000001BD, CAST(\x03 AS STRING), {plain})")
+    return writer.bind_once(text, f"IF(abs(\x03) >= 0.000001BD, CAST(\x03 AS STRING), {plain})")
 
 
 def _java_double(name: str) -> str:
@@ -87,7 +87,7 @@ def _java_double(name: str) -> str:
     )
 
 
-def timestamp_text(writer: Writer, wall: str, precision: int) -> str:
+def format_timestamp(writer: Writer, wall: str, precision: int) -> str:
     """Return the SQL of a TIMESTAMP as a string with so many fractional digits."""
     if writer.spark:
         fraction = "." + "S" * precision if precision else ""
@@ -135,11 +135,11 @@ def _year_to_month(writer: Writer) -> str:
 
 
 def _or_null(writer: Writer, type: DataType, text: str) -> str:
-    return f"coalesce({shown(writer, type, text)}, 'NULL')"
+    return f"coalesce({format_value(writer, type, text)}, 'NULL')"
 
 
 def _collection(writer: Writer, source: DataType, text: str) -> str:
-    item = writer.fresh()
+    item = writer.new_variable()
     match source:
         case ArrayType():
             each = _or_null(writer, source.element, item)
@@ -150,7 +150,9 @@ def _collection(writer: Writer, source: DataType, text: str) -> str:
             listed = _join_items(writer, f"map_entries({text})", item, f"concat({key}, '=', {value})")
             return f"concat('{{', {listed}, '}}')" if writer.spark else f"('{{' || {listed} || '}}')"
         case RowType():
-            parts = [_or_null(writer, field.type, f"{item}.{quoted(writer, field.name)}") for field in source.fields]
+            parts = [
+                _or_null(writer, field.type, f"{item}.{quote_field(writer, field.name)}") for field in source.fields
+            ]
             body = "concat('(', " + ", ', ', ".join(parts) + ", ')')"
             return writer.let(item, text, f"CASE WHEN {item} IS NOT NULL THEN {body} END")
     raise AssertionError(source)
@@ -160,12 +162,12 @@ def _join_items(writer: Writer, array: str, item: str, each: str) -> str:
     if writer.spark:
         return f"array_join(transform({array}, {item} -> {each}), ', ')"
     # DuckDB joins an empty list to NULL.
-    return writer.once(
+    return writer.bind_once(
         array,
         f"CASE WHEN \x03 IS NULL THEN NULL ELSE coalesce(array_to_string(list_transform(\x03, lambda {item}: {each}), ', '), '') END",
     )
 
 
-def quoted(writer: Writer, name: str) -> str:
+def quote_field(writer: Writer, name: str) -> str:
     """Quote a field's name for the engine."""
     return "`" + name.replace("`", "``") + "`" if writer.spark else '"' + name.replace('"', '""') + '"'

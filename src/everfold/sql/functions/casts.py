@@ -11,8 +11,8 @@ from __future__ import annotations
 from everfold.errors import Span, SqlError
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.cast_collections import to_collection
-from everfold.sql.functions.cast_from_text import from_text
-from everfold.sql.functions.cast_to_text import to_text
+from everfold.sql.functions.cast_from_text import cast_from_string
+from everfold.sql.functions.cast_to_text import cast_to_string
 from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.entry import Function
 from everfold.sql.functions.render import Writer
@@ -59,7 +59,7 @@ _HELP = {
 }
 
 
-def castable(source: DataType, target: DataType) -> bool:
+def can_cast(source: DataType, target: DataType) -> bool:
     """Return whether Flink has a CAST from `source` to `target`."""
     if source.same_as(target) or isinstance(source, AnyType) or kind(source) == "null":
         return True
@@ -67,12 +67,12 @@ def castable(source: DataType, target: DataType) -> bool:
         return False
     match source, target:
         case (ArrayType(), ArrayType()):
-            return castable(source.element, target.element)
+            return can_cast(source.element, target.element)
         case (MapType(), MapType()):
-            return castable(source.key, target.key) and castable(source.value, target.value)
+            return can_cast(source.key, target.key) and can_cast(source.value, target.value)
         case (RowType(), RowType()):
             return len(source.fields) == len(target.fields) and all(
-                castable(one.type, other.type) for one, other in zip(source.fields, target.fields, strict=True)
+                can_cast(one.type, other.type) for one, other in zip(source.fields, target.fields, strict=True)
             )
     return True
 
@@ -83,7 +83,7 @@ def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = F
     Raises SqlError `wrong-cast` if Flink does not have the conversion.
     """
     source = expr.type
-    if not castable(source, type):
+    if not can_cast(source, type):
         raise SqlError.of(
             "wrong-cast",
             f"a value of type {source.sql} cannot be cast to {type.sql}",
@@ -98,19 +98,19 @@ def cast(expr: Expr, type: DataType, span: Span | None = None, *, try_: bool = F
     return Call(function="TRY_CAST" if try_ else "CAST", args=(expr,), type=type.as_nullable(nullable), span=span)
 
 
-def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try_: bool) -> str:
+def cast_sql(writer: Writer, source: DataType, target: DataType, text: str, try_: bool) -> str:
     """Return the SQL of a value converted from one type to another."""
     if source.same_as(target):
         return text
     if kind(source) == "null":
         return writer.literal(None, target)
     if isinstance(source, StringType):
-        return from_text(writer, source, target, text, try_)
+        return cast_from_string(writer, source, target, text, try_)
     if isinstance(target, StringType):
-        return to_text(writer, source, target, text)
+        return cast_to_string(writer, source, target, text)
     if kind(target) in ("array", "map", "row"):
         return to_collection(
-            writer, source, target, text, lambda one, other, inner: cast_text(writer, one, other, inner, try_)
+            writer, source, target, text, lambda one, other, inner: cast_sql(writer, one, other, inner, try_)
         )
     if isinstance(target, BytesType):
         return _resize_bytes(writer, source, target, text)
@@ -125,7 +125,7 @@ def cast_text(writer: Writer, source: DataType, target: DataType, text: str, try
         )
         finite = "isfinite(\x03)" if not writer.spark else "abs(\x03) < CAST('Infinity' AS DOUBLE)"
         number = _number(writer, source, target, "\x03")
-        return writer.once(text, f"CASE WHEN \x03 IS NOT NULL AND NOT {finite} THEN {fail} ELSE {number} END")
+        return writer.bind_once(text, f"CASE WHEN \x03 IS NOT NULL AND NOT {finite} THEN {fail} ELSE {number} END")
     return _number(writer, source, target, text)
 
 
@@ -145,24 +145,28 @@ def _number(writer: Writer, source: DataType, target: DataType, text: str) -> st
         case "integer", "integer":
             assert isinstance(source, IntegerType)
             assert isinstance(target, IntegerType)
-            return f"CAST({text} AS {name})" if source.bits <= target.bits else wrap(f"CAST({text} AS HUGEINT)", target)
+            return (
+                f"CAST({text} AS {name})"
+                if source.bits <= target.bits
+                else wrap_integer(f"CAST({text} AS HUGEINT)", target)
+            )
         case "decimal", "integer":
             assert isinstance(target, IntegerType)
-            return wrap(f"CAST(trunc({text}) AS HUGEINT)", target)
+            return wrap_integer(f"CAST(trunc({text}) AS HUGEINT)", target)
         case "floating", "integer":
             assert isinstance(target, IntegerType)
-            return writer.once(text, _saturate(target))
+            return writer.bind_once(text, _saturate(target))
         case _, "floating" if source.sql == "DOUBLE":
             # A value too large for a FLOAT is infinite, not an error.
             infinite = f"sign(\x03) * CAST('Infinity' AS {name})"
-            return writer.once(
+            return writer.bind_once(
                 text,
                 f"CASE WHEN abs(\x03) >= 3.4028235677973366e38 AND NOT isnan(\x03) THEN {infinite} ELSE CAST(\x03 AS {name}) END",
             )
     return f"CAST({text} AS {name})"
 
 
-def wrap(text: str, type: IntegerType) -> str:
+def wrap_integer(text: str, type: IntegerType) -> str:
     """Return DuckDB SQL of the low bits of a wider integer: it wraps on overflow."""
     half, mask = 1 << type.bits - 1, (1 << type.bits) - 1
     return f"CAST((({text} + {half}) & {mask}) - {half} AS {type.duckdb})"
@@ -180,7 +184,7 @@ def _saturate(target: IntegerType) -> str:
         f"CASE WHEN isnan(\x03) THEN 0 WHEN \x03 >= {most}::DOUBLE THEN {most - 1} WHEN \x03 <= -{most}::DOUBLE THEN -{most - 1} - 1 "
         f"ELSE CAST(trunc(\x03) AS {wide}) END"
     )
-    return f"CAST({text} AS {wide})" if target.bits >= 32 else wrap(f"CAST({text} AS BIGINT)", target)
+    return f"CAST({text} AS {wide})" if target.bits >= 32 else wrap_integer(f"CAST({text} AS BIGINT)", target)
 
 
 def _resize_bytes(writer: Writer, source: DataType, target: BytesType, text: str) -> str:
@@ -191,7 +195,7 @@ def _resize_bytes(writer: Writer, source: DataType, target: BytesType, text: str
     return text if source.length <= target.length else f"unhex(left(hex({text}), {2 * target.length}))"
 
 
-def truncated(writer: Writer, text: str, precision: int) -> str:
+def truncate_timestamp(writer: Writer, text: str, precision: int) -> str:
     """Return the SQL of a TIMESTAMP or instant truncated to a precision."""
     if precision >= 6:
         return text
@@ -201,11 +205,11 @@ def truncated(writer: Writer, text: str, precision: int) -> str:
             return f"CAST(date_trunc('{unit}', {text}) AS TIMESTAMP_NTZ)"
         micros = f"unix_micros(CAST({text} AS TIMESTAMP))"
         step = 10 ** (6 - precision)
-        return writer.once(micros, f"CAST(timestamp_micros(\x03 - pmod(\x03, {step})) AS TIMESTAMP_NTZ)")
+        return writer.bind_once(micros, f"CAST(timestamp_micros(\x03 - pmod(\x03, {step})) AS TIMESTAMP_NTZ)")
     if unit is not None:
         return f"date_trunc('{unit}', {text})"
     step = 10 ** (6 - precision)
-    return writer.once(f"epoch_us({text})", f"make_timestamp(\x03 - ((\x03 % {step}) + {step}) % {step})")
+    return writer.bind_once(f"epoch_us({text})", f"make_timestamp(\x03 - ((\x03 % {step}) + {step}) % {step})")
 
 
 def _precision(type: DataType) -> int:
@@ -236,25 +240,25 @@ def _temporal(writer: Writer, source: DataType, target: DataType, text: str) -> 
             if to == "ltz":
                 if _precision(source) <= _precision(target):
                     return text
-                cut = truncated(writer, text, _precision(target))
+                cut = truncate_timestamp(writer, text, _precision(target))
                 return f"CAST({cut} AS TIMESTAMP)" if writer.spark else cut
             wall = writer.local(text)
     if to == "date":
         return f"CAST({wall} AS DATE)"
     if to == "time":
         step = 10 ** max(3 - _precision(target), 0)
-        return time_of(writer, wall, step)
-    cut = truncated(writer, wall, _precision(target)) if _precision(source) > _precision(target) else wall
+        return time_of_day_sql(writer, wall, step)
+    cut = truncate_timestamp(writer, wall, _precision(target)) if _precision(source) > _precision(target) else wall
     return cut if to == "timestamp" else writer.instant(cut)
 
 
-def time_of(writer: Writer, wall: str, step: int) -> str:
+def time_of_day_sql(writer: Writer, wall: str, step: int) -> str:
     """Return SQL of a TIMESTAMP's milliseconds of the day, rounded down to a multiple of `step`."""
     if writer.spark:
         millis = f"CAST(pmod(unix_millis(CAST({wall} AS TIMESTAMP)), 86400000) AS INT)"
     else:
         millis = f"CAST((epoch_ms({wall}) % 86400000 + 86400000) % 86400000 AS INTEGER)"
-    return millis if step == 1 else writer.once(millis, f"(\x03 - \x03 % {step})")
+    return millis if step == 1 else writer.bind_once(millis, f"(\x03 - \x03 % {step})")
 
 
 def _entry(name: str, doc: str) -> Function:
@@ -262,8 +266,8 @@ def _entry(name: str, doc: str) -> Function:
     return Function(
         name=name,
         rule=lambda args: None,
-        spark=lambda writer, call, texts: cast_text(writer, call.args[0].type, call.type, texts[0], try_),
-        duckdb=lambda writer, call, texts: cast_text(writer, call.args[0].type, call.type, texts[0], try_),
+        spark=lambda writer, call, texts: cast_sql(writer, call.args[0].type, call.type, texts[0], try_),
+        duckdb=lambda writer, call, texts: cast_sql(writer, call.args[0].type, call.type, texts[0], try_),
         doc=doc,
         usage=f"{name}(<ANY> AS <TYPE>)",
         operator=True,

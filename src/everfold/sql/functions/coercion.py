@@ -243,7 +243,7 @@ def fits_implicitly(source: DataType, target: DataType) -> bool:
     return False
 
 
-def converted(expr: Expr, type: DataType) -> Expr:
+def convert_to(expr: Expr, type: DataType) -> Expr:
     """Convert an expression to a wider type; constants are folded where that is exact."""
     if expr.type.same_as(type) or isinstance(type, AnyType):
         return expr
@@ -299,10 +299,10 @@ def implicit_cast(expr: Expr, type: DataType) -> Expr:
             expr.span,
             f"write CAST(… AS {type.sql})",
         )
-    return converted(expr, type)
+    return convert_to(expr, type)
 
 
-def literal_types(value: object) -> DataType:
+def type_of_literal(value: object) -> DataType:
     """Return the type of a constant, as in Flink.
 
     ``'abc'`` is CHAR(3), ``1.50`` DECIMAL(3, 2), ``7`` INT, ``3000000000`` BIGINT. A character

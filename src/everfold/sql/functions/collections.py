@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from everfold.errors import SqlError, nearest
+from everfold.errors import SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.cast_to_text import quoted
-from everfold.sql.functions.coercion import common_type, converted, kind, types_of
+from everfold.sql.functions.cast_to_text import quote_field
+from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
@@ -34,7 +34,7 @@ def _array_rule(args: Args) -> Typed | None:
     element = common_type(types_of(args)) if args else None
     if element is None or kind(element) == "null":
         return None
-    return tuple(converted(arg, element) for arg in args), ArrayType(element=element, nullable=False)
+    return tuple(convert_to(arg, element) for arg in args), ArrayType(element=element, nullable=False)
 
 
 def _map_rule(args: Args) -> Typed | None:
@@ -43,7 +43,7 @@ def _map_rule(args: Args) -> Typed | None:
     key, value = common_type(types_of(args[::2])), common_type(types_of(args[1::2]))
     if key is None or value is None or "null" in (kind(key), kind(value)):
         return None
-    return tuple(converted(arg, value if at % 2 else key) for at, arg in enumerate(args)), MapType(
+    return tuple(convert_to(arg, value if at % 2 else key) for at, arg in enumerate(args)), MapType(
         key=key, value=value, nullable=False
     )
 
@@ -63,7 +63,7 @@ def _row_rule(args: Args) -> Typed | None:
 
 def _row(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     assert isinstance(call.type, RowType)
-    names = [quoted(writer, field.name) for field in call.type.fields]
+    names = [quote_field(writer, field.name) for field in call.type.fields]
     if writer.spark:
         return "struct(" + ", ".join(f"{text} AS {name}" for name, text in zip(names, texts, strict=True)) + ")"
     return "struct_pack(" + ", ".join(f"{name} := {text}" for name, text in zip(names, texts, strict=True)) + ")"
@@ -95,7 +95,7 @@ def _convert_element(arg: Expr, type: DataType) -> Expr | None:
     common = common_type([arg.type, type])
     if common is None or kind(common) != kind(type):
         return None
-    return arg if kind(type) == "string" and kind(arg.type) == "string" else converted(arg, type)
+    return arg if kind(type) == "string" and kind(arg.type) == "string" else convert_to(arg, type)
 
 
 def _item(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -116,7 +116,7 @@ def _field_rule(args: Args) -> Typed | None:
     found = next((field for field in row.fields if field.name == name), None)
     if found is None:
         names = [field.name for field in row.fields]
-        raise SqlError.of("unknown-field", f"the row has no field `{name}`", args[1].span, nearest(name, names))
+        raise SqlError.of("unknown-field", f"the row has no field `{name}`", args[1].span, suggest_name(name, names))
     return args, found.type.as_nullable(found.type.nullable or row.nullable)
 
 
@@ -124,9 +124,9 @@ def _field(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     name = call.args[1]
     assert isinstance(name, Literal)
     return (
-        f"({texts[0]}).{quoted(writer, str(name.value))}"
+        f"({texts[0]}).{quote_field(writer, str(name.value))}"
         if not writer.spark
-        else f"{texts[0]}.{quoted(writer, str(name.value))}"
+        else f"{texts[0]}.{quote_field(writer, str(name.value))}"
     )
 
 
@@ -153,7 +153,7 @@ def _array_function_rule(*more: str, result: str = "array") -> Rule:
             common = common_type(types_of(args))
             if not isinstance(common, ArrayType):
                 return None
-            return tuple(converted(arg, common) for arg in args), common.as_nullable()
+            return tuple(convert_to(arg, common) for arg in args), common.as_nullable()
         taken: list[Expr] = [args[0]]
         nullable = False
         for at, arg in enumerate(args[1:]):
@@ -203,7 +203,7 @@ def _join_rule(args: Args) -> Typed | None:
 
 
 def _contains(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    item = writer.fresh()
+    item = writer.new_variable()
     if writer.spark:
         return f"exists({texts[0]}, {item} -> {item} <=> {texts[1]})"
     same = f"list_filter({texts[0]}, lambda {item}: {item} IS NOT DISTINCT FROM {texts[1]})"
@@ -215,7 +215,7 @@ def _filter(writer: Writer, text: str, item: str, test: str) -> str:
 
 
 def _remove(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    item = writer.fresh()
+    item = writer.new_variable()
     test = f"NOT ({item} <=> {texts[1]})" if writer.spark else f"{item} IS DISTINCT FROM {texts[1]}"
     return _filter(writer, texts[0], item, test)
 
@@ -224,7 +224,7 @@ def _distinct_text(writer: Writer, text: str) -> str:
     """Return SQL that removes duplicates and keeps the order of the first occurrences."""
     if writer.spark:
         return f"array_distinct({text})"
-    item, at, array = writer.fresh(), writer.fresh(), writer.fresh()
+    item, at, array = writer.new_variable(), writer.new_variable(), writer.new_variable()
     first = f"length(list_filter({array}[1:{at} - 1], lambda {item}_: {item}_ IS NOT DISTINCT FROM {item})) = 0"
     return writer.let(array, text, f"list_filter({array}, lambda {item}, {at}: {first})")
 
@@ -243,7 +243,7 @@ def _set_operation(keep: bool) -> Write:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         if writer.spark:
             return f"array_{'intersect' if keep else 'except'}({texts[0]}, {texts[1]})"
-        item, other = writer.fresh(), writer.fresh()
+        item, other = writer.new_variable(), writer.new_variable()
         known = f"length(list_filter({texts[1]}, lambda {other}: {other} IS NOT DISTINCT FROM {item})) {'>' if keep else '='} 0"
         kept = f"list_filter({texts[0]}, lambda {item}: {known})"
         return f"CASE WHEN {texts[1]} IS NOT NULL THEN {_distinct_text(writer, kept)} END"
@@ -298,7 +298,7 @@ def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not writer.spark:
         order, nulls = ("ASC" if ascending else "DESC"), ("NULLS FIRST" if nulls_first else "NULLS LAST")
         return f"list_sort({texts[0]}, '{order}', '{nulls}')"
-    item = writer.fresh()
+    item = writer.new_variable()
     ordered = f"sort_array(filter({texts[0]}, {item} -> {item} IS NOT NULL), {'true' if ascending else 'false'})"
     nulls = f"filter({texts[0]}, {item} -> {item} IS NULL)"
     return f"concat({nulls}, {ordered})" if nulls_first else f"concat({ordered}, {nulls})"
@@ -306,7 +306,7 @@ def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _strings_to_join(writer: Writer, texts: Sequence[str]) -> str:
     """Return the strings to join, with NULLs replaced or removed."""
-    item = writer.fresh()
+    item = writer.new_variable()
     if len(texts) > 2:
         return f"list_transform({texts[0]}, lambda {item}: coalesce({item}, {texts[2]}))"
     return f"list_filter({texts[0]}, lambda {item}: {item} IS NOT NULL)"
@@ -350,7 +350,7 @@ def _map_union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         return f"CASE WHEN {known} THEN map_concat({', '.join(texts)}) END" if len(texts) > 1 else texts[0]
     whole = texts[0]
     for text in texts[1:]:
-        key, value = writer.fresh(), writer.fresh()
+        key, value = writer.new_variable(), writer.new_variable()
         left = f"map_filter({whole}, ({key}, {value}) -> NOT map_contains_key({text}, {key}))"
         whole = f"map_concat({left}, {text})"
     return whole

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.coercion import converted, kind, least_restrictive
+from everfold.sql.functions.coercion import convert_to, kind, least_restrictive
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.render import Writer
 from everfold.types import BOOLEAN, DataType, DecimalType, FloatingType
@@ -36,11 +36,11 @@ _NAN_SIDE = {"=": 0, "<>": 0, ">": 0, ">=": 0, "<": 1, "<=": 1, "IS DISTINCT FRO
 """The operand (0 or 1) that, if NaN, makes the result of the engines differ from Java's."""
 
 
-def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
+def convert_operands(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
     """Convert both operands to the type in which they are compared; None if not comparable."""
     left, right = kind(a.type), kind(b.type)
     if left == "null" or right == "null":
-        return (converted(a, b.type) if left == "null" else a), (converted(b, a.type) if left != "null" else b)
+        return (convert_to(a, b.type) if left == "null" else a), (convert_to(b, a.type) if left != "null" else b)
     if left == "string" and right != "string":
         other = _from_text(a, b.type, equality)
         return None if other is None else (other, b)
@@ -50,7 +50,7 @@ def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
     if {left, right} == {"timestamp", "ltz"}:
         # An instant and a wall-clock time are compared as instants.
         target = a.type if left == "ltz" else b.type
-        return converted(a, target), converted(b, target)
+        return convert_to(a, target), convert_to(b, target)
     if left == right == "string":
         return a, b
     common = least_restrictive([a.type, b.type])
@@ -61,7 +61,7 @@ def meet(a: Expr, b: Expr, equality: bool) -> tuple[Expr, Expr] | None:
         return a, b
     if left in ("timestamp", "ltz", "time", "bytes"):
         return a, b
-    return converted(a, common), converted(b, common)
+    return convert_to(a, common), convert_to(b, common)
 
 
 def _from_text(text: Expr, other: DataType, equality: bool) -> Expr | None:
@@ -78,7 +78,7 @@ def _rule(operator: str) -> Rule:
     def rule(args: Args) -> Typed | None:
         if len(args) != 2:
             return None
-        met = meet(*args, equality=equality)
+        met = convert_operands(*args, equality=equality)
         if met is None or (not equality and kind(met[0].type) not in (*ORDERED, "null")):
             return None
         return met, BOOLEAN
@@ -132,13 +132,13 @@ def _comparison(operator: str, doc: str, *aliases: str) -> Function:
     )
 
 
-def compared(operator: str, a: Expr, b: Expr) -> Expr | None:
+def build_comparison(operator: str, a: Expr, b: Expr) -> Expr | None:
     """Build a comparison; None if the operands are not comparable."""
     typed = _rule(operator)((a, b))
     return None if typed is None else Call(function=operator, args=typed[0], type=BOOLEAN)  # type: ignore[index]
 
 
-def connected(operator: str, parts: Sequence[Expr]) -> Expr:
+def join_conditions(operator: str, parts: Sequence[Expr]) -> Expr:
     """Join conditions by AND or OR."""
     whole = parts[0]
     for part in parts[1:]:
@@ -154,11 +154,11 @@ def _between(symmetric: bool) -> Rule:
         ranges = [(low, high), (high, low)] if symmetric else [(low, high)]
         sides: list[Expr] = []
         for least, most in ranges:
-            above, below = compared(">=", value, least), compared("<=", value, most)
+            above, below = build_comparison(">=", value, least), build_comparison("<=", value, most)
             if above is None or below is None:
                 return None
-            sides.append(connected("AND", [above, below]))
-        return connected("OR", sides)
+            sides.append(join_conditions("AND", [above, below]))
+        return join_conditions("OR", sides)
 
     return rule
 
@@ -172,16 +172,19 @@ def _in(args: Args) -> Typed | Expr | None:
         if any(each is None for each in typed):
             return None
         items = [each for each in typed if each is not None]
-    equal = [compared("=", value, item) for item in items]
+    equal = [build_comparison("=", value, item) for item in items]
     if any(each is None for each in equal):
         return None
     common = least_restrictive([value.type, *(item.type for item in items)])
     simple = common is not None and kind(common) not in ("array", "map", "row", "floating", "ltz", "timestamp")
     if common is None or not simple:
-        return connected("OR", [each for each in equal if each is not None])
+        return join_conditions("OR", [each for each in equal if each is not None])
     if kind(common) in ("string", "bytes"):
-        return (value, *(converted(item, value.type) if kind(item.type) == "null" else item for item in items)), BOOLEAN
-    return tuple(converted(each, common) for each in (value, *items)), BOOLEAN
+        return (
+            value,
+            *(convert_to(item, value.type) if kind(item.type) == "null" else item for item in items),
+        ), BOOLEAN
+    return tuple(convert_to(each, common) for each in (value, *items)), BOOLEAN
 
 
 FUNCTIONS = (

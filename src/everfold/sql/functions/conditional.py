@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr
-from everfold.sql.functions.coercion import common_type, converted, kind, least_restrictive, types_of
-from everfold.sql.functions.comparison import compared
+from everfold.sql.functions.coercion import common_type, convert_to, kind, least_restrictive, types_of
+from everfold.sql.functions.comparison import build_comparison
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
 from everfold.types import BOOLEAN, NULL, FloatingType
@@ -25,10 +25,10 @@ def _case(args: Args) -> Typed | None:
     common = least_restrictive(types_of(values))
     if common is None or common.same_as(NULL):
         return None
-    cast = [converted(value, common) for value in values]
+    cast = [convert_to(value, common) for value in values]
     flat: list[Expr] = []
     for condition, value in zip(conditions, cast, strict=False):
-        flat += [converted(condition, BOOLEAN), value]
+        flat += [convert_to(condition, BOOLEAN), value]
     return (*flat, cast[-1]), common
 
 
@@ -51,7 +51,7 @@ def _common_rule(args: Args) -> Typed | None:
         return None
     if all(not arg.type.nullable for arg in args[-1:]):
         common = common.as_nullable(False)
-    return tuple(converted(arg, common) for arg in args), common
+    return tuple(convert_to(arg, common) for arg in args), common
 
 
 def _comparable_rule(args: Args) -> Typed | None:
@@ -71,11 +71,11 @@ def _if(args: Args) -> Typed | Expr | None:
 def _nullif(args: Args) -> Expr | None:
     if len(args) != 2:
         return None
-    equal = compared("=", *args)
+    equal = build_comparison("=", *args)
     if equal is None or kind(args[0].type) == "null":
         return None
     value = args[0]
-    none = converted(_null(), value.type)
+    none = convert_to(_null(), value.type)
     return Call(function="CASE", args=(equal, none, value), type=value.type.as_nullable())
 
 

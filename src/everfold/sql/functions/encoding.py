@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.plan.expressions import Call, Literal
-from everfold.sql.functions.entry import Args, Function, Lacks, Typed
+from everfold.sql.functions.entry import Args, Function, Typed, Unsupported
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import StringType
 
-_NO_SHA = Lacks("DuckDB has only SHA-1 and SHA-256")
+_NO_SHA = Unsupported("DuckDB has only SHA-1 and SHA-256")
 _UTF8 = ("UTF-8", "UTF8")
 
 
-def _hash(name: str, length: int, spark: str, duckdb: str | Lacks) -> Function:
+def _hash(name: str, length: int, spark: str, duckdb: str | Unsupported) -> Function:
     return Function(
         name=name,
         rule=signature(f"STRING -> CHAR({length})"),
@@ -35,7 +35,7 @@ def _sha2_rule(args: Args) -> Typed | None:
 def _sha2_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     size = call.args[1]
     if not isinstance(size, Literal) or size.value != 256:
-        raise writer.unsupported(call, _NO_SHA.why)
+        raise writer.unsupported(call, _NO_SHA.reason)
     return f"sha256({texts[0]})"
 
 

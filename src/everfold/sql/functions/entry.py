@@ -34,7 +34,7 @@ Rule: TypeAlias = Callable[[Args], "Typed | Expr | None"]
 Returns None if the function does not accept the arguments.
 """
 
-Writing: TypeAlias = "Callable[[Writer, Call, Sequence[str]], str]"
+SqlWriter: TypeAlias = "Callable[[Writer, Call, Sequence[str]], str]"
 """Code for what a template cannot express.
 
 Its arguments are the writer, the call and the SQL of the arguments, each usable several times.
@@ -42,10 +42,10 @@ Its arguments are the writer, the call and the SQL of the arguments, each usable
 
 
 @dataclass(frozen=True, slots=True)
-class Lacks:
+class Unsupported:
     """Marks a function, or a form of it, that an engine lacks; rendering raises the reason."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ class Function:
 
     name: str
     rule: Rule
-    spark: str | Writing | Lacks
-    duckdb: str | Writing | Lacks
+    spark: str | SqlWriter | Unsupported
+    duckdb: str | SqlWriter | Unsupported
     doc: str
     usage: str = ""
     aliases: tuple[str, ...] = ()

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.cast_to_text import quoted, shown
-from everfold.sql.functions.casts import cast_text, castable
-from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.cast_to_text import format_value, quote_field
+from everfold.sql.functions.casts import can_cast, cast_sql
+from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.literals import spark_text
+from everfold.sql.functions.literals import spark_string
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import (
@@ -40,7 +40,7 @@ from everfold.types import (
     RowType,
     StringType,
     TimestampType,
-    article,
+    with_article,
 )
 
 _STEP = re.compile(
@@ -72,7 +72,7 @@ class Path:
         return "$" + "".join(f"[{step}]" if isinstance(step, int) else f'."{step}"' for step in self.steps)
 
 
-def path_of(arg: Expr) -> Path:
+def parse_path(arg: Expr) -> Path:
     """Parse the path in a constant string.
 
     Raises SqlError `wrong-path` and UnsupportedFeature `unsupported-path`.
@@ -126,7 +126,7 @@ def _pad_args(args: Args, size: int) -> Args:
 def _value_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 7 or kind(args[0].type) not in ("string", "null"):
         return None
-    path_of(args[1])
+    parse_path(args[1])
     args = _pad_args(args, 7)
     target = STRING if kind(args[2].type) == "null" else args[2].type
     if not (isinstance(target, StringType) or target.same_as(INT) or target.same_as(DOUBLE) or target.same_as(BOOLEAN)):
@@ -138,14 +138,14 @@ def _value_rule(args: Args) -> Typed | None:
         )
     for at in (4, 6):
         if kind(args[at].type) != "null":
-            if not castable(args[at].type, target):
+            if not can_cast(args[at].type, target):
                 return None
             default = (
                 args[at] if args[at].type.same_as(target) else Call(function="CAST", args=(args[at],), type=target)
             )
-            default = converted(args[at], target) if kind(args[at].type) == kind(target) else default
+            default = convert_to(args[at], target) if kind(args[at].type) == kind(target) else default
             args = (*args[:at], default, *args[at + 1 :])
-    return (converted(args[0], STRING) if kind(args[0].type) == "null" else args[0], *args[1:]), target.as_nullable()
+    return (convert_to(args[0], STRING) if kind(args[0].type) == "null" else args[0], *args[1:]), target.as_nullable()
 
 
 def _outcome(writer: Writer, path: Path, what: str, default: str, target: DataType, clause: str) -> str:
@@ -162,7 +162,7 @@ def _failure(writer: Writer, path: Path, clause: str) -> str:
 
 
 def _value(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    path, target = path_of(call.args[1]), call.type
+    path, target = parse_path(call.args[1]), call.type
     on_empty, on_error = _word(call.args, 3, "NULL"), _word(call.args, 5, "NULL")
     error = _outcome(writer, path, on_error, texts[6], target, "ON ERROR")
     empty = error if path.strict else _outcome(writer, path, on_empty, texts[4], target, "ON EMPTY")
@@ -174,12 +174,12 @@ def _value(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _convert_scalar(writer: Writer, target: DataType, text: str, error: str) -> str:
     """Convert a scalar to the type; the result of ON ERROR if that is not possible."""
     if isinstance(target, StringType):
-        return cast_text(writer, STRING, target, text, True)
-    return f"coalesce({cast_text(writer, STRING, target, text, True)}, {error})"
+        return cast_sql(writer, STRING, target, text, True)
+    return f"coalesce({cast_sql(writer, STRING, target, text, True)}, {error})"
 
 
 def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
-    found, steps = writer.fresh(), spark_text(path.spark())
+    found, steps = writer.new_variable(), spark_string(path.spark())
     variant = f"try_variant_get(try_parse_json({json}), {steps}, 'variant')"
     typed = _convert_scalar(writer, target, found, error)
     # A string may look like an object or array: check the type of the variant.
@@ -192,7 +192,7 @@ def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty:
 def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
     steps = writer.text(path.duckdb())
     text = f"json_extract_string({json}, {steps})"
-    found = writer.fresh()
+    found = writer.new_variable()
     typed = writer.let(found, text, _convert_scalar(writer, target, found, error))
     sort = f"json_type({json}, {steps})"
     return (
@@ -205,12 +205,12 @@ def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty
 def _exists_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 3 or kind(args[0].type) not in ("string", "null"):
         return None
-    path_of(args[1])
+    parse_path(args[1])
     return _pad_args(args, 3), BOOLEAN
 
 
 def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    path, json = path_of(call.args[1]), texts[0]
+    path, json = parse_path(call.args[1]), texts[0]
     what = _word(call.args, 2, "FALSE")
     words = {"TRUE": "true", "FALSE": "false", "UNKNOWN": writer.literal(None, BOOLEAN)}
     error = words.get(what) or f"CAST({_failure(writer, path, 'ON ERROR')} AS BOOLEAN)"
@@ -218,7 +218,7 @@ def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if writer.spark:
         valid, found = (
             f"try_parse_json({json}) IS NOT NULL",
-            f"get_json_object({json}, {spark_text(path.spark())}) IS NOT NULL",
+            f"get_json_object({json}, {spark_string(path.spark())}) IS NOT NULL",
         )
     else:
         valid, found = (
@@ -233,7 +233,7 @@ def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _query_rule(args: Args) -> Typed | None:
     if not 2 <= len(args) <= 6 or kind(args[0].type) not in ("string", "null"):
         return None
-    path_of(args[1])
+    parse_path(args[1])
     args = _pad_args(args, 6)
     target = STRING if kind(args[2].type) == "null" else args[2].type
     if not isinstance(target, StringType) and target.sql not in ("ARRAY<STRING>",):
@@ -247,7 +247,7 @@ def _query_rule(args: Args) -> Typed | None:
 
 
 def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    path, json = path_of(call.args[1]), texts[0]
+    path, json = parse_path(call.args[1]), texts[0]
     wrapper = _word(call.args, 3, "WITHOUT")
     array = isinstance(call.type, ArrayType)
 
@@ -259,10 +259,10 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
     error = outcome(5, "ON ERROR")
     empty = error if path.strict else outcome(4, "ON EMPTY")
-    raw, found, sort = writer.fresh(), "", ""
+    raw, found, sort = writer.new_variable(), "", ""
     if writer.spark:
-        variant = f"try_variant_get(try_parse_json({json}), {spark_text(path.spark())}, 'variant')"
-        found = f"get_json_object({json}, {spark_text(path.spark())})"
+        variant = f"try_variant_get(try_parse_json({json}), {spark_string(path.spark())}, 'variant')"
+        found = f"get_json_object({json}, {spark_string(path.spark())})"
         composed = f"left({raw}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING'"
         valid, scalar = f"try_parse_json({json}) IS NOT NULL", f"to_json({variant})"
     else:
@@ -286,17 +286,17 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 # --- JSON of values ---
 
 
-def json_text(writer: Writer, type: DataType, text: str) -> str:
+def render_json(writer: Writer, type: DataType, text: str) -> str:
     """Return SQL of a value as JSON; NULL for NULL."""
-    item = writer.fresh()
+    item = writer.new_variable()
     match type:
         case ArrayType():
-            each = f"coalesce({json_text(writer, type.element, item)}, 'null')"
+            each = f"coalesce({render_json(writer, type.element, item)}, 'null')"
             return _join_in_brackets(writer, text, text, item, each, "[]")
         case MapType():
-            key = shown(writer, type.key, f"{item}.key")
-            value = f"coalesce({json_text(writer, type.value, f'{item}.value')}, 'null')"
-            pair = writer.fresh()
+            key = format_value(writer, type.key, f"{item}.key")
+            value = f"coalesce({render_json(writer, type.value, f'{item}.value')}, 'null')"
+            pair = writer.new_variable()
             each = f"concat({_quote(writer, f'{pair}.k')}, ':', {pair}.v)"
             return _join_in_brackets(
                 writer, text, _sort_pairs(writer, f"map_entries({text})", item, key, value), pair, each, "{}"
@@ -304,7 +304,9 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
         case RowType():
             parts = []
             for field in sorted(type.fields, key=lambda field: _java_order(field.name)):
-                value = f"coalesce({json_text(writer, field.type, f'{item}.{quoted(writer, field.name)}')}, 'null')"
+                value = (
+                    f"coalesce({render_json(writer, field.type, f'{item}.{quote_field(writer, field.name)}')}, 'null')"
+                )
                 parts += [f"{_quote(writer, writer.text(field.name))}, ':'", value, "','"]
             return writer.let(
                 item, text, f"CASE WHEN {item} IS NOT NULL THEN concat('{{', {', '.join(parts[:-1])}, '}}') END"
@@ -315,17 +317,17 @@ def json_text(writer: Writer, type: DataType, text: str) -> str:
             return f"CASE WHEN {text} IS NOT NULL THEN concat('\"', base64({text}), '\"') END"
     match kind(type):
         case "boolean":
-            return f"lower({shown(writer, type, text)})"
+            return f"lower({format_value(writer, type, text)})"
         case "integer":
-            return shown(writer, type, text)
+            return format_value(writer, type, text)
         case "decimal":
             return _decimal(writer, type, text)
         case "floating":
-            return _number(writer, shown(writer, DOUBLE, f"CAST({text} AS {writer.type(DOUBLE)})"))
+            return _number(writer, format_value(writer, DOUBLE, f"CAST({text} AS {writer.type(DOUBLE)})"))
         case "string" | "date" | "time":
-            return _quote(writer, shown(writer, type, text))
+            return _quote(writer, format_value(writer, type, text))
     raise UnsupportedFeature.of(
-        "unsupported-type", f"the JSON of {article(type)} is not supported", writer.place, "CAST it to STRING"
+        "unsupported-type", f"the JSON of {with_article(type)} is not supported", writer.call_span, "CAST it to STRING"
     )
 
 
@@ -346,7 +348,7 @@ def _instant(writer: Writer, type: TimestampType, text: str) -> str:
     if type.local_zone and writer.spark:
         text = f"CAST({text} AS TIMESTAMP_NTZ)"
     plain = TimestampType(precision=type.precision)
-    wall = f"replace({shown(writer, plain, text)}, ' ', 'T')"
+    wall = f"replace({format_value(writer, plain, text)}, ' ', 'T')"
     if type.precision:
         wall = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {wall}))"
     zone = "Z" if type.local_zone else ""
@@ -357,8 +359,8 @@ def _decimal(writer: Writer, type: DataType, text: str) -> str:
     """Format a DECIMAL as Java's BigDecimal: 1.50, but 0E-8, 1.00E-8 from the seventh zero on."""
     assert isinstance(type, DecimalType)
     if type.scale <= SMALL_SCALE:
-        return shown(writer, type, text)
-    plain = shown(writer, type, "\x03")
+        return format_value(writer, type, text)
+    plain = format_value(writer, type, "\x03")
     digits = (
         f"ltrim(replace(replace({plain}, '-', ''), '.', ''), '0')"
         if not writer.spark
@@ -369,7 +371,7 @@ def _decimal(writer: Writer, type: DataType, text: str) -> str:
         mantissa = mantissa.replace("char_length", "length")
     length = "char_length" if writer.spark else "length"
     power = f"CAST({type.scale + 1} - {length}({digits}) AS {writer.type(STRING)})"
-    return writer.once(
+    return writer.bind_once(
         text,
         f"CASE WHEN \x03 IS NULL THEN NULL WHEN \x03 = 0 THEN '0E-{type.scale}' WHEN abs(\x03) >= 0.000001 THEN {plain} "
         f"ELSE concat(CASE WHEN \x03 < 0 THEN '-' ELSE '' END, {mantissa}, 'E-', {power}) END",
@@ -385,7 +387,7 @@ def _number(writer: Writer, text: str) -> str:
     power = "TRY_CAST(split_part(\x03, 'E', 2) AS INT)"
     sign = "CASE WHEN left(\x03, 1) = '-' THEN '-' ELSE '' END"
     behind = f"(char_length({digits}) - 1 - {power})"
-    return writer.once(
+    return writer.bind_once(
         text,
         "CASE WHEN \x03 IS NULL THEN NULL "
         """WHEN \x03 IN ('NaN', 'Infinity', '-Infinity') THEN concat('"', \x03, '"') """
@@ -401,14 +403,14 @@ def _number(writer: Writer, text: str) -> str:
 def _quote(writer: Writer, text: str) -> str:
     if not writer.spark:
         return f"CAST(to_json({text}) AS VARCHAR)"
-    return writer.once(
+    return writer.bind_once(
         f"to_json(array({text}))", f"CASE WHEN {text} IS NOT NULL THEN substring(\x03, 2, char_length(\x03) - 2) END"
     )
 
 
 def _quote_ascii(writer: Writer, text: str) -> str:
     """Quote a string as JSON with ASCII characters only: `\\u00e4`, two escapes beyond U+FFFF."""
-    item = writer.fresh()
+    item = writer.new_variable()
     if writer.spark:
         code = f"regexp_replace(lower(hex(encode({item}, 'UTF-16BE'))), '(....)', {writer.text(chr(92) * 3 + 'u$1')})"
         escaped = f"CASE WHEN {item} RLIKE '^[^\\\\x00-\\\\x7f]' THEN {code} ELSE {item} END"
@@ -422,7 +424,7 @@ def _quote_ascii(writer: Writer, text: str) -> str:
             f"ELSE printf('\\u%04x\\u%04x', {high}, {low}) END"
         )
         ascii_only = f"array_to_string(list_transform(regexp_extract_all(\x03, '(?s).'), lambda {item}: {escaped}), '')"
-    return writer.once(
+    return writer.bind_once(
         f"replace({_quote(writer, text)}, '/', {writer.text(chr(92) + '/')})",
         f"CASE WHEN \x03 IS NOT NULL THEN {ascii_only} END",
     )
@@ -459,7 +461,7 @@ def _part(writer: Writer, arg: Expr, text: str) -> str:
         return writer.literal(None, STRING)
     if isinstance(arg, Call) and arg.function in _RAW:
         return text
-    return json_text(writer, arg.type, text)
+    return render_json(writer, arg.type, text)
 
 
 def _join_parts(writer: Writer, parts: Sequence[str], brackets: str) -> str:
@@ -467,7 +469,7 @@ def _join_parts(writer: Writer, parts: Sequence[str], brackets: str) -> str:
         return f"'{brackets}'"
     if writer.spark:
         return f"concat('{brackets[0]}', array_join(array({', '.join(parts)}), ','), '{brackets[1]}')"
-    item = writer.fresh()
+    item = writer.new_variable()
     some = f"list_filter([{', '.join(parts)}], lambda {item}: {item} IS NOT NULL)"
     return f"concat('{brackets[0]}', coalesce(array_to_string({some}, ','), ''), '{brackets[1]}')"
 
@@ -536,7 +538,7 @@ FUNCTIONS = (
     _entry("JSON_QUERY", _query_rule, _query, "Extracts the object or array at a path of a JSON string, as JSON.",
            "JSON_QUERY(<STRING>, <path> [RETURNING <type>] [WITH or WITHOUT WRAPPER] [… ON EMPTY] [… ON ERROR])"),
     _entry("JSON_EXISTS", _exists_rule, _exists, "Whether a JSON string has a value at a path.", "JSON_EXISTS(<STRING>, <path> [TRUE, FALSE, UNKNOWN or ERROR ON ERROR])"),
-    _entry("JSON_STRING", _string_rule, lambda writer, call, texts: json_text(writer, call.args[0].type, texts[0]), "Converts a value to JSON.", "JSON_STRING(<ANY>)"),
+    _entry("JSON_STRING", _string_rule, lambda writer, call, texts: render_json(writer, call.args[0].type, texts[0]), "Converts a value to JSON.", "JSON_STRING(<ANY>)"),
     _entry("JSON_OBJECT", _constructor_rule(pairs=True), _object, "Builds a JSON object from keys and values.", "JSON_OBJECT([KEY] <STRING> VALUE <ANY>, … [NULL or ABSENT ON NULL])"),
     _entry("JSON_ARRAY", _constructor_rule(pairs=False), _array, "Builds a JSON array from values.", "JSON_ARRAY(<ANY>, … [NULL or ABSENT ON NULL])"),
     _entry("IS_JSON", _is_json_rule, _is_json, "Whether a string is valid JSON.", "<STRING> IS JSON [VALUE, SCALAR, ARRAY or OBJECT]", "IS JSON"),

@@ -1,7 +1,7 @@
 """Literals of each engine, with their exact types.
 
-Spark reads a backslash in '…' as an escape, so `spark_text` escapes backslashes, quotes and control
-characters. DuckDB has no escapes: `duckdb_text` doubles quotes and writes NUL as chr(0).
+Spark reads a backslash in '…' as an escape, so `spark_string` escapes backslashes, quotes and control
+characters. DuckDB has no escapes: `duckdb_string` doubles quotes and writes NUL as chr(0).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from everfold.types import (
 _SPARK_TYPE_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
 
 
-def spark_text(text: str) -> str:
+def spark_string(text: str) -> str:
     """Return a string literal of Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     for plain, code in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0"), ("\x1a", "\\Z")):
@@ -34,7 +34,7 @@ def spark_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-def duckdb_text(text: str) -> str:
+def duckdb_string(text: str) -> str:
     """Return a string literal of DuckDB SQL."""
     quoted = "'" + text.replace("'", "''") + "'"
     if "\0" not in text:
@@ -57,7 +57,7 @@ def _special(value: float) -> str | None:
     return None
 
 
-def timestamp_text(value: datetime) -> str:
+def format_timestamp(value: datetime) -> str:
     """Format a timestamp with all six fractional digits and a year of four digits."""
     return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {value:%H:%M:%S.%f}"
 
@@ -79,7 +79,7 @@ def spark_literal(value: object, type: DataType) -> str:
             return f"CAST('{special or repr(value)}' AS {cast})" if special or cast != "DOUBLE" else f"({value!r}D)"
         case StringType():
             assert isinstance(value, str)
-            return spark_text(value)
+            return spark_string(value)
         case BytesType():
             assert isinstance(value, bytes)
             return f"X'{value.hex()}'"
@@ -89,9 +89,9 @@ def spark_literal(value: object, type: DataType) -> str:
         case TimestampType():
             assert isinstance(value, datetime)
             return (
-                f"TIMESTAMP_LTZ'{timestamp_text(value)}'"
+                f"TIMESTAMP_LTZ'{format_timestamp(value)}'"
                 if type.local_zone
-                else f"TIMESTAMP_NTZ'{timestamp_text(value)}'"
+                else f"TIMESTAMP_NTZ'{format_timestamp(value)}'"
             )
     assert isinstance(value, int), (value, type)
     if type.spark == "BIGINT" and value == -(1 << 63):
@@ -115,7 +115,7 @@ def duckdb_literal(value: object, type: DataType) -> str:
             return f"CAST('{_special(value) or repr(value)}' AS {type.duckdb})"
         case StringType():
             assert isinstance(value, str)
-            return duckdb_text(value)
+            return duckdb_string(value)
         case BytesType():
             assert isinstance(value, bytes)
             return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value) + "' AS BLOB)"
@@ -124,7 +124,7 @@ def duckdb_literal(value: object, type: DataType) -> str:
             return f"DATE '{value.year:04d}-{value.month:02d}-{value.day:02d}'"
         case TimestampType():
             assert isinstance(value, datetime)
-            return f"TIMESTAMP '{timestamp_text(value)}'"
+            return f"TIMESTAMP '{format_timestamp(value)}'"
     assert isinstance(value, int), (value, type)
     if type.duckdb == "INTEGER" and value > -(1 << 31):
         return f"({value})" if value < 0 else str(value)

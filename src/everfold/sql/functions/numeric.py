@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Literal
-from everfold.sql.functions.arithmetic import negated_in_spark
-from everfold.sql.functions.casts import wrap
-from everfold.sql.functions.coercion import converted
+from everfold.sql.functions.arithmetic import negate_in_spark
+from everfold.sql.functions.casts import wrap_integer
+from everfold.sql.functions.coercion import convert_to
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
@@ -57,7 +57,7 @@ def _digits_rule(args: Args) -> Typed | None:
         kept = max(digits, 0)
         result = DecimalType(precision=min(result.precision - result.scale + 1 + kept, 38), scale=kept)
     if len(args) == 1:
-        args = (*args, converted(Literal(value=0, type=INT), INT))
+        args = (*args, convert_to(Literal(value=0, type=INT), INT))
     return args, result
 
 
@@ -92,7 +92,7 @@ def _round_to_unit(writer: Writer, type: IntegerType, value: str, unit: int, hal
         return f"CAST({cut} AS {type.spark})"
     lifted = f"CAST({value} AS {wide})"
     half_unit = f" + CASE WHEN {value} < 0 THEN -{unit // 2} ELSE {unit // 2} END" if half else ""
-    return wrap(f"(({lifted}{half_unit}) // {unit} * {unit})", type)
+    return wrap_integer(f"(({lifted}{half_unit}) // {unit} * {unit})", type)
 
 
 def _round_double(writer: Writer, call: Call, value: str, constant: int) -> str:
@@ -142,13 +142,13 @@ def _truncate(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _abs_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, DecimalType):
-        return f"CASE WHEN {texts[0]} < 0 THEN {negated_in_spark(texts[0], call.type)} ELSE {texts[0]} END"
+        return f"CASE WHEN {texts[0]} < 0 THEN {negate_in_spark(texts[0], call.type)} ELSE {texts[0]} END"
     return f"abs({texts[0]})"
 
 
 def _abs_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if isinstance(call.type, IntegerType):
-        return wrap(f"abs(CAST({texts[0]} AS HUGEINT))", call.type)
+        return wrap_integer(f"abs(CAST({texts[0]} AS HUGEINT))", call.type)
     return f"abs({texts[0]})"
 
 
@@ -173,7 +173,7 @@ def _log_text(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         return _log(texts[0], "ln")
     above, below = _log(texts[1], "ln"), _log(texts[0], "ln")
     if writer.spark:
-        return writer.once(below, f"IF(\x03 = 0, ({above}) * power(\x03, -1D), ({above}) / \x03)")
+        return writer.bind_once(below, f"IF(\x03 = 0, ({above}) * power(\x03, -1D), ({above}) / \x03)")
     return f"(({above}) / ({below}))"
 
 

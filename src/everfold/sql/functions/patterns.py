@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+")
-SPARK_REFUSES = frozenset("wWYuecABNpqLzZVOXx")
+SPARK_UNSUPPORTED_LETTERS = frozenset("wWYuecABNpqLzZVOXx")
 """Letters that Spark's formatter does not support, and those of a zone, which a TIMESTAMP lacks."""
 
 _FORMAT = {
@@ -26,7 +26,7 @@ _COMPUTED = {
 }
 
 
-def tokens(pattern: str) -> list[str]:
+def split_pattern(pattern: str) -> list[str]:
     """Split a pattern into runs of a letter, quoted strings and everything else.
 
     Raises ValueError for an unterminated quote.
@@ -48,7 +48,7 @@ def _plain(token: str) -> str | None:
     return None if token[0].isalpha() else token
 
 
-def format_text(pattern: str, wall: str) -> str | None:
+def strftime_sql(pattern: str, wall: str) -> str | None:
     """Return DuckDB SQL that formats a TIMESTAMP; None if a pattern letter is unsupported."""
     pieces: list[str] = []
     words = ""
@@ -59,7 +59,7 @@ def format_text(pattern: str, wall: str) -> str | None:
             pieces.append(f"strftime({wall}, '{words}')")
             words = ""
 
-    for token in tokens(pattern):
+    for token in split_pattern(pattern):
         plain = _plain(token)
         if plain is not None:
             words += plain.replace("%", "%%").replace("'", "''")
@@ -74,10 +74,10 @@ def format_text(pattern: str, wall: str) -> str | None:
     return "(" + " || ".join(pieces or ["''"]) + ")"
 
 
-def parse_format(pattern: str) -> str | None:
+def strptime_format(pattern: str) -> str | None:
     """Return the pattern for DuckDB's `strptime`; None if a pattern letter is unsupported."""
     words = ""
-    for token in tokens(pattern):
+    for token in split_pattern(pattern):
         plain = _plain(token)
         if plain is not None:
             words += plain.replace("%", "%%")
@@ -88,6 +88,9 @@ def parse_format(pattern: str) -> str | None:
     return words
 
 
-def refused_by_spark(pattern: str) -> str | None:
+def find_spark_unsupported(pattern: str) -> str | None:
     """Return the first letter of a pattern that Spark does not support, or None."""
-    return next((token[0] for token in tokens(pattern) if token[0] in SPARK_REFUSES and token[0].isalpha()), None)
+    return next(
+        (token[0] for token in split_pattern(pattern) if token[0] in SPARK_UNSUPPORTED_LETTERS and token[0].isalpha()),
+        None,
+    )

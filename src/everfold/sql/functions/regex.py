@@ -134,7 +134,7 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pair = texts[1] if len(texts) > 1 else "','"
     between = texts[2] if len(texts) > 2 else "'='"
-    item = writer.fresh()
+    item = writer.new_variable()
     found = f"regexp_extract({item}, '^(.*?)(?:' || {between} || ')', 1)"
     has = f"regexp_matches({item}, {between})"
     key = f"CASE WHEN {has} THEN {found} ELSE {item} END"

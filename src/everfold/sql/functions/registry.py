@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everfold.errors import Span, SqlError, nearest
+from everfold.errors import Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions import (
     arithmetic,
@@ -87,7 +87,7 @@ def build(name: str, args: tuple[Expr, ...], span: Span | None = None) -> Expr:
     """
     entry = lookup(name)
     if entry is None:
-        raise SqlError.of("unknown-function", f"no function is named `{name}`", span, nearest(name, names()))
+        raise SqlError.of("unknown-function", f"no function is named `{name}`", span, suggest_name(name, names()))
     if any(isinstance(arg.type, AnyType) for arg in args):
         return Call(function=entry.name, args=args, type=ANY, span=span)
     typed = entry.rule(args)

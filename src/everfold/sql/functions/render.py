@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from everfold.errors import Span, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
-from everfold.sql.functions.entry import Lacks
-from everfold.sql.functions.literals import duckdb_literal, duckdb_text, spark_literal, spark_text
+from everfold.sql.functions.entry import Unsupported
+from everfold.sql.functions.literals import duckdb_literal, duckdb_string, spark_literal, spark_string
 from everfold.types import DataType, TimeType
 
-REPEATED_CHARS = 160
+MAX_REPEATED_CHARS = 160
 """An argument that a template uses several times is repeated while that takes at most this many
 characters; otherwise it is bound to a variable."""
 
-SHOWN_CHARS = 60
+MAX_MESSAGE_CHARS = 60
 """Maximum characters of an expression or a value in an error message."""
 
 _CLOCK_SHIFT_MINUTES = (60, 30, 120)
@@ -69,7 +69,7 @@ class Writer:
     engine: str
     columns: Sequence[str]
     context: RenderContext
-    place: Span | None = None
+    call_span: Span | None = None
     _variable_count: int = field(default=0)
 
     @property
@@ -83,7 +83,7 @@ class Writer:
 
     def text(self, value: str) -> str:
         """Return a string literal."""
-        return spark_text(value) if self.spark else duckdb_text(value)
+        return spark_string(value) if self.spark else duckdb_string(value)
 
     def literal(self, value: object, type: DataType) -> str:
         """Return a literal of a type."""
@@ -98,20 +98,20 @@ class Writer:
         code, _, rest = words.partition(": ")
         return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}{self._where()}')})"
 
-    def fail_of(self, code: str, value: str, words: str) -> str:
+    def fail_with_value(self, code: str, value: str, words: str) -> str:
         """Like `fail`, with a quoted string value before the words, shortened and on one line."""
-        shown = f"replace(left({value}, {SHOWN_CHARS}), chr(10), ' ')"
+        shown = f"replace(left({value}, {MAX_MESSAGE_CHARS}), chr(10), ' ')"
         parts = [self.text(f"everfold[{code}]: '"), shown, self.text(f"' {words}{self._where()}")]
         return f"{'raise_error' if self.spark else 'error'}(concat({', '.join(parts)}))"
 
     def _where(self) -> str:
         """Return the position of the expression: `` in `a / b` at q.sql:3:8``."""
-        of = self.place
+        of = self.call_span
         if of is None or not of.text:
             return ""
         written = _WHITESPACE.sub(" ", of.text[of.start : of.end])
-        if len(written) > SHOWN_CHARS:
-            written = written[: SHOWN_CHARS - 1] + "…"
+        if len(written) > MAX_MESSAGE_CHARS:
+            written = written[: MAX_MESSAGE_CHARS - 1] + "…"
         return f" in `{written}` at {of.source}:{of.line}:{of.column}"
 
     def now(self) -> str:
@@ -120,7 +120,7 @@ class Writer:
             return self.context.now
         return "current_timestamp()" if self.spark else "timezone('UTC', now())"
 
-    def fresh(self) -> str:
+    def new_variable(self) -> str:
         """Return the name of a new variable."""
         self._variable_count += 1
         return f"v{self._variable_count}_"
@@ -153,7 +153,7 @@ class Writer:
         if offset is not None:
             return f"({local} - to_minutes({offset}))"
         # DuckDB returns the later one.
-        later = self.fresh()
+        later = self.new_variable()
         earlier = " ".join(
             f"WHEN {self.local(f'({later} - to_minutes({minutes}))')} = \x03 THEN {later} - to_minutes({minutes})"
             for minutes in _CLOCK_SHIFT_MINUTES
@@ -161,7 +161,7 @@ class Writer:
         found = self.let(
             later, f"timezone('UTC', timezone({self.text(zone)}, \x03))", f"CASE {earlier} ELSE {later} END"
         )
-        return self.once(local, found)
+        return self.bind_once(local, found)
 
     def write(self, expr: Expr) -> str:
         """Render an expression as an atom, a call, or in parentheses."""
@@ -183,20 +183,20 @@ class Writer:
         entry = lookup(call.function)
         assert entry is not None, call.function
         writing = entry.spark if self.spark else entry.duckdb
-        around, self.place = self.place, call.span or self.place
-        if isinstance(writing, Lacks):
-            raise self.unsupported(call, writing.why)
+        around, self.call_span = self.call_span, call.span or self.call_span
+        if isinstance(writing, Unsupported):
+            raise self.unsupported(call, writing.reason)
         texts = [self.write(arg) for arg in call.args]
         marks = [f"\x01{at}\x02" for at in range(len(texts))]
         body = self._fill_template(writing, call, marks) if isinstance(writing, str) else writing(self, call, marks)
-        self.place = around
-        return self.bound(body, texts)
+        self.call_span = around
+        return self.bind_repeated(body, texts)
 
     def unsupported(self, call: Call, why: str) -> UnsupportedFeature:
         """Return the error for a function, or a form of it, that the engine does not support."""
         message = f"`{call.function}` is not supported on {self.engine}: {why}"
         elsewhere = "run without --engine memory: Spark supports it" if why.startswith("DuckDB") else None
-        return UnsupportedFeature.of("unsupported-function", message, self.place, elsewhere)
+        return UnsupportedFeature.of("unsupported-function", message, self.call_span, elsewhere)
 
     def _fill_template(self, template: str, call: Call, texts: Sequence[str]) -> str:
         def fill(hole: re.Match[str]) -> str:
@@ -215,7 +215,7 @@ class Writer:
 
         return _PLACEHOLDER.sub(fill, template)
 
-    def bound(self, body: str, texts: Sequence[str]) -> str:
+    def bind_repeated(self, body: str, texts: Sequence[str]) -> str:
         """Replace the marks in a body; bind repeated long arguments to variables."""
         count = dict.fromkeys(range(len(texts)), 0)
         for mark in _MARK.finditer(body):
@@ -224,13 +224,13 @@ class Writer:
         for at, text in enumerate(texts):
             # DuckDB's TRY does not accept expressions that can raise errors on purpose.
             guarded = "TRY(" in body and any(word in text for word in _VOLATILE)
-            if (count[at] > 1 and len(text) * count[at] > REPEATED_CHARS) or (guarded and count[at]):
-                names[at] = self.fresh()
+            if (count[at] > 1 and len(text) * count[at] > MAX_REPEATED_CHARS) or (guarded and count[at]):
+                names[at] = self.new_variable()
         if names:
             # Bind long arguments next to the variables, not inside their bodies (see `let_all`).
             for at, text in enumerate(texts):
-                if count[at] and at not in names and len(text) > REPEATED_CHARS:
-                    names[at] = self.fresh()
+                if count[at] and at not in names and len(text) > MAX_REPEATED_CHARS:
+                    names[at] = self.new_variable()
         body = _MARK.sub(lambda mark: names.get(int(mark.group(1)), texts[int(mark.group(1))]), body)
         return self.let_all({name: texts[at] for at, name in names.items()}, body)
 
@@ -242,7 +242,7 @@ class Writer:
         """
         if len(values) < 2:
             return self.let(*next(iter(values.items())), body) if values else body
-        whole = self.fresh()
+        whole = self.new_variable()
         for name in values:
             body = re.sub(rf"\b{name}\b", f"{whole}.{name}", body)
         if self.spark:
@@ -257,11 +257,11 @@ class Writer:
             return f"element_at(transform(array({text}), {name} -> {body}), 1)"
         return f"list_transform([{text}], lambda {name}: {body})[1]"
 
-    def once(self, text: str, body: str) -> str:
+    def bind_once(self, text: str, body: str) -> str:
         """Replace each ``\\x03`` in a body by `text`, or by a variable if that would be long."""
-        if len(text) * body.count("\x03") <= REPEATED_CHARS or body.count("\x03") <= 1:
+        if len(text) * body.count("\x03") <= MAX_REPEATED_CHARS or body.count("\x03") <= 1:
             return body.replace("\x03", text)
-        name = self.fresh()
+        name = self.new_variable()
         return self.let(name, text, body.replace("\x03", name))
 
 
@@ -275,7 +275,7 @@ def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None 
     return Writer("DuckDB", columns, context or RenderContext()).write(expr)
 
 
-def time_text(value: int, type: TimeType) -> str:
+def format_time(value: int, type: TimeType) -> str:
     """Format a TIME as in Flink."""
     seconds, millis = divmod(value, 1000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

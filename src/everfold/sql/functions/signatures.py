@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from everfold import types
 from everfold.plan.expressions import Expr, Literal
-from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Rule, Typed
 from everfold.types import DataType, IntegerType, NumericType, StringType
 
@@ -21,7 +21,7 @@ Accept = Callable[[Expr], "Expr | None"]
 
 def _to(type: DataType, *kinds: str) -> Accept:
     def accept(arg: Expr) -> Expr | None:
-        return converted(arg, type) if kind(arg.type) in (*kinds, "null") else None
+        return convert_to(arg, type) if kind(arg.type) in (*kinds, "null") else None
 
     return accept
 
@@ -29,7 +29,7 @@ def _to(type: DataType, *kinds: str) -> Accept:
 def _is(*kinds: str, null: DataType | None = None) -> Accept:
     def accept(arg: Expr) -> Expr | None:
         if kind(arg.type) == "null" and null is not None:
-            return converted(arg, null)
+            return convert_to(arg, null)
         return arg if kind(arg.type) in kinds else None
 
     return accept
@@ -38,7 +38,7 @@ def _is(*kinds: str, null: DataType | None = None) -> Accept:
 def _integer(type: IntegerType) -> Accept:
     def accept(arg: Expr) -> Expr | None:
         if kind(arg.type) == "null" or (isinstance(arg.type, IntegerType) and arg.type.bits <= type.bits):
-            return converted(arg, type)
+            return convert_to(arg, type)
         return None
 
     return accept
@@ -46,7 +46,7 @@ def _integer(type: IntegerType) -> Accept:
 
 def _numeric(arg: Expr) -> Expr | None:
     if kind(arg.type) == "null":
-        return converted(arg, types.INT)
+        return convert_to(arg, types.INT)
     return arg if isinstance(arg.type, NumericType) else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
-from everfold.sql.functions.coercion import common_type, converted, kind, types_of
+from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
@@ -19,7 +19,7 @@ def _concat_rule(args: Args) -> Typed | None:
     """Type `||`: the length is the sum of both; two CHARs give a CHAR."""
     if len(args) != 2 or any(kind(arg.type) not in ("string", "null") for arg in args):
         return None
-    a, b = (converted(arg, STRING) if kind(arg.type) == "null" else arg for arg in args)
+    a, b = (convert_to(arg, STRING) if kind(arg.type) == "null" else arg for arg in args)
     assert isinstance(a.type, StringType)
     assert isinstance(b.type, StringType)
     length = min(a.type.length + b.type.length, MAX_VARCHAR)
@@ -114,7 +114,7 @@ def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     searched = call.args[1]
     if isinstance(searched, Literal) and searched.value:
         return plain
-    item = writer.fresh()
+    item = writer.new_variable()
     # An empty string is found between all characters.
     if writer.spark:
         around = f"concat({texts[2]}, array_join(transform(split({texts[0]}, ''), {item} -> concat({item}, {texts[2]})), ''))"
@@ -169,7 +169,7 @@ def _split_index_rule(args: Args) -> Typed | Expr | None:
     return signature("STRING STRING INT -> STRING")(args)
 
 
-def quoted_pattern(writer: Writer, arg: Expr, text: str) -> str:
+def quote_pattern(writer: Writer, arg: Expr, text: str) -> str:
     """Return a Java pattern that matches a string literally."""
     if isinstance(arg, Literal) and isinstance(arg.value, str):
         value = arg.value
@@ -183,7 +183,7 @@ def quoted_pattern(writer: Writer, arg: Expr, text: str) -> str:
 def _split_index(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     text, delimiter, index = texts
     if writer.spark:
-        part = f"get(split({text}, {quoted_pattern(writer, call.args[1], delimiter)}), {index})"
+        part = f"get(split({text}, {quote_pattern(writer, call.args[1], delimiter)}), {index})"
         return f"CASE WHEN {text} <> '' THEN {part} END"
     return f"CASE WHEN {text} <> '' AND {index} >= 0 THEN string_split({text}, {delimiter})[{index} + 1] END"
 
@@ -191,7 +191,7 @@ def _split_index(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _split(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     """Split a string; the empty string has no parts."""
     if writer.spark:
-        parts = f"split({texts[0]}, {quoted_pattern(writer, call.args[1], texts[1])})"
+        parts = f"split({texts[0]}, {quote_pattern(writer, call.args[1], texts[1])})"
         none = "CAST(array() AS ARRAY<STRING>)"
     else:
         parts, none = f"string_split({texts[0]}, {texts[1]})", "CAST([] AS VARCHAR[])"
@@ -213,7 +213,7 @@ def _elt_rule(args: Args) -> Typed | None:
     common = common_type(types_of(args[1:])) if len(args) > 1 else None
     if common is None or kind(args[0].type) != "integer" or kind(common) not in ("string", "bytes"):
         return None
-    return (args[0], *(converted(arg, common) for arg in args[1:])), common.as_nullable()
+    return (args[0], *(convert_to(arg, common) for arg in args[1:])), common.as_nullable()
 
 
 def _like_rule(args: Args) -> Typed | Expr | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.cast_from_text import date_of, matches, timestamp_of
-from everfold.sql.functions.cast_to_text import timestamp_text
-from everfold.sql.functions.casts import time_of, truncated
-from everfold.sql.functions.coercion import converted, kind
+from everfold.sql.functions.cast_from_text import matches, parse_date, parse_timestamp
+from everfold.sql.functions.cast_to_text import format_timestamp
+from everfold.sql.functions.casts import time_of_day_sql, truncate_timestamp
+from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.patterns import format_text, parse_format, refused_by_spark
+from everfold.sql.functions.patterns import find_spark_unsupported, strftime_sql, strptime_format
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import (
@@ -63,12 +63,12 @@ _INTERVAL_PARTS = {
 }
 
 
-def word(arg: Expr) -> str:
+def constant_string(arg: Expr) -> str:
     """Return the value of a constant string argument."""
     return str(arg.value) if isinstance(arg, Literal) else ""
 
 
-def wall_of(writer: Writer, type: DataType, text: str) -> str:
+def wall_clock_sql(writer: Writer, type: DataType, text: str) -> str:
     """Return the wall-clock time of a point in time; of an instant, in the session's zone."""
     return writer.local(text) if kind(type) == "ltz" else text
 
@@ -79,20 +79,20 @@ def wall_of(writer: Writer, type: DataType, text: str) -> str:
 def _extract_rule(args: Args) -> Typed | None:
     if len(args) != 2:
         return None
-    of, unit = kind(args[1].type), word(args[0])
+    of, unit = kind(args[1].type), constant_string(args[0])
     known = _INTERVAL_PARTS.get(of) or (_SPARK_PARTS if of in ("date", "timestamp", "ltz") else {})
     return ((args[0], args[1]), BIGINT) if unit in known else None
 
 
 def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    source, unit = call.args[1].type, word(call.args[0])
+    source, unit = call.args[1].type, constant_string(call.args[0])
     big = writer.type(BIGINT)
     parts = _INTERVAL_PARTS.get(kind(source))
     if parts is not None:
         size, modulus = parts[unit]
         whole = f"({texts[1]} {'div' if writer.spark else '//'} {size})"
         return f"CAST({whole if not modulus else f'({whole} % {modulus})'} AS {big})"
-    wall = wall_of(writer, source, texts[1])
+    wall = wall_clock_sql(writer, source, texts[1])
     return f"CAST({(_SPARK_PARTS if writer.spark else _DUCKDB_PARTS)[unit].format(w=wall)} AS {big})"
 
 
@@ -110,10 +110,10 @@ def _part(unit: str) -> Rule:
 
 
 def _cut_rule(args: Args) -> Typed | None:
-    if len(args) != 2 or word(args[1]) not in _CUT_UNITS:
+    if len(args) != 2 or constant_string(args[1]) not in _CUT_UNITS:
         return None
     of = kind(args[0].type)
-    if of not in ("date", "time", "timestamp", "ltz") or (of == "time" and word(args[1]) in _DATE_UNITS):
+    if of not in ("date", "time", "timestamp", "ltz") or (of == "time" and constant_string(args[1]) in _DATE_UNITS):
         return None
     return args, args[0].type
 
@@ -135,7 +135,7 @@ def _step(writer: Writer, text: str, unit: str) -> str:
 
 def _cut(up: bool) -> Write:
     def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-        source, unit = call.args[0].type, word(call.args[1])
+        source, unit = call.args[0].type, constant_string(call.args[1])
         if isinstance(source, TimeType):
             size = MILLIS.get(unit, 1)
             value = f"({texts[0]} + {size - 1})" if up else texts[0]
@@ -146,12 +146,12 @@ def _cut(up: bool) -> Write:
             return f"CASE WHEN {texts[0]} > {86_400_000 - size} THEN {failed} ELSE {made} END"
         if kind(source) == "date" and unit not in _DATE_UNITS:
             return texts[0]
-        wall = wall_of(writer, source, texts[0])
+        wall = wall_clock_sql(writer, source, texts[0])
         if kind(source) == "date":
             wall = f"CAST({texts[0]} AS {'TIMESTAMP_NTZ' if writer.spark else 'TIMESTAMP'})"
         cut = _floor(writer, wall, unit)
         if up:
-            cut = writer.once(cut, f"CASE WHEN \x03 < {wall} THEN {_step(writer, chr(3), unit)} ELSE \x03 END")
+            cut = writer.bind_once(cut, f"CASE WHEN \x03 < {wall} THEN {_step(writer, chr(3), unit)} ELSE \x03 END")
         if kind(source) == "date":
             return f"CAST({cut} AS DATE)"
         if kind(source) != "ltz":
@@ -171,19 +171,19 @@ def _cut(up: bool) -> Write:
 def _add_rule(args: Args) -> Expr | None:
     if len(args) != 3 or kind(args[1].type) != "integer" or kind(args[2].type) not in ("date", "timestamp", "ltz"):
         return None
-    unit, count, point = word(args[0]), args[1], args[2]
+    unit, count, point = constant_string(args[0]), args[1], args[2]
     if unit not in MILLIS and unit not in MONTHS:
         return None
     of = IntervalType(months=unit in MONTHS)
     size = MONTHS[unit] if unit in MONTHS else MILLIS[unit]
     if kind(point.type) == "date" and unit in ("SECOND", "MINUTE", "HOUR"):
-        point = converted(point, TimestampType(precision=6))
+        point = convert_to(point, TimestampType(precision=6))
     interval: Expr
     if isinstance(count, Literal) and isinstance(count.value, int):
         interval = Literal(value=count.value * size, type=of)
     else:
         one = Literal(value=size, type=of)
-        interval = Call(function="*", args=(one, converted(count, INT if of.months else BIGINT)), type=of)
+        interval = Call(function="*", args=(one, convert_to(count, INT if of.months else BIGINT)), type=of)
     return Call(function="SHIFT", args=(point, interval), type=point.type)
 
 
@@ -191,18 +191,18 @@ def _diff_rule(args: Args) -> Typed | None:
     points = ("date", "timestamp", "ltz")
     if len(args) != 3 or any(kind(arg.type) not in points for arg in args[1:]):
         return None
-    if word(args[0]) not in MILLIS and word(args[0]) not in MONTHS:
+    if constant_string(args[0]) not in MILLIS and constant_string(args[0]) not in MONTHS:
         return None
     a, b = args[1:]
     if kind(a.type) != kind(b.type):
         if "ltz" in (kind(a.type), kind(b.type)):
             return None
-        a, b = (converted(each, TIMESTAMP3) if kind(each.type) == "date" else each for each in (a, b))
+        a, b = (convert_to(each, TIMESTAMP3) if kind(each.type) == "date" else each for each in (a, b))
     return (args[0], a, b), INT
 
 
 def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    unit, source = word(call.args[0]), call.args[1].type
+    unit, source = constant_string(call.args[0]), call.args[1].type
     if unit in MONTHS:
         # Instants are compared in UTC, as months are added to them in UTC.
         as_local = writer.spark and kind(source) == "ltz"
@@ -225,7 +225,7 @@ def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
 
     The start moved by so many months is not after the end; on the same day, the times decide.
     """
-    a, b, m = writer.fresh(), writer.fresh(), writer.fresh()
+    a, b, m = writer.new_variable(), writer.new_variable(), writer.new_variable()
     day = [f"CAST({each} AS DATE)" for each in (a, b)]
 
     def later(date: str, count: str) -> str:
@@ -242,7 +242,7 @@ def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
     if dates:
         body = m
     else:
-        times = [time_of(writer, each, 1) for each in (a, b)]
+        times = [time_of_day_sql(writer, each, 1) for each in (a, b)]
         body = f"({m} - CASE WHEN {later(day[0], m)} = {day[1]} AND {times[1]} < {times[0]} THEN 1 ELSE 0 END)"
     return writer.let(a, start, writer.let(b, end, writer.let(m, whole, body)))
 
@@ -252,39 +252,39 @@ def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
 
 def _parse(writer: Writer, call: Call, text: str, pattern: Expr | None, pattern_text: str) -> str:
     """Return SQL that parses a TIMESTAMP by a pattern (default: Flink's form); NULL if it fails."""
-    constant = word(pattern) if isinstance(pattern, Literal) else None
+    constant = constant_string(pattern) if isinstance(pattern, Literal) else None
     if pattern is None or constant == STANDARD:
-        return timestamp_of(writer, text, 3)
+        return parse_timestamp(writer, text, 3)
     if writer.spark:
         _check_spark(writer, call, constant)
         parsed = f"CAST(try_to_timestamp({text}, {pattern_text}) AS TIMESTAMP_NTZ)"
     else:
-        words = parse_format(constant) if constant is not None else None
+        words = strptime_format(constant) if constant is not None else None
         if words is None:
             raise writer.unsupported(
                 call, "the pattern must be a constant of plain letters (yyyy MM dd HH mm ss SSS a E)"
             )
         parsed = f"try_strptime({text}, {writer.text(words)})"
-    return truncated(writer, parsed, 3) if constant is None or "S" in constant else parsed
+    return truncate_timestamp(writer, parsed, 3) if constant is None or "S" in constant else parsed
 
 
 def _check_spark(writer: Writer, call: Call, pattern: str | None) -> None:
-    letter = refused_by_spark(pattern) if pattern is not None else None
+    letter = find_spark_unsupported(pattern) if pattern is not None else None
     if letter is not None:
         raise writer.unsupported(call, f"Spark's patterns have no letter `{letter}`")
 
 
 def _format(writer: Writer, call: Call, wall: str, pattern: Expr | None, pattern_text: str) -> str:
-    constant = word(pattern) if isinstance(pattern, Literal) else None
+    constant = constant_string(pattern) if isinstance(pattern, Literal) else None
     if pattern is None:
-        return timestamp_text(writer, wall, 0)
+        return format_timestamp(writer, wall, 0)
     if writer.spark:
         _check_spark(writer, call, constant)
         return f"date_format({wall}, {pattern_text})"
-    text = format_text(constant, "\x03") if constant is not None else None
+    text = strftime_sql(constant, "\x03") if constant is not None else None
     if text is None:
         raise writer.unsupported(call, "the pattern must be a constant of plain letters (yyyy MM dd HH mm ss SSS a E)")
-    return writer.once(wall, text)
+    return writer.bind_once(wall, text)
 
 
 def _optional(call: Call, texts: Sequence[str], at: int) -> tuple[Expr | None, str]:
@@ -297,7 +297,7 @@ def _to_timestamp(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _to_date(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if len(texts) == 1:
-        return date_of(writer, texts[0])
+        return parse_date(writer, texts[0])
     return f"CAST({_parse(writer, call, texts[0], *_optional(call, texts, 1))} AS DATE)"
 
 
@@ -308,7 +308,7 @@ def _to_ltz_rule(args: Args) -> Typed | None:
             return None
         target = BIGINT if kind(args[0].type) == "integer" else args[0].type
         digits = Literal(value=precision, type=INT.as_nullable(False))
-        return (converted(args[0], target), digits), TimestampType(precision=max(precision, 3), local_zone=True)
+        return (convert_to(args[0], target), digits), TimestampType(precision=max(precision, 3), local_zone=True)
     typed = signature("STRING STRING? STRING? -> LTZ3")(args)
     return typed if isinstance(typed, tuple) else None
 
@@ -331,7 +331,7 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         return f"timestamp_micros({micros})" if writer.spark else f"make_timestamp({micros})"
     wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
     # Unlike in TO_TIMESTAMP, Flink fails here if the string is not a time.
-    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_of('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
+    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_with_value('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
     wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
     if len(texts) < 3:
         return f"CAST({wall} AS TIMESTAMP)" if writer.spark else wall
@@ -351,7 +351,7 @@ def _unix_timestamp(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         now = writer.now()
         return f"unix_seconds({now})" if writer.spark else f"CAST(floor(epoch({now})) AS BIGINT)"
     wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
-    if len(texts) == 1 or word(call.args[1]) == STANDARD:
+    if len(texts) == 1 or constant_string(call.args[1]) == STANDARD:
         wall = f"CASE WHEN {matches(writer, texts[0], ' ')} THEN {wall} END"
     instant = writer.instant(wall)
     seconds = f"unix_seconds({instant})" if writer.spark else f"CAST(floor(epoch({instant})) AS BIGINT)"
@@ -368,14 +368,14 @@ def _format_rule(args: Args) -> Typed | None:
 
 
 def _date_format(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    return _format(writer, call, wall_of(writer, call.args[0].type, texts[0]), call.args[1], texts[1])
+    return _format(writer, call, wall_clock_sql(writer, call.args[0].type, texts[0]), call.args[1], texts[1])
 
 
 def _convert_tz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    wall = timestamp_of(writer, texts[0], 0)
+    wall = parse_timestamp(writer, texts[0], 0)
     if writer.spark:
-        return timestamp_text(writer, f"convert_timezone({texts[1]}, {texts[2]}, {wall})", 0)
-    return timestamp_text(writer, f"timezone({texts[2]}, timezone({texts[1]}, {wall}))", 0)
+        return format_timestamp(writer, f"convert_timezone({texts[1]}, {texts[2]}, {wall})", 0)
+    return format_timestamp(writer, f"timezone({texts[2]}, timezone({texts[1]}, {wall}))", 0)
 
 
 # --- now ---
@@ -393,7 +393,7 @@ def _moment(what: str) -> Write:
         wall = writer.local(now)
         if what == "date":
             return f"CAST({wall} AS DATE)"
-        return time_of(writer, wall, 1000) if what == "time" else wall
+        return time_of_day_sql(writer, wall, 1000) if what == "time" else wall
 
     return write
 

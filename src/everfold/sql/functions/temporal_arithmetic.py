@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.coercion import converted, kind, least_restrictive
-from everfold.sql.functions.comparison import compared, connected
+from everfold.sql.functions.coercion import convert_to, kind, least_restrictive
+from everfold.sql.functions.comparison import build_comparison, join_conditions
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.render import Writer
 from everfold.types import BIGINT, INT, IntervalType
@@ -20,14 +20,14 @@ INTERVALS = ("millis", "months")
 POINTS = ("date", "time", "timestamp", "ltz")
 
 
-def negated(interval: Expr) -> Expr:
+def negate_interval(interval: Expr) -> Expr:
     """Negate an interval."""
     if isinstance(interval, Literal) and isinstance(interval.value, int):
         return Literal(value=-interval.value, type=interval.type, span=interval.span)
     return Call(function="UNARY_MINUS", args=(interval,), type=interval.type, span=interval.span)
 
 
-def shifted(operator: str, args: Args) -> Typed | Expr | None:
+def add_interval(operator: str, args: Args) -> Typed | Expr | None:
     """Type `point ± interval`, `interval + point`, `interval ± interval`; else None."""
     a, b = args
     if kind(a.type) in INTERVALS and kind(b.type) == kind(a.type):
@@ -38,10 +38,10 @@ def shifted(operator: str, args: Args) -> Typed | Expr | None:
         return None
     if (kind(a.type), kind(b.type)) == ("time", "months"):
         return None
-    return Call(function="SHIFT", args=(a, negated(b) if operator == "-" else b), type=a.type)
+    return Call(function="SHIFT", args=(a, negate_interval(b) if operator == "-" else b), type=a.type)
 
 
-def scaled_interval(args: Args) -> Typed | None:
+def scale_interval(args: Args) -> Typed | None:
     """Type `interval * number` and `number * interval`; None for anything else."""
     a, b = args
     if kind(b.type) in INTERVALS:
@@ -50,7 +50,7 @@ def scaled_interval(args: Args) -> Typed | None:
         return None
     assert isinstance(a.type, IntervalType)
     factor = INT if a.type.months else BIGINT
-    return (a, converted(b, factor) if b.type.sql != "BIGINT" else b), a.type
+    return (a, convert_to(b, factor) if b.type.sql != "BIGINT" else b), a.type
 
 
 def _shift_rule(args: Args) -> Typed | None:
@@ -98,15 +98,15 @@ def _ends(start: Expr, end: Expr) -> tuple[Expr, Expr] | None:
     if kind(start.type) not in POINTS:
         return None
     if kind(end.type) in INTERVALS:
-        moved = shifted("+", (start, end))
+        moved = add_interval("+", (start, end))
         if not isinstance(moved, Call):
             return None
         end = moved
     common = least_restrictive([start.type, end.type])
-    in_order = compared("<=", start, end)
+    in_order = build_comparison("<=", start, end)
     if kind(end.type) != kind(start.type) or common is None or in_order is None:
         return None
-    one, other = converted(start, common), converted(end, common)
+    one, other = convert_to(start, common), convert_to(end, common)
     return (
         Call(function="CASE", args=(in_order, one, other), type=common),
         Call(function="CASE", args=(in_order, other, one), type=common),
@@ -123,8 +123,8 @@ def _overlaps_rule(args: Args) -> Expr | None:
     first, second = _ends(*args[:2]), _ends(*args[2:])
     if first is None or second is None or kind(first[0].type) != kind(second[0].type):
         return None
-    reach = [compared(">=", first[1], second[0]), compared(">=", second[1], first[0])]
-    return connected("AND", [each for each in reach if each is not None])
+    reach = [build_comparison(">=", first[1], second[0]), build_comparison(">=", second[1], first[0])]
+    return join_conditions("AND", [each for each in reach if each is not None])
 
 
 FUNCTIONS = (

@@ -13,17 +13,17 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
-from everfold.secrets import shown_value, without_secrets
+from everfold.secrets import redact_script, redact_value
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses import bind_topic_query
-from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, is_aggregated
+from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, has_aggregate
 from everfold.sql.binder.lenses.sources import is_facet
-from everfold.sql.binder.show import serialised
+from everfold.sql.binder.show import serialize_type
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, VALUE
 from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
-from everfold.sql.dialects.render import quoted_name, render
+from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateTopic, CreateView, Insert, Query, StatementSet
@@ -68,10 +68,10 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
         match statement:
             case CreateView(query=TopicQuery() as query):
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
-                writer.statements.append(f"CREATE TEMPORARY VIEW {quoted_name(statement.name[-1])} AS\n{body}")
+                writer.statements.append(f"CREATE TEMPORARY VIEW {quote_name(statement.name[-1])} AS\n{body}")
             case CreateTable() if not isinstance(statement, CreateTopic):
                 # It is Flink SQL already.
-                writer.statements.append(without_secrets(statement.sql))
+                writer.statements.append(redact_script(statement.sql))
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
             case StatementSet(inserts=inserts):
@@ -83,7 +83,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
 
 
 def _is_table(writer: _Writer, query: TopicQuery) -> bool:
-    return bind_topic_query(query, writer.context).table
+    return bind_topic_query(query, writer.context).is_table
 
 
 @dataclass(slots=True)
@@ -137,20 +137,20 @@ class _Writer:
         lines = [self._column(column, reading, table) for column in table.columns]
         if reading.windowed:
             lines.append(
-                f"WATERMARK FOR {quoted_name(_TIMESTAMP)} AS {quoted_name(_TIMESTAMP)} - INTERVAL '0.001' SECOND"
+                f"WATERMARK FOR {quote_name(_TIMESTAMP)} AS {quote_name(_TIMESTAMP)} - INTERVAL '0.001' SECOND"
             )
         if reading.table:
-            lines.append(f"PRIMARY KEY ({quoted_name(KEY)}) NOT ENFORCED")
+            lines.append(f"PRIMARY KEY ({quote_name(KEY)}) NOT ENFORCED")
         options = {"connector": "topic", **({"topic": table.name} if name != table.name else {}), **dict(table.options)}
-        entries = [f"'{key}' = '{shown_value(key, value)}'" for key, value in options.items()]
-        return f"CREATE TABLE {quoted_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(entries)}\n)"
+        entries = [f"'{key}' = '{redact_value(key, value)}'" for key, value in options.items()]
+        return f"CREATE TABLE {quote_name(name)} (\n  {_lines(lines)}\n) WITH (\n  {_lines(entries)}\n)"
 
     @staticmethod
     def _column(column: TableColumn, reading: _Reading, table: Table) -> str:
         if column.name == _TIMESTAMP and reading.time is not None:
-            return f"{quoted_name(column.name)} AS {reading.time}"
+            return f"{quote_name(column.name)} AS {reading.time}"
         extras = f" METADATA FROM '{column.metadata_key}' VIRTUAL" if column.metadata_key is not None else ""
-        return f"{quoted_name(column.name)} {serialised(column.type)}{extras}"
+        return f"{quote_name(column.name)} {serialize_type(column.type)}{extras}"
 
     # --- queries ----------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class _Writer:
         target = self.table_name(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
         written = [column.name for column in sink.table.columns if not column.virtual]
         body = self.query(query, table=_is_table(self, query), columns=written)
-        return f"INSERT INTO {quoted_name(target)} {body}"
+        return f"INSERT INTO {quote_name(target)} {body}"
 
     def query(self, node: TopicQuery, *, table: bool, columns: list[str] | None) -> str:
         """Return a SELECT.
@@ -176,7 +176,7 @@ class _Writer:
         keyless = columns is not None and KEY not in columns
         bound = bind_topic_query(node, self.context, keyless=keyless)
         types = {each.name: each.type for each in bound.plan.schema}
-        aggregation = bool(node.group) or any(is_aggregated(each.this) for each in node.expressions)
+        aggregation = bool(node.group) or any(has_aggregate(each.this) for each in node.expressions)
         items = (
             self._aggregation_columns(node, types, keyless) if aggregation else self._record_columns(node, list(types))
         )
@@ -186,7 +186,7 @@ class _Writer:
             if name in items and (columns is None or name in columns) and (columns is None or not _is_meta(name))
         ]
         source = self._source(node)
-        text = "SELECT " + ", ".join(f"{items[name]} AS {quoted_name(name)}" for name in names) + f"\nFROM {source}"
+        text = "SELECT " + ", ".join(f"{items[name]} AS {quote_name(name)}" for name in names) + f"\nFROM {source}"
         if node.args.get("where") is not None:
             text += f"\nWHERE {self._to_sql(node.args['where'], node)}"
         if aggregation:
@@ -194,15 +194,15 @@ class _Writer:
             text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
         if node.args.get("having") is not None:
             text += f"\nHAVING {self._having(node)}"
-        prefix = "" if columns is None else "(" + ", ".join(map(quoted_name, names)) + ")\n"
+        prefix = "" if columns is None else "(" + ", ".join(map(quote_name, names)) + ")\n"
         return prefix + text
 
     def _record_columns(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
         """Return the columns of each record. Those that no item computes are the source's."""
-        items = {name: quoted_name(name) for name in names if is_facet(name)}
+        items = {name: quote_name(name) for name in names if is_facet(name)}
         for each in node.expressions:
             if isinstance(each.this, exp.Star):
-                items |= {name: quoted_name(name) for name in names}
+                items |= {name: quote_name(name) for name in names}
             else:
                 items[_target(each)] = self._to_sql(each.this, node)
         return items
@@ -231,24 +231,29 @@ class _Writer:
         if isinstance(entry, CatalogView):
             found = bind_topic_query(entry.query, self.context) if isinstance(entry.query, TopicQuery) else None
             wanted = node.kind == "TABLE"
-            if found is None or node.window is not None or node.args.get("eventtime") or (wanted and not found.table):
+            if (
+                found is None
+                or node.window is not None
+                or node.args.get("eventtime")
+                or (wanted and not found.is_table)
+            ):
                 raise _unsupported(f"reading the query `{name}` with another time or as a table")
-            return quoted_name(name)
+            return quote_name(name)
         assert entry is not None
         if KEY not in entry.table.schema.names:
             raise _unsupported(f"`{name}`, which is not a topic")
         eventtime = node.args.get("eventtime")
         time = None if eventtime is None else self._time(eventtime, node, entry)
-        return quoted_name(self.table_name(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
+        return quote_name(self.table_name(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
 
     def _time(self, path: ColumnPath, node: TopicQuery, entry: CatalogTable) -> str:
         text = self._to_sql(path, node)
-        column = next((each for each in entry.table.columns if quoted_name(each.name) == text), None)
+        column = next((each for each in entry.table.columns if quote_name(each.name) == text), None)
         if column is None:
             raise _unsupported(f"EVENTTIME BY {text}, which is not a column")
         if isinstance(column.type, IntegerType):
             return f"TO_TIMESTAMP_LTZ({text}, 3)"
-        return f"CAST({text} AS {serialised(replace(column.type, precision=3))})"  # type: ignore[call-arg]
+        return f"CAST({text} AS {serialize_type(replace(column.type, precision=3))})"  # type: ignore[call-arg]
 
     def _window(self, node: TopicQuery) -> Iterator[str]:
         if node.window is not None:
@@ -259,7 +264,7 @@ class _Writer:
     def _window_args(node: TopicQuery) -> str:
         assert node.window is not None
         sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
-        return ", ".join([quoted_name(_TIMESTAMP), *reversed(sizes)])
+        return ", ".join([quote_name(_TIMESTAMP), *reversed(sizes)])
 
     # --- expressions ------------------------------------------------------------------------------
 
@@ -288,7 +293,7 @@ class _Writer:
 
     def _path(self, node: ColumnPath, query: TopicQuery) -> ColumnPath:
         names = list(node.names)
-        if len(names) > 1 and names[0] == query.called:
+        if len(names) > 1 and names[0] == query.source_name:
             names = names[1:]
         if names[0] == VALUE:
             entry = self.session.catalog.find((query.source.name,))
@@ -320,7 +325,7 @@ def _key(keys: list[str], of: DataType, node: TopicQuery) -> str:
 
 
 def _row(values: list[str], of: DataType) -> str:
-    return f"CAST(ROW({', '.join(values)}) AS {serialised(of.as_nullable())})"
+    return f"CAST(ROW({', '.join(values)}) AS {serialize_type(of.as_nullable())})"
 
 
 def _target(node: Projection) -> str:

@@ -13,17 +13,17 @@ from sqlglot import exp
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import GroupAggregate, Plan, walk_plan
-from everfold.secrets import without_secrets
+from everfold.secrets import redact_script
 from everfold.sql.binder.lenses.functions import ON_TABLES
 from everfold.sql.binder.lenses.keys import WINDOW, WINDOW_BOUNDS, WINDOW_VALUE
 from everfold.sql.binder.lenses.sources import is_facet
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.dialects.lenses import KEY, META
-from everfold.sql.dialects.lenses_names import duration_text
+from everfold.sql.dialects.lenses_names import format_duration
 from everfold.sql.dialects.literals import interval_value
 from everfold.sql.dialects.nodes import ColumnPath, FlinkCast, FunctionCall, IntervalLiteral
-from everfold.sql.dialects.render import quoted_name, render
+from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
 from everfold.sql.settings import Settings
@@ -55,9 +55,9 @@ def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Subm
         elif isinstance(statement, CreateView):
             name = statement.name[-1]
             body = _Select(statement.query, session).to_sql(session.catalog.get((name,)).schema.names)
-            queries.append(f"WITH {quoted_name(name)} AS (\n{body}\n)")
+            queries.append(f"WITH {quote_name(name)} AS (\n{body}\n)")
         else:
-            ddl.append(without_secrets(statement.sql))
+            ddl.append(redact_script(statement.sql))
     if any(_keeps_all(node) for each in submits for root in each.roots for node in walk_plan(root.input)):
         queries.insert(1, "SET 'everfold.lenses.exact-tables' = 'true'")
     return ";\n\n".join([*ddl, *queries]) + ";\n", tuple(submits)
@@ -88,7 +88,7 @@ def _insert(statement: Insert, session: Session) -> str:
     assert isinstance(into, CatalogTable)
     columns = statement.columns or tuple(column.name for column in into.columns if column.kind == "physical")
     body = _Select(statement.query, session).to_sql(columns, keyed=KEY in into.schema.names)
-    return f"INSERT INTO {quoted_name(statement.target[-1])}\n{body}"
+    return f"INSERT INTO {quote_name(statement.target[-1])}\n{body}"
 
 
 # --- queries --------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class _Select:
         )
         if window is not None:
             implied |= set(WINDOW_BOUNDS)
-        shown = [f"{self._text(item)} AS {quoted_name(name)}" for name, item in by_name.items() if name not in implied]
+        shown = [f"{self._text(item)} AS {quote_name(name)}" for name, item in by_name.items() if name not in implied]
         return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, by_name)])
 
     def _clauses(
@@ -146,7 +146,7 @@ class _Select:
         by_name: Mapping[str, exp.Expression],
     ) -> Iterator[str]:
         args = self.query.args
-        yield f"FROM {quoted_name(self.table)}" + (f" AS {quoted_name(self.alias)}" if self.alias else "")
+        yield f"FROM {quote_name(self.table)}" + (f" AS {quote_name(self.alias)}" if self.alias else "")
         if args.get("where") is not None:
             yield f"WHERE {self._text(args['where'].this)}"
         if window is not None:
@@ -154,7 +154,7 @@ class _Select:
         if keys:
             labeled = zip(keys, labels, strict=True)
             yield "GROUP BY " + ", ".join(
-                key if name is None else f"{key} AS {quoted_name(name)}" for key, name in labeled
+                key if name is None else f"{key} AS {quote_name(name)}" for key, name in labeled
             )
         if args.get("having") is not None:
             yield f"HAVING {_having(args['having'].this, {item: name for name, item in by_name.items()})}"
@@ -191,9 +191,9 @@ def _window_by(window: FunctionCall, settings: Settings) -> str:
     if not settings.early_fire or settings.early_delay_ms:
         raise _unsupported("windows that do not emit every change of their results")
     sizes = [interval_value(each)[0] for each in window.expressions[1:] if isinstance(each, IntervalLiteral)]
-    text = f"WINDOW BY {window.name} {' '.join(map(duration_text, reversed(sizes)))}"
+    text = f"WINDOW BY {window.name} {' '.join(map(format_duration, reversed(sizes)))}"
     if settings.late_fire and settings.lateness_ms:
-        text += f" GRACE BY {duration_text(settings.lateness_ms)}"
+        text += f" GRACE BY {format_duration(settings.lateness_ms)}"
     return text
 
 

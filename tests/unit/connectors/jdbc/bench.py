@@ -18,7 +18,7 @@ from everfold.connectors.jdbc.staging import Report, StageRows
 from everfold.connectors.registry import connector_of
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
-from everfold.types import physical
+from everfold.types import physical_name
 
 KINDS = {kind.short: kind for kind in RowKind}
 
@@ -33,7 +33,7 @@ def sink_of(of: TableMaker, database: Database, *key: str, name: str = "t", **op
 
 def rows_of(table: Table, *rows: Sequence[object]) -> pa.Table:
     """Rows of a sink: kind, then the columns."""
-    types = {physical(at): column.type.arrow for at, column in enumerate(table.columns)}
+    types = {physical_name(at): column.type.arrow for at, column in enumerate(table.columns)}
     columns = {name: pa.array([row[at + 1] for row in rows], of) for at, (name, of) in enumerate(types.items())}
     return pa.table({**columns, KIND: pa.array([KINDS[str(row[0])] for row in rows], pa.int8())})
 
@@ -66,7 +66,7 @@ class Run:
 
     def take(self, batch: int, reports: Sequence[Report]) -> None:
         """What the driver does then."""
-        self.link.run(lambda connection: self.merge.take(connection, self.id(batch), reports))
+        self.link.run(lambda connection: self.merge.apply(connection, self.id(batch), reports))
 
     def write(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> None:
         """A whole batch."""
@@ -74,4 +74,4 @@ class Run:
 
     def applied(self, batch: int) -> bool:
         """Whether the batch is known to be in."""
-        return self.link.run(lambda connection: self.merge.applied(connection, self.id(batch)))
+        return self.link.run(lambda connection: self.merge.has_applied(connection, self.id(batch)))

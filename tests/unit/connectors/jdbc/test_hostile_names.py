@@ -13,7 +13,7 @@ from unit.connectors.jdbc.bench import Run, sink_of
 from unit.connectors.jdbc.test_left_over import past_from
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import Applied, SinkContext
+from everfold.connectors.contract import AppliedBatch, SinkContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import EverfoldError
 from everfold.types import BIGINT, STRING
@@ -52,12 +52,12 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
         with closing(Run(sink, job=at)) as run:
             run.write(0, [("+I", "x'); DROP TABLE victim; --", 1), ("+I", "b", 2)])
             run.write(1, [("-U", "b", 2), ("+U", "b", 3)] if keys else [("+I", "b", 3)])
-            assert (run.applied(1), sink.last_applied(at, "s")) == (True, Applied(0, 1, ""))
+            assert (run.applied(1), sink.last_applied(at, "s")) == (True, AppliedBatch(0, 1, ""))
         later = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
-        later.look_back(replace(past_from(1), job=at))
+        later.undo_discarded_batches(replace(past_from(1), job=at))
         with closing(Run(later, job=at, epoch=1)) as run:
             run.write(0, [("+I", "b", 4)])
-            said = later.left_over(prune=True)
+            said = later.report_leftovers(prune=True)
         assert (said is not None) == bool(keys)
         made = declared.with_options(
             victim.options(
@@ -69,7 +69,9 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
             )
         )
         rows = [
-            tuple(row.values()) for piece in connector_of(made).source(made).local(Path()) for row in piece.to_pylist()
+            tuple(row.values())
+            for piece in connector_of(made).source(made).read_local(Path())
+            for row in piece.to_pylist()
         ]
         assert sorted(rows) == (
             [("b", 4)] if keys else [("b", 2), ("b", 3), ("b", 4), ("x'); DROP TABLE victim; --", 1)]
@@ -87,7 +89,7 @@ def test_databases(name: str, victim: Database) -> None:
             connection.execute("CREATE TABLE t (x text)")
         url = f"jdbc:postgresql://127.0.0.1:{victim.server.port}/{quote(full, safe='')}"
         made = table("t", x=STRING).with_options({**victim.options("t"), "url": url})
-        assert [piece.num_rows for piece in connector_of(made).source(made).local(Path())] == [0]
+        assert [piece.num_rows for piece in connector_of(made).source(made).read_local(Path())] == [0]
     finally:
         victim.run(f"DROP DATABASE {identifier(full)} WITH (FORCE)")
 

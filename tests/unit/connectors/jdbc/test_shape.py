@@ -91,7 +91,7 @@ def test_names(database: Database) -> None:
     assert database.run("SELECT count(*) FROM plain") == [(0,)]
     over_there = {"url": database.url + "?currentSchema=%22S%20x%22"}
     made = replace(of.with_options({**database.options("T"), **over_there}))
-    assert [each.num_rows for each in connector_of(made).source(made).local(Path())] == [0]
+    assert [each.num_rows for each in connector_of(made).source(made).read_local(Path())] == [0]
 
 
 def test_who_may_not(database: Database) -> None:

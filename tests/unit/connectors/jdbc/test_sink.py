@@ -15,7 +15,7 @@ from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import Run, rows_of, sink_of
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.contract import Applied
+from everfold.connectors.contract import AppliedBatch
 from everfold.connectors.jdbc import client
 from everfold.connectors.jdbc.sink import JdbcSink
 from everfold.errors import ConnectorError, StateError
@@ -174,7 +174,7 @@ def test_a_server_that_stays_away_stops_the_job_and_nothing_is_lost(
     with pytest.raises(psycopg.OperationalError) as gone:
         run.take(1, reports)
     assert waits == [1, 2, 4]
-    error = client.explained(gone.value, "totals", run.sink.address)
+    error = client.explain_error(gone.value, "totals", run.sink.address)
     assert (error.code, PASSWORD in str(error)) == ("jdbc-unreachable", False)
     assert "nothing is lost" in str(error)
     run.sink.close()
@@ -197,7 +197,7 @@ def test_a_commit_without_an_answer_is_found_out(
 
     def take(connection: client.Connection) -> None:
         tries.append(1)
-        run.merge.take(connection, run.id(0), reports)
+        run.merge.apply(connection, run.id(0), reports)
         if len(tries) == 1:
             database.run("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
             connection.execute("SELECT 1")
@@ -315,14 +315,14 @@ def test_records_of_earlier_versions_are_read(start: Start, database: Database) 
     database.run("INSERT INTO everfold_commits (job, sink, epoch, batch, rows) VALUES ('job', 's', 0, 7, 1)")
     sink = sink_of(TOTALS, database, "k")
     sink.prepare()
-    assert sink.last_applied("job", "s") == Applied(0, 7)
+    assert sink.last_applied("job", "s") == AppliedBatch(0, 7)
     assert sink.last_applied("job", "t") is None
     run = start(TOTALS, "k", read="input")
     assert run.applied(7)
     with pytest.raises(StateError, match="sink-ahead"):
         run.applied(6)
     run.write(8, [("+I", "a", 1)])
-    assert sink.last_applied("job", "s") == Applied(0, 8, "input 8")
+    assert sink.last_applied("job", "s") == AppliedBatch(0, 8, "input 8")
 
 
 def test_another_job_with_the_same_query_is_known(database: Database) -> None:
@@ -335,11 +335,11 @@ def test_another_job_with_the_same_query_is_known(database: Database) -> None:
         return made
 
     first = Run(sink("a"), job="first")
-    assert sink("a").written_by_others("second") is None
+    assert sink("a").find_other_job("second") is None
     first.write(0, [("+I", "a", 1)])
     first.close()
-    assert sink("a").written_by_others("second") == "/jobs/a"
-    assert sink("a").written_by_others("first") is None
-    assert sink("b").written_by_others("second") is None
+    assert sink("a").find_other_job("second") == "/jobs/a"
+    assert sink("a").find_other_job("first") is None
+    assert sink("b").find_other_job("second") is None
     database.run("TRUNCATE t")
-    assert sink("a").written_by_others("second") is None
+    assert sink("a").find_other_job("second") is None

@@ -38,7 +38,7 @@ from everfold.types import (
 
 def read(of: TableMaker, database: Database, name: str = "t", **options: str) -> list[tuple[Any, ...]]:
     made = of.with_options(database.options(name, **options))
-    pieces = connector_of(made).source(made).local(Path())
+    pieces = connector_of(made).source(made).read_local(Path())
     return [tuple(row.values()) for piece in pieces for row in piece.to_pylist()]
 
 

@@ -40,7 +40,7 @@ def test_urls(url: str, settings: dict[str, str]) -> None:
 
 def test_what_a_url_says_beside_the_place() -> None:
     found = parse_url("jdbc:postgresql://h/d?currentSchema=a,b&reWriteBatchedInserts=true")
-    assert (found.search_path, found.unused, found.place) == ("a,b", ("reWriteBatchedInserts",), "h:5432")
+    assert (found.search_path, found.unused, found.servers) == ("a,b", ("reWriteBatchedInserts",), "h:5432")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_names_are_names_and_never_sql() -> None:
 
 def test_changes_are_taken_by_primary_key() -> None:
     of: Table = table("t", a=INT).with_options(BASE)
-    assert connector_of(of).takes(of) is ChangelogMode.INSERT_ONLY
+    assert connector_of(of).accepted_changelog(of) is ChangelogMode.INSERT_ONLY
     of = replace(of, primary_key=("a",))
-    assert connector_of(of).takes(of) is ChangelogMode.UPSERT
+    assert connector_of(of).accepted_changelog(of) is ChangelogMode.UPSERT
     assert connector_of(of).changelog(of) is ChangelogMode.INSERT_ONLY

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], Sequence[Any]]:
-    from everfold.spark.session import own_session, start_spark
+    from everfold.spark.session import create_session, start_spark
 
     log_file = tmp_path_factory.mktemp("functions") / "spark.log"
     conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session: SparkSession = own_session(start_spark(master="local[2]", conf=conf, log_file=log_file), 1)
+    session: SparkSession = create_session(start_spark(master="local[2]", conf=conf, log_file=log_file), 1)
     session.createDataFrame(row()).createOrReplaceTempView("functions_row")
 
     def evaluated(texts: Sequence[str]) -> Sequence[Any]:

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, text_of
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, canonical_text
 from everfold.sql.functions import (
     build,
     cast,
@@ -21,9 +21,9 @@ from everfold.sql.functions import (
     implicit_cast,
     is_deterministic,
     least_restrictive,
-    literal_types,
     lookup,
     names,
+    type_of_literal,
 )
 from everfold.sql.functions.render import RenderContext, fixed_offset_minutes, is_utc, to_duckdb, to_spark
 from everfold.types import (
@@ -93,7 +93,7 @@ def column(type_: DataType, position: int = 0) -> Expr:
 
 
 def value(of: object) -> Expr:
-    return Literal(value=of, type=literal_types(of))
+    return Literal(value=of, type=type_of_literal(of))
 
 
 @cache
@@ -148,13 +148,13 @@ def test_text_of_every_constant_for_spark() -> None:
     ],
 )
 def test_types_of_constants(constant: object, name: str) -> None:
-    assert literal_types(constant).sql == name
-    assert literal_types(constant).nullable is (constant is None)
+    assert type_of_literal(constant).sql == name
+    assert type_of_literal(constant).nullable is (constant is None)
 
 
 def test_a_number_too_large_is_refused() -> None:
     with pytest.raises(SqlError) as caught:
-        literal_types(1 << 63)
+        type_of_literal(1 << 63)
     assert caught.value.code == "wrong-literal"
 
 
@@ -189,11 +189,11 @@ def test_wrong_cast_is_refused_with_the_way_out() -> None:
 
 def test_cast_to_the_same_type_is_nothing() -> None:
     assert cast(column(INT), INT) == column(INT)
-    assert text_of(cast(column(INT), STRING)) == "CAST($0 AS STRING)"
+    assert canonical_text(cast(column(INT), STRING)) == "CAST($0 AS STRING)"
 
 
 def test_implicit_casts() -> None:
-    assert text_of(implicit_cast(column(INT), BIGINT)) == "CAST($0 AS BIGINT)"
+    assert canonical_text(implicit_cast(column(INT), BIGINT)) == "CAST($0 AS BIGINT)"
     assert implicit_cast(value(7), MONEY) == Literal(value=Decimal("7.00"), type=MONEY.as_nullable(False))
     assert implicit_cast(Literal(value=None, type=NULL), STRING) == Literal(value=None, type=STRING)
     with pytest.raises(SqlError) as caught:

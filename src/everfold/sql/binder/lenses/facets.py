@@ -7,12 +7,12 @@ In the SELECT list of an aggregation a key is qualified by its source (`source._
 from __future__ import annotations
 
 from everfold.errors import Span
-from everfold.plan.expressions import Expr, references
+from everfold.plan.expressions import Expr, column_references
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.aggregates import Calls
-from everfold.sql.binder.context import Context, named_list
-from everfold.sql.binder.lenses.functions import LensesBinder, aggregate_of, check_on_table, of_one
-from everfold.sql.binder.lenses.rows import row_of
+from everfold.sql.binder.context import Context, quote_names
+from everfold.sql.binder.lenses.functions import LensesBinder, check_on_table, find_aggregate, simplify_top_1
+from everfold.sql.binder.lenses.rows import build_row
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.scope import resolve
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
@@ -73,7 +73,7 @@ class FacetBinder(LensesBinder):
     def _meta(self, node: ColumnPath, names: tuple[str, ...], span: Span | None) -> Expr:
         known = [name for name in METADATA if f"{META}.{name}" in self.source.plan.schema.names]
         if len(names) != 2 or names[1] not in known:
-            there = f"there are {named_list(f'{META}.{name}' for name in known)}" if known else None
+            there = f"there are {quote_names(f'{META}.{name}' for name in known)}" if known else None
             path = ".".join(names)
             raise self.context.error(
                 "unknown-field", f"the records of `{self.source.name}` have no `{path}`", node, there
@@ -83,8 +83,8 @@ class FacetBinder(LensesBinder):
     def _whole_value(self) -> Expr:
         """Return all fields of the value, as a ROW."""
         fields, schema = self.source.fields, self.source.plan.schema
-        values = [each for each in references(schema) if each.name in fields]
-        return row_of(values, [each.name for each in values])
+        values = [each for each in column_references(schema) if each.name in fields]
+        return build_row(values, [each.name for each in values])
 
     # --- aggregates -------------------------------------------------------------------------------
 
@@ -113,8 +113,8 @@ class FacetBinder(LensesBinder):
         ):
             if written:
                 raise context.unsupported("unsupported-clause", f"{clause} is not supported in `{name}`", node)
-        if self.source.table:
+        if self.source.is_table:
             check_on_table(node, context)
         inside = FacetBinder(self.source, context, self.clause, within=name, projection=self.projection)
-        call = bind_call(node, aggregate_of(name), inside.bind, inside.condition, context)
-        return self.calls.reference(of_one(call))
+        call = bind_call(node, find_aggregate(name), inside.bind, inside.condition, context)
+        return self.calls.reference(simplify_top_1(call))

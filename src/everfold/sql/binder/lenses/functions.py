@@ -12,13 +12,13 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from everfold.aggregates import registry
-from everfold.errors import Span, nearest
+from everfold.errors import Span, suggest_name
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import AggCall
-from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
-from everfold.sql.binder.python_functions import called
+from everfold.sql.binder.python_functions import find_user_function
 from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import lookup
 from everfold.sql.functions import names as scalar_names
@@ -40,7 +40,7 @@ _TOP_1 = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MI
 _SCALAR_FUNCTIONS = {"MIN": "LEAST", "MAX": "GREATEST"}
 
 
-def is_aggregated(node: exp.Expression) -> bool:
+def has_aggregate(node: exp.Expression) -> bool:
     """Return whether an expression contains an aggregate."""
     return any(isinstance(each, FunctionCall) and each.name in AGGREGATES for each in node.walk())
 
@@ -50,14 +50,14 @@ def is_scalar(name: str) -> bool:
     return lookup(name) is not None and not (is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS)
 
 
-def aggregate_of(name: str) -> registry.Aggregate:
+def find_aggregate(name: str) -> registry.Aggregate:
     """Return the registered function for the name of an aggregate in Lenses SQL."""
     entry = registry.lookup(AGGREGATES[name])
     assert entry is not None, name
     return entry
 
 
-def of_one(call: AggCall) -> AggCall:
+def simplify_top_1(call: AggCall) -> AggCall:
     """Replace a call that returns the top or bottom 1 value with MAX or MIN."""
     if call.function not in _TOP_1 or any(each.value != 1 for each in call.constants):
         return call
@@ -73,12 +73,13 @@ class LensesBinder(ExpressionBinder):
             return self._aggregate(node)
         if name in _SCALAR_FUNCTIONS:
             return self._of_several(node, span)
-        if called(node, self.context) is None and not (node.special or is_scalar(name)):
+        if find_user_function(node, self.context) is None and not (node.special or is_scalar(name)):
             raise self.context.error(
                 "unknown-function",
-                f"no function is named `{node.spelled}` in Lenses SQL",
+                f"no function is named `{node.original_name}` in Lenses SQL",
                 node,
-                nearest(name, (*AGGREGATES, *scalar_names())) or f"the aggregates are {named_list(sorted(AGGREGATES))}",
+                suggest_name(name, (*AGGREGATES, *scalar_names()))
+                or f"the aggregates are {quote_names(sorted(AGGREGATES))}",
             )
         return super()._call(node, span)
 
@@ -109,5 +110,5 @@ def check_on_table(node: FunctionCall, context: Context) -> None:
         "and what replaces that value is known only if all values are kept",
         node,
         "write SELECT STREAM, or SET everfold.lenses.exact-tables = true to keep them; "
-        f"{named_list(sorted(ON_TABLES))} work on tables without it",
+        f"{quote_names(sorted(ON_TABLES))} work on tables without it",
     )

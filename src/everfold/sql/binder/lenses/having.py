@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from everfold.plan.expressions import Expr, substitute
 from everfold.plan.nodes import Filter, Plan, Project
-from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.lenses.functions import LensesBinder
 from everfold.sql.binder.scope import Relation, resolve
 from everfold.sql.dialects.lenses_nodes import TopicQuery
@@ -35,7 +35,7 @@ class _HavingBinder(LensesBinder):
             "not-in-select",
             f"HAVING takes aggregated projections of SELECT by name, and {why}",
             node,
-            f"there are {named_list(self._aggregated)}"
+            f"there are {quote_names(self._aggregated)}"
             if isinstance(node, ColumnPath)
             else f"name it in SELECT: {self.context.sql(node)} AS name",
         )

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.expressions import Expr, references
+from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import Plan, Project, Sink, Table, TableColumn
-from everfold.sql.binder.context import Context, Problems, named_list
-from everfold.sql.binder.inserts import into, writable
+from everfold.sql.binder.context import Context, Problems, quote_names
+from everfold.sql.binder.inserts import cast_to_column, writable_columns
 from everfold.sql.binder.lenses.keys import primitive_format
 from everfold.sql.binder.lenses.queries import Result, bind_topic_query
 from everfold.sql.binder.lenses.sources import is_facet
-from everfold.sql.binder.lenses.topics import configured
-from everfold.sql.binder.literals import null
+from everfold.sql.binder.lenses.topics import configure_topic
+from everfold.sql.binder.literals import null_literal
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.dialects.lenses_nodes import TopicQuery
@@ -41,7 +41,7 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
     entry = catalog.find(statement.target)
     if isinstance(entry, CatalogView):
         raise SqlError(Diagnostic("not-a-table", f"`{name}` is the name of a query, not a topic", span))
-    if entry is None and not catalog.settings.topic_autocreate and catalog.excused is None:
+    if entry is None and not catalog.settings.topic_autocreate and catalog.tolerated_errors is None:
         raise SqlError(
             Diagnostic(
                 "unknown-topic",
@@ -59,14 +59,14 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
     else:
         plan = _map_columns(entry, plan, found, statement, context)
     table = entry.table
-    if found.table and not keyless:
+    if found.is_table and not keyless:
         table = replace(table, primary_key=(KEY,))
     return Sink(table=table, input=plan, span=statement.span)
 
 
 def _drop_metadata(plan: Plan) -> Plan:
     """Return the key and the value, without the metadata that every record has."""
-    kept = [each for each in references(plan.schema) if each.name == KEY or not is_facet(each.name)]
+    kept = [each for each in column_references(plan.schema) if each.name == KEY or not is_facet(each.name)]
     if len(kept) == len(plan.schema):
         return plan
     return Project(input=plan, expressions=tuple(kept), names=tuple(each.name for each in kept))
@@ -83,12 +83,12 @@ def _create_topic(name: str, found: Result, schema: Schema, catalog: Catalog) ->
         "value.format": _storage_format(schema, VALUE, structure),
         "create": "true",
     }
-    if found.table:
+    if found.is_table:
         options["create.cleanup.policy"] = "compact"
     meta = (TableColumn(name=f"{META}.{key}", type=of, metadata_key=key, virtual=True) for key, of in METADATA.items())
     columns = (*(TableColumn(name=field.name, type=field.type.as_nullable()) for field in schema), *meta)
     table = Table(name=name, columns=columns, options=tuple(sorted(options.items())))
-    return CatalogTable.of(configured(table, catalog))
+    return CatalogTable.of(configure_topic(table, catalog))
 
 
 def _storage_format(schema: Schema, facet: str, structure: str) -> str:
@@ -105,16 +105,16 @@ def _map_columns(entry: CatalogTable, plan: Plan, found: Result, statement: Inse
 
     The table may lack those of the key.
     """
-    columns = writable(entry)
-    values: dict[str, Expr] = dict(zip(plan.schema.names, references(plan.schema), strict=True))
+    columns = writable_columns(entry)
+    values: dict[str, Expr] = dict(zip(plan.schema.names, column_references(plan.schema), strict=True))
     names = [column.name for column in columns]
-    unknown = [name for name in values if name not in (*names, KEY, *found.of_key)]
+    unknown = [name for name in values if name not in (*names, KEY, *found.key_columns)]
     if unknown:
         raise context.error(
             "unknown-column",
             f"`{entry.name}` has no field `{unknown[0]}`",
             statement.query,
-            f"it has {named_list(name for name in names if name != KEY)}",
+            f"it has {quote_names(name for name in names if name != KEY)}",
         )
     problems = Problems()
     expressions: list[Expr] = []
@@ -122,6 +122,8 @@ def _map_columns(entry: CatalogTable, plan: Plan, found: Result, statement: Inse
         with problems:
             value = values.get(column.name)
             location = context.span(statement.query)
-            expressions.append(null(column.type) if value is None else into(value, column, at, entry.name, location))
+            expressions.append(
+                null_literal(column.type) if value is None else cast_to_column(value, column, at, entry.name, location)
+            )
     problems.check()
     return Project(input=plan, expressions=tuple(expressions), names=tuple(names), span=statement.span)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from everfold.plan.expressions import Expr
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.lenses.facets import FacetBinder
-from everfold.sql.binder.lenses.rows import row_of
+from everfold.sql.binder.lenses.rows import build_row
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.dialects.lenses import PRIMITIVES
 from everfold.sql.dialects.lenses_nodes import GroupKey, TopicQuery
@@ -36,14 +36,14 @@ class ResultKey:
 
     values: tuple[Expr, ...]
     labels: tuple[str | None, ...]
-    alone: bool
+    is_single: bool
 
-    def over(self, values: Sequence[Expr], window: Sequence[Expr]) -> Expr:
+    def build_over_groups(self, values: Sequence[Expr], window: Sequence[Expr]) -> Expr:
         """Return the key over the groups, including start and end of the window if there is one."""
-        key = values[0] if self.alone else row_of(values, [label for label in self.labels if label is not None])
+        key = values[0] if self.is_single else build_row(values, [label for label in self.labels if label is not None])
         if not window:
             return key
-        return row_of((key, row_of(window[:2], ("start", "end"))), (WINDOW_VALUE, WINDOW))
+        return build_row((key, build_row(window[:2], ("start", "end"))), (WINDOW_VALUE, WINDOW))
 
 
 def primitive_format(of: DataType) -> str | None:
@@ -68,7 +68,7 @@ def bind_key(node: TopicQuery, source: Source, context: Context, problems: Probl
                 _check_label(label, labels, each, context)
             labels.append(label)
             values.append(value)
-    return ResultKey(values=tuple(values), labels=tuple(labels), alone=alone)
+    return ResultKey(values=tuple(values), labels=tuple(labels), is_single=alone)
 
 
 def _label(node: GroupKey) -> str | None:

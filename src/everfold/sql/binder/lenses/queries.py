@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from everfold.plan.expressions import Expr, InputRef, references
+from everfold.plan.expressions import Expr, InputRef, column_references
 from everfold.plan.nodes import Filter, Plan, Project
-from everfold.sql.binder.aggregates import Calls, Grouped, group_by, over_groups
+from everfold.sql.binder.aggregates import Calls, Grouped, group_by, rewrite_over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import Grouping
 from everfold.sql.binder.lenses.facets import FacetBinder
-from everfold.sql.binder.lenses.functions import is_aggregated
+from everfold.sql.binder.lenses.functions import has_aggregate
 from everfold.sql.binder.lenses.having import with_having
 from everfold.sql.binder.lenses.keys import WINDOW_BOUNDS, ResultKey, bind_key
 from everfold.sql.binder.lenses.sources import Source, bind_source, is_facet
-from everfold.sql.binder.lenses.targets import check_names, target_of
-from everfold.sql.binder.lenses.times import TIMESTAMP, timed, with_watermark
+from everfold.sql.binder.lenses.targets import check_names, target_column
+from everfold.sql.binder.lenses.times import TIMESTAMP, assign_event_time, with_watermark
 from everfold.sql.binder.lenses.windows import check_window, group_by_window
 from everfold.sql.dialects.lenses import KEY
 from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
@@ -35,14 +35,14 @@ class Result:
 
     Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
     of the source. `table`: whether rows are the latest state of each key. `structure` is the
-    storage format of values with fields; None if unknown. `of_key` are the columns that replace the
+    storage format of values with fields; None if unknown. `key_columns` are the columns that replace the
     key in a result without `_key`.
     """
 
     plan: Plan
-    table: bool
+    is_table: bool
     structure: str | None = None
-    of_key: tuple[str, ...] = ()
+    key_columns: tuple[str, ...] = ()
 
 
 def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False) -> Result:
@@ -52,7 +52,7 @@ def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = Fals
     aggregation returns the fields of its key as columns instead of `_key`.
     """
     source = bind_source(node, context, upserts=upserts)
-    aggregated = any(is_aggregated(each.this) for each in node.expressions)
+    aggregated = any(has_aggregate(each.this) for each in node.expressions)
     if aggregated or node.group or node.window is not None or node.args.get("having") is not None:
         return _Aggregation(node, source, context, keyless=keyless).bound()
     return _bind_projection(node, source, context)
@@ -64,7 +64,7 @@ def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = Fals
 def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Result:
     problems = Problems()
     with problems:
-        source = timed(node, source, context)
+        source = assign_event_time(node, source, context)
     with problems:
         source = _apply_where(node, source, context)
     items: list[tuple[str, Expr]] = []
@@ -74,7 +74,7 @@ def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Resu
     with problems:
         check_names([name for name, _ in items], node, context)
     problems.check()
-    source_columns = {each.name: each for each in references(source.plan.schema)}
+    source_columns = {each.name: each for each in column_references(source.plan.schema)}
     columns: dict[str, Expr] = {KEY: source_columns[KEY]} if KEY in source_columns else {}
     columns |= items
     if TIMESTAMP in source_columns:
@@ -82,15 +82,15 @@ def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Resu
     plan = Project(
         input=source.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
     )
-    return Result(plan=plan, table=source.table, structure=source.structure)
+    return Result(plan=plan, is_table=source.is_table, structure=source.structure)
 
 
 def _bind_item(node: Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
     """Return the columns that an item of SELECT computes from each record."""
     if isinstance(node.this, exp.Star):
-        return [(each.name, each) for each in references(source.plan.schema) if not is_facet(each.name)]
-    name = target_of(node, context, aggregation=False)
-    if name == KEY and source.table:
+        return [(each.name, each) for each in column_references(source.plan.schema) if not is_facet(each.name)]
+    name = target_column(node, context, aggregation=False)
+    if name == KEY and source.is_table:
         raise context.unsupported(
             "rekeyed-table", "changing the key of a table is not supported", node, "write SELECT STREAM"
         )
@@ -102,7 +102,7 @@ def _apply_where(node: TopicQuery, source: Source, context: Context) -> Source:
     if clause is None:
         return source
     condition = FacetBinder(source, context, "WHERE").condition(clause)
-    return source.over(Filter(input=source.plan, condition=condition, span=context.span(clause)))
+    return source.with_plan(Filter(input=source.plan, condition=condition, span=context.span(clause)))
 
 
 def _check_type(value: Expr, node: exp.Expression, context: Context) -> Expr:
@@ -139,22 +139,22 @@ class _Aggregation:
             grouped = group_by_window(node, self.source, grouping, calls.calls, context)
         columns = self._of_key(key, grouped)
         of_key = tuple(name for name in columns if name not in names)
-        columns |= zip(names, (over_groups(each, grouped, width) for each in values), strict=True)
+        columns |= zip(names, (rewrite_over_groups(each, grouped, width) for each in values), strict=True)
         plan = Project(
             input=grouped.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
         )
-        aggregated = [name for name, each in zip(names, node.expressions, strict=True) if is_aggregated(each.this)]
+        aggregated = [name for name, each in zip(names, node.expressions, strict=True) if has_aggregate(each.this)]
         return Result(
             plan=with_having(node, plan, aggregated, context),
-            table=True,
+            is_table=True,
             structure=self.source.structure,
-            of_key=of_key,
+            key_columns=of_key,
         )
 
     def _of_key(self, key: ResultKey, grouped: Grouped) -> dict[str, Expr]:
         """Return the columns of the key, over the groups."""
         if not self.keyless:
-            return {KEY: key.over(grouped.keys, grouped.window)}
+            return {KEY: key.build_over_groups(grouped.keys, grouped.window)}
         found = {name: value for name, value in zip(key.labels, grouped.keys, strict=True) if name is not None}
         return found | dict(zip(WINDOW_BOUNDS, grouped.window, strict=False))
 
@@ -175,8 +175,8 @@ class _Aggregation:
         """Apply the clauses before GROUP BY to the source."""
         node, context = self.node, self.context
         with self.problems:
-            self.source = timed(node, self.source, context)
-            if node.window is not None and not self.source.table:
+            self.source = assign_event_time(node, self.source, context)
+            if node.window is not None and not self.source.is_table:
                 self.source = with_watermark(self.source, node, context)
         with self.problems:
             self.source = _apply_where(node, self.source, context)
@@ -196,12 +196,12 @@ class _Aggregation:
                         node,
                         "name fields of GROUP BY, and aggregates",
                     )
-                name = target_of(node, context, aggregation=True)
+                name = target_column(node, context, aggregation=True)
                 values.append(_check_type(binder.bind(node.this), node, context))
                 names.append(name)
         with self.problems:
             check_names(names, self.node, context)
-        if not len(self.problems) and not any(is_aggregated(each.this) for each in self.node.expressions):
+        if not len(self.problems) and not any(has_aggregate(each.this) for each in self.node.expressions):
             raise context.error(
                 "no-aggregated-projection",
                 "at least one projection of an aggregation must contain an aggregate",
@@ -217,4 +217,4 @@ class _Aggregation:
         dry = Grouped(plan=self.source.plan, keys=grouping.keys, calls=(anywhere,) * count, grouping=grouping)
         for value in values:
             with self.problems:
-                over_groups(value, dry, width)
+                rewrite_over_groups(value, dry, width)

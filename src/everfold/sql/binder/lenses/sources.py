@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.changelog import ChangelogMode, is_updating
 from everfold.plan.nodes import ChangelogNormalize, Plan
-from everfold.plan.size import check_size, own_cells
+from everfold.plan.size import check_size, count_own_cells
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.relations import view_plan
+from everfold.sql.binder.relations import bind_view
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, STRUCTURES
@@ -33,7 +33,7 @@ class Source:
 
     name: str
     relation: Relation
-    table: bool
+    is_table: bool
     structure: str | None = None
 
     @property
@@ -46,7 +46,7 @@ class Source:
         """The columns of the value."""
         return tuple(name for name in self.plan.schema.names if not is_facet(name))
 
-    def over(self, plan: Plan) -> Source:
+    def with_plan(self, plan: Plan) -> Source:
         """Return the source with another plan, which has the same columns or more."""
         return replace(self, relation=Relation.of(plan, self.name))
 
@@ -66,20 +66,22 @@ def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) ->
     """
     entry = context.catalog.find((node.source.name,))
     if entry is None:
-        found = context.catalog.unknown((node.source.name,), context.span(node.source))
+        found = context.catalog.unknown_table((node.source.name,), context.span(node.source))
         help_ = found.help or "declare the topic: CREATE TABLE name(_key STRING, …) FORMAT (STRING, JSON)"
         raise SqlError(Diagnostic(found.code, found.message, found.span, help_))
     if isinstance(entry, CatalogTable):
         return _bind_topic(entry, node, context, upserts=upserts)
     if isinstance(entry.query, TopicQuery):
         return _bind_with(entry, entry.query, node, context, upserts=upserts)
-    plan = view_plan(entry, context, node.source)
+    plan = bind_view(entry, context, node.source)
     _check_kind(node, context, table=is_updating(plan))
     return _make_source(node, plan, table=is_updating(plan))
 
 
 def _make_source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
-    return Source(name=node.called, relation=Relation.of(plan, node.called), table=table, structure=structure)
+    return Source(
+        name=node.source_name, relation=Relation.of(plan, node.source_name), is_table=table, structure=structure
+    )
 
 
 def _bind_topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
@@ -145,15 +147,17 @@ def _bind_with(entry: CatalogView, query: TopicQuery, node: TopicQuery, context:
     from everfold.sql.binder.lenses.queries import bind_topic_query
 
     context.check_views(node.source)
-    inside = replace(Context.at(entry.span, context.catalog), views=(*context.views, entry.name), bound=context.bound)
-    found = context.of_view(entry.name, lambda: bind_topic_query(query, inside))
+    inside = replace(
+        Context.at(entry.span, context.catalog), views=(*context.views, entry.name), bound_views=context.bound_views
+    )
+    found = context.bind_view_once(entry.name, lambda: bind_topic_query(query, inside))
     check_size(found.plan, context.span(node.source))
-    context.catalog.work.add(own_cells(found.plan), context.span(node.source))
-    _check_kind(node, context, table=found.table)
+    context.catalog.work.add(count_own_cells(found.plan), context.span(node.source))
+    _check_kind(node, context, table=found.is_table)
     wanted = node.kind == "TABLE"
-    if found.table or not (wanted or upserts):
-        return _make_source(node, found.plan, table=found.table, structure=found.structure)
-    plan = context.of_view(entry.name, lambda: bind_topic_query(query, inside, upserts=True), upserts=True).plan
+    if found.is_table or not (wanted or upserts):
+        return _make_source(node, found.plan, table=found.is_table, structure=found.structure)
+    plan = context.bind_view_once(entry.name, lambda: bind_topic_query(query, inside, upserts=True), upserts=True).plan
     if wanted and not upserts:
         key = plan.schema.position(KEY)
         if key is None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.sql.binder.context import Context, named_list
+from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.dialects.lenses import KEY, META, VALUE
 from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
 from everfold.sql.dialects.nodes import ColumnPath, FieldAccess
 
 
-def target_of(node: Projection, context: Context, *, aggregation: bool) -> str:
+def target_column(node: Projection, context: Context, *, aggregation: bool) -> str:
     """Return the column that a projection writes: a field, `_value` or `_key`.
 
     Raises SqlError `key-projection`, `meta-projection`, `unnamed-projection`; UnsupportedFeature
@@ -54,7 +54,7 @@ def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> Non
     doubles = [name for at, name in enumerate(names) if name in names[:at]]
     if doubles:
         raise context.error(
-            "duplicate-column", f"two projections are named {named_list(doubles[:1])}", node, "rename one with AS"
+            "duplicate-column", f"two projections are named {quote_names(doubles[:1])}", node, "rename one with AS"
         )
     if VALUE in names and set(names) - {KEY, VALUE}:
         raise context.error(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everfold.plan.expressions import Expr, Literal, references
+from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, TimeKind, WatermarkAssigner
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.sources import Source
-from everfold.sql.binder.literals import whole
+from everfold.sql.binder.literals import int_literal
 from everfold.sql.catalog import ROWTIME_PRECISION
 from everfold.sql.dialects.lenses import META, METADATA
 from everfold.sql.dialects.lenses_nodes import TopicQuery
@@ -26,7 +26,7 @@ TIMESTAMP = f"{META}.timestamp"
 """The column with the timestamp of a record."""
 
 
-def timed(node: TopicQuery, source: Source, context: Context) -> Source:
+def assign_event_time(node: TopicQuery, source: Source, context: Context) -> Source:
     """Return the source with the time of EVENTTIME BY as its `_meta.timestamp`.
 
     Without that clause it is unchanged. Raises SqlError `wrong-event-time`, `eventtime-on-table`.
@@ -34,7 +34,7 @@ def timed(node: TopicQuery, source: Source, context: Context) -> Source:
     field: ColumnPath | None = node.args.get("eventtime")
     if field is None:
         return source
-    if source.table:
+    if source.is_table:
         raise context.error(
             "eventtime-on-table",
             f"EVENTTIME BY needs a stream of events, and `{source.name}` is read as a table, "
@@ -43,9 +43,11 @@ def timed(node: TopicQuery, source: Source, context: Context) -> Source:
             "write SELECT STREAM, or leave it out",
         )
     names = source.plan.schema.names
-    expressions: dict[str, Expr] = dict(zip(names, references(source.plan.schema), strict=True))
+    expressions: dict[str, Expr] = dict(zip(names, column_references(source.plan.schema), strict=True))
     expressions |= {TIMESTAMP: _to_timestamp(FacetBinder(source, context, "EVENTTIME BY").bind(field), field, context)}
-    return source.over(Project(input=source.plan, expressions=tuple(expressions.values()), names=tuple(expressions)))
+    return source.with_plan(
+        Project(input=source.plan, expressions=tuple(expressions.values()), names=tuple(expressions))
+    )
 
 
 def _to_timestamp(value: Expr, node: ColumnPath, context: Context) -> Expr:
@@ -53,7 +55,7 @@ def _to_timestamp(value: Expr, node: ColumnPath, context: Context) -> Expr:
         case AnyType():
             return cast(value, METADATA["timestamp"], value.span)
         case IntegerType():
-            return build("TO_TIMESTAMP_LTZ", (value, whole(3)), value.span)
+            return build("TO_TIMESTAMP_LTZ", (value, int_literal(3)), value.span)
         case TimestampType():
             return cast(value, replace(value.type, precision=ROWTIME_PRECISION), value.span)
     raise context.error(
@@ -73,15 +75,15 @@ def with_watermark(source: Source, node: TopicQuery, context: Context) -> Source
             node.window,
             "specify the field: EVENTTIME BY field",
         )
-    at, _ = time_of(source, context)
+    at, _ = time_column(source, context)
     if not context.streaming or schema[at].time == "rowtime":
         return source
-    passed = build("-", (references(schema)[at], Literal(type=IntervalType(nullable=False), value=1)))
+    passed = build("-", (column_references(schema)[at], Literal(type=IntervalType(nullable=False), value=1)))
     plan = WatermarkAssigner(input=source.plan, column=at, watermark=passed, span=context.span(node.window))
-    return source.over(plan)
+    return source.with_plan(plan)
 
 
-def time_of(source: Source, context: Context) -> tuple[int, TimeKind]:
+def time_column(source: Source, context: Context) -> tuple[int, TimeKind]:
     """Return the time column of a source that has one, and its clock."""
     return _times(source)[0], TimeKind.ROWTIME if context.streaming else TimeKind.BOUNDED
 

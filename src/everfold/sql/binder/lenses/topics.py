@@ -24,10 +24,10 @@ def bind_topic(statement: CreateTopic, catalog: Catalog) -> CatalogTable:
     All errors in it are raised together.
     """
     entry = bind_create_table(statement, catalog)
-    return replace(entry, table=configured(entry.table, catalog))
+    return replace(entry, table=configure_topic(entry.table, catalog))
 
 
-def configured(table: Table, catalog: Catalog) -> Table:
+def configure_topic(table: Table, catalog: Catalog) -> Table:
     """Return the table with the options set for its topic."""
     options = catalog.settings.topic_options(table.name)
     if _BROKERS in options:
@@ -35,7 +35,7 @@ def configured(table: Table, catalog: Catalog) -> Table:
     return catalog.connected(replace(table, options=tuple(sorted({**dict(table.options), **options}.items()))))
 
 
-def check_in_time(key: str, catalog: Catalog, span: Span | None) -> None:
+def check_late_option(key: str, catalog: Catalog, span: Span | None) -> None:
     """Raise SqlError `late-option` for an option of a topic that already exists.
 
     The option would have no effect.

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.plan.expressions import references
+from everfold.plan.expressions import column_references
 from everfold.plan.nodes import AggCall, Plan, WindowAggregate
 from everfold.plan.windows import Hop, Session, Tumble, Window
 from everfold.sql.binder.aggregates import Grouped
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.emission import Emission, emitted
+from everfold.sql.binder.emission import Emission, apply_emission
 from everfold.sql.binder.grouping import Grouping
 from everfold.sql.binder.lenses.sources import Source
-from everfold.sql.binder.lenses.times import time_of
+from everfold.sql.binder.lenses.times import time_column
 from everfold.sql.dialects.lenses_nodes import TopicQuery, WindowBy
 from everfold.types import TimestampType
 
@@ -26,7 +26,7 @@ def check_window(node: TopicQuery, source: Source, context: Context) -> None:
     """Raise SqlError `window-on-table`, `window-size` for an invalid window."""
     if node.window is None:
         return
-    if source.table:
+    if source.is_table:
         raise context.error(
             "window-on-table",
             f"a table cannot be windowed: `{source.name}` holds the latest state of each key, "
@@ -67,7 +67,7 @@ def group_by_window(
     """Build the aggregate of a source by WINDOW BY and other keys. The source must have a time."""
     assert node.window is not None
     schema = source.plan.schema
-    at, time = time_of(source, context)
+    at, time = time_column(source, context)
     of = schema[at].type
     assert isinstance(of, TimestampType)
     aggregate = WindowAggregate(
@@ -83,8 +83,8 @@ def group_by_window(
     plan: Plan = aggregate
     if context.streaming:
         grace = node.window.grace.ms if node.window.grace else 0
-        plan = emitted(aggregate, Emission(early_ms=0, late_ms=0 if grace else None, lateness_ms=grace))
-    columns = references(plan.schema)
+        plan = apply_emission(aggregate, Emission(early_ms=0, late_ms=0 if grace else None, lateness_ms=grace))
+    columns = column_references(plan.schema)
     first = len(aggregate.keys) + len(aggregate.calls)
     return Grouped(
         plan=plan,
