@@ -296,7 +296,7 @@ def test_refused_before_anything_starts() -> None:
     with pytest.raises(UnsupportedFeature, match="APPROX_COUNT_DISTINCT"):
         operator_of(aggregate_of(Tumble(size_ms=10), calls=(sketch,)), "w1", ClockSpec(splits=()), updating=True)
     rows = rows_of(Session(gap_ms=10))
-    with pytest.raises(UnsupportedFeature, match="rows of sessions"):
+    with pytest.raises(UnsupportedFeature, match="rows of SESSION"):
         operator_of(rows, "w1", ClockSpec(splits=()), updating=True)
 
 
