@@ -63,7 +63,7 @@ def _aggregate(name: str) -> tuple[str, str]:
 
 def _lacks(spark: object, duckdb: object) -> str:
     missing = [
-        (name, each.why)
+        (name, each.reason)
         for name, each in (("Spark", spark), ("the memory engine", duckdb))
         if isinstance(each, Unsupported)
     ]
@@ -104,7 +104,7 @@ def connectors_page() -> Iterator[str]:
         table = Table(name="t", columns=(), options=(("connector", name),))
         yield from _options(option for option in connector.options(table).options if option.name != "connector")
     for name in formats.NAMES:
-        options = formats.options_of(name).under(f"{name}.").options
+        options = formats.options_of(name).add_prefix(f"{name}.").options
         if options:
             yield from ("", f"## Format {name}", "")
             if more := _more(name):

@@ -309,15 +309,15 @@ class _Scope:
         self._items: list[tuple[exp.Expression, dict[str, Use]]] = [
             (each, {}) for each in items if isinstance(each, exp.Table | exp.Subquery | WindowTvf)
         ]
+        self._named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
 
     def take(self, path: Sequence[str], use: Use) -> None:
         """Record the use of a column.
 
         An unqualified name belongs to the first item that may have it.
         """
-        named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
-        if len(path) > 1 and path[0] in named:
-            _add(named[path[0]], {path[1]: use})
+        if len(path) > 1 and path[0] in self._named:
+            _add(self._named[path[0]], {path[1]: use})
             return
         for item, wanted in self._items:
             if self._may_have(item, path[0]):

@@ -45,7 +45,7 @@ class DeclaredFunction:
 
 
 class FunctionWrapper:
-    """A wrapper of everfold around a user's function (`called`)."""
+    """A wrapper of everfold around a user's function (`wrapped`)."""
 
     wrapped: Any
 
@@ -53,8 +53,8 @@ class FunctionWrapper:
 class CallableFunction(ScalarFunction, FunctionWrapper):
     """A callable as a scalar function."""
 
-    def __init__(self, called: Callable[..., Any]) -> None:
-        self.wrapped = called
+    def __init__(self, wrapped: Callable[..., Any]) -> None:
+        self.wrapped = wrapped
 
     def eval(self, *args: Any) -> Any:
         return self.wrapped(*args)
@@ -66,8 +66,8 @@ class ColumnsFunction(UserDefinedFunction, FunctionWrapper):
     It computes the value from all rows of a group at once.
     """
 
-    def __init__(self, called: Callable[..., Any]) -> None:
-        self.wrapped = called
+    def __init__(self, wrapped: Callable[..., Any]) -> None:
+        self.wrapped = wrapped
 
 
 def unwrap_function(function: object) -> object:

@@ -247,7 +247,7 @@ def test_sizes(text: str, size: int) -> None:
 
 def test_checking_needs_no_pyspark() -> None:
     code = (
-        "import sys; from everfold.connectors.registry import names, connector; [connector(n) for n in names()];"
+        "import sys; from everfold.connectors.registry import connector_names, get_connector; [get_connector(n) for n in connector_names()];"
         "bad = [m for m in ('pyspark', 'polars', 'duckdb', 'pyarrow', 'confluent_kafka') if m in sys.modules]; print(bad); sys.exit(bool(bad))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

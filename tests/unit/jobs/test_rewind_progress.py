@@ -42,7 +42,7 @@ class Leftover:
 
     asked: list[bool] = field(default_factory=list)
 
-    def left_over(self, *, prune: bool) -> str | None:
+    def report_leftovers(self, *, prune: bool) -> str | None:
         self.asked.append(prune)
         return "a sentence"
 

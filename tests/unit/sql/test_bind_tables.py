@@ -149,7 +149,12 @@ def test_nothing_is_cast_that_fits() -> None:
 @pytest.mark.parametrize(
     ("sql", "code", "column", "words"),
     [
-        ("INSERT INTO t SELECT c, b, c FROM t", "type-mismatch", 22, "`a`, of `t` is INT, and the query returns STRING"),
+        (
+            "INSERT INTO t SELECT c, b, c FROM t",
+            "type-mismatch",
+            22,
+            "`a`, of `t` is INT, and the query returns STRING",
+        ),
         ("INSERT INTO t SELECT b, b, c FROM t", "type-mismatch", 22, "CAST(… AS INT)"),
         ("INSERT INTO t SELECT a, b, a FROM t", "type-mismatch", 28, "the query returns INT"),
         ("INSERT INTO t SELECT a, b FROM t", "column-count", 15, "takes 3"),

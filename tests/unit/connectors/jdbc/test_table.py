@@ -58,7 +58,7 @@ def test_what_a_url_says_beside_the_place() -> None:
         ({"table-name": '"a'}, "wrong-option-value", "`name` or `schema.name`"),
         ({"table-name": "a\0"}, "wrong-option-value", "`name` or `schema.name`"),
         ({"scan.partition.column": "a"}, "missing-option", "needs option `scan.partition.num`, as `scan.partition.column` is set"),
-        ({"scan.partition.column": "s", "scan.partition.num": "2", "scan.partition.lower-bound": "0", "scan.partition.upper-bound": "9"}, "wrong-option-value", "no integer column"),
+        ({"scan.partition.column": "s", "scan.partition.num": "2", "scan.partition.lower-bound": "0", "scan.partition.upper-bound": "9"}, "wrong-option-value", "not an integer column"),
         ({"scan.partition.column": "a", "scan.partition.num": "2", "scan.partition.lower-bound": "10", "scan.partition.upper-bound": "9"}, "wrong-option-value", "is above"),
         ({"scan.partition.column": "a", "scan.partition.num": "0", "scan.partition.lower-bound": "1", "scan.partition.upper-bound": "9"}, "wrong-option-value", "above 0"),
         ({"sink.max-retries": "-1"}, "wrong-option-value", "must not be below 0"),
