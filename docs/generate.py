@@ -45,7 +45,13 @@ def functions_page() -> Iterator[str]:
     yield "Its own names, where they differ, are in [Lenses SQL](lenses.md)."
     yield ""
     yield from _table(("function", "what it means"), map(_aggregate, aggregates.names("lenses")))
-    yield from ("", "## Functions of OVER windows", "", "Beside the aggregate functions. They take no frame.", "")
+    yield from (
+        "",
+        "## Functions of OVER windows",
+        "",
+        "In addition to the aggregate functions. They take no frame.",
+        "",
+    )
     yield from _table(("function", "what it means"), map(_aggregate, aggregates.window_function_names()))
     yield from ("", "## Scalar functions and operators", "")
     yield from _table(

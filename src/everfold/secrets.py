@@ -4,7 +4,7 @@ Everything that is shown of a script, in an error, on a terminal or in a log, is
 
 A script is redacted as plain text, not as a syntax tree, because it is also shown when it does not
 parse: keys and values may lack quotes, have the wrong ones, or be in a comment. So the scan looks
-for names of secrets and hides whatever follows them; in doubt it hides too much.
+for names of secrets and hides everything that follows them; in doubt it hides too much.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ def spark_list(over: SqlArguments, nulls: bool = False) -> str:
         values = f"collect_list({text})"
         return f"array_distinct({values})" if over.distinct else values
     wrapped = f"struct({text} AS v)"
-    rows = f"collect_list({wrapped if over.filter_condition is None else f'CASE WHEN {over.filter_condition} THEN {wrapped} END'})"
+    if over.filter_condition is not None:
+        wrapped = f"CASE WHEN {over.filter_condition} THEN {wrapped} END"
+    rows = f"collect_list({wrapped})"
     return f"transform({f'array_distinct({rows})' if over.distinct else rows}, __e -> __e.v)"
 
 

@@ -1,4 +1,4 @@
-"""The schema of an operator's state, as far as its pages do not contain it: column names and types,
+"""The schema of an operator's state that its pages do not contain: column names and types,
 slice widths and expiry.
 
 It is stored with the shape of a query, so that state can be read without its plan. Nothing of it is

@@ -2,7 +2,7 @@
 
 A source's columns are `c0, c1, …` in the order of the table's columns, physical and METADATA, in
 the physical types of `everfold.types`. Streaming and batch frames have an additional column,
-`__split`: the part of the source for which a watermark of its own is kept. A table whose rows are
+`__split`: the part of the source that has a separate watermark. A table whose rows are
 changes (`Connector.changelog`) has a column `__kind` too, a `RowKind`; so have the rows of every
 sink.
 
@@ -177,7 +177,7 @@ class Source(ABC):
         """Return the current rows as a batch frame with the same columns."""
 
     def history(self, context: SourceContext, position: Position | None) -> History:
-        """Return the rows that a job has read up to a position, as far as they still exist.
+        """Return the rows that a job has read up to a position, those that still exist.
 
         position: None if the job has read nothing yet. `lost` describes what no longer exists.
         Raises StateError `no-past` if the source cannot read them again.

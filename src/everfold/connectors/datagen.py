@@ -152,7 +152,11 @@ class DatagenConnector(Connector):
         return options
 
     def needs_whole_record(self, table: Table) -> bool:
-        """Always: a sequence ends the table also if no query asks for its column, and a value depends on its column's position."""
+        """Return True.
+
+        A sequence ends the table even if the query does not use its column, and a value depends on
+        the position of its column.
+        """
         return True
 
     def source(self, table: Table) -> Source:

@@ -49,7 +49,8 @@ def raise_null_rowtime(table: str, column: str) -> str:
     """Return Spark SQL that fails the job at a row without a time. Reads the column `__place`."""
     report = json.dumps({"table": table, "column": column}, ensure_ascii=False)[:-1] + ', "place": '
     text = report.replace("\\", "\\\\").replace("'", "\\'")
-    return f"raise_error(concat('{NULL_ROWTIME_PREFIX}{text}', coalesce(to_json(named_struct('at', {LOCATION})), '{{}}'), '}}'))"
+    place = f"coalesce(to_json(named_struct('at', {LOCATION})), '{{}}')"
+    return f"raise_error(concat('{NULL_ROWTIME_PREFIX}{text}', {place}, '}}'))"
 
 
 def find_null_rowtime(error_text: str) -> NullRowtime | None:

@@ -68,7 +68,8 @@ class BackfillResult:
         )
         if self.late_rows:
             verb = "is" if self.late_rows == 1 else "are"
-            summary += f"; {self.late_rows:,} that the job had dropped as late {verb} {'counted' if self.late_counted else 'left out'}"
+            outcome = "counted" if self.late_counted else "left out"
+            summary += f"; {self.late_rows:,} that the job had dropped as late {verb} {outcome}"
         return summary
 
 

@@ -1,10 +1,10 @@
 """Change the query of a job: judge the change, then continue from a copy of the old checkpoint.
 
 The copy consists of hard links. Spark writes its files once and never changes them, so the copy is
-cheap and the old checkpoint stays intact whatever happens to the new one. Only files that contain
-their own path are rewritten. The manifest names the checkpoint in use, so a single atomic write
-carries out the change: a process that is killed before it leaves the old version, and one that is
-killed after it leaves the new version.
+cheap and the old checkpoint stays intact if anything happens to the new one. Only files that
+contain their own path are rewritten. The manifest names the checkpoint in use, so a single atomic
+write carries out the change: a process that is killed before it leaves the old version, and one
+that is killed after it leaves the new version.
 """
 
 from __future__ import annotations

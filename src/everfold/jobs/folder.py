@@ -568,8 +568,8 @@ class JobFolder:
         aggregate has the version since which it counts. refresh: add a new version that re-emits
         the current result of every operator that still holds it, even if the query is unchanged.
 
-        Raises StateError `incompatible-change` and similar (`change.decide_change`), `changed-zone`,
-        `unfinished-batch`.
+        Raises StateError `incompatible-change` and similar (`change.decide_change`),
+        `changed-zone`, `unfinished-batch`.
         """
         mark = fingerprint(roots, zone)
         known = self.read_manifest()

@@ -294,7 +294,7 @@ def _neighbor(call: AggCall, at: int) -> str:
 
 
 def _may_be_empty(frame: Frame) -> bool:
-    """Return whether a row may be outside of its own frame."""
+    """Return whether a row may be outside its frame."""
     return (frame.first or 0) > 0 or (frame.last or 0) < 0
 
 

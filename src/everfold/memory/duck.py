@@ -125,7 +125,8 @@ class Duck:
         if again is None:
             return f"SELECT * FROM ({below}) WHERE {text}"
         kind = f"CASE WHEN {again} = {REEMIT} AND NOT coalesce({text}, FALSE) THEN {REEMIT_DELETE} ELSE {again} END"
-        return f"SELECT * REPLACE (CAST({kind} AS TINYINT) AS {again}) FROM ({below}) WHERE {again} >= {REEMIT} OR ({text})"
+        kinds = f"SELECT * REPLACE (CAST({kind} AS TINYINT) AS {again}) FROM ({below})"
+        return f"{kinds} WHERE {again} >= {REEMIT} OR ({text})"
 
     def values(self, rows: Sequence[Sequence[Expr]], schema: Schema) -> str:
         """Return a relation of constant rows."""

@@ -3,7 +3,7 @@ a query.
 
 The past is processed apart from the stream, by an operator that has only the new calls
 (`beginning`). `Fillable.history` reduces the rows of a task and names the columns as pages do, so
-that the running operator can read them whatever its own column names are. `Fillable.fill` merges
+that the running operator can read them under any column names. `Fillable.fill` merges
 them into the state before the first batch.
 """
 
@@ -115,9 +115,9 @@ def restrict_to_emitted(node: Plan, reached: Callable[[StatefulNode], int | None
     """Return the plan over past input, without rows that had no time, in which each operator emits
     only what it has already emitted.
 
-    reached: returns the time up to which an operator's rows are final, by `Fillable.final_until`; None
-    for an operator that does not support backfill. StateError `no-backfill` for an operator whose
-    results are not final when they are emitted.
+    reached: returns the time up to which an operator's rows are final (`Fillable.final_until`),
+    None for an operator that does not support backfill. StateError `no-backfill` for an operator
+    whose results are not final when they are emitted.
     """
     inputs = tuple(
         each if isinstance(node, Join) and at == 1 else restrict_to_emitted(each, reached)

@@ -72,9 +72,9 @@ class Table:
 
     Computed columns and the watermark are in the plan. `options` are sorted pairs. Option values
     can be secret: they are neither compared nor shown. `changelog`: the kinds of changes among its
-    rows when it is read. `bounded`: whether its rows end. `needs_all_columns`: whether decoding a record
-    needs all physical columns. `positions`: the position in a record of each column that is found
-    by position, not by name.
+    rows when it is read. `bounded`: whether its rows end. `needs_all_columns`: whether decoding a
+    record needs all physical columns. `positions`: the position in a record of each column that is
+    found by position, not by name.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """A rewrite after which every `PythonCall` is a whole expression of a projection.
 
-So each call is computed once, whatever SQL surrounds it, and an engine passes rows to Python in one
+So each call is computed once in any surrounding SQL, and an engine passes rows to Python in one
 place. `f(x) > 1` in WHERE becomes a projection that appends f(x) as a column, a filter over that,
 and a projection that drops it. Flink splits its plans in the same way.
 """

@@ -40,5 +40,5 @@ def _text(scalars: Scalars, column: InputColumn, is_key: bool, width: int, guard
         text = f"CASE WHEN {text} = 0 THEN CAST(0 AS {of.spark}) ELSE {text} END"
     if column.as_hash:
         return f"xxhash64(array_sort(map_entries({text})))" if isinstance(of, MapType) else f"xxhash64({text})"
-    # Maps with the same entries are one key, whatever the order of the entries.
+    # Maps with the same entries are one key in any order of the entries.
     return f"map_from_entries(array_sort(map_entries({text})))" if is_key and isinstance(of, MapType) else text

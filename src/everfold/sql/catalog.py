@@ -113,7 +113,7 @@ class CatalogTable:
     def stream_expressions(self) -> tuple[Expr, ...]:
         """The expression of each column in a stream.
 
-        A time attribute has milliseconds there, whatever its declared precision.
+        A time attribute has milliseconds there, with any declared precision.
         """
         expressions = [of.expression for of in self.columns]
         if self.watermark is not None:

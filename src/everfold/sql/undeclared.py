@@ -392,7 +392,7 @@ def _items(node: exp.Select) -> dict[str, exp.Expression]:
 
 
 def _outputs(node: exp.Expression) -> list[str]:
-    """Return the column names of a query, as far as they are written; `` for an unnamed column."""
+    """Return the column names of a query that are written; `` for an unnamed column."""
     match node:
         case exp.Select():
             return [

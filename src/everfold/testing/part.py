@@ -27,7 +27,7 @@ OnChange: TypeAlias = Literal["refuse", "accept", "backfill"]
 class Part:
     """The part of a job between two restarts: a query and its batches, possibly without rows.
 
-    beside: the rows of lookup tables. on_change: see `OnChange`.
+    lookup_tables: the rows of lookup tables. on_change: see `OnChange`.
     """
 
     root: Collect

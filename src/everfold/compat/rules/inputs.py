@@ -43,7 +43,8 @@ def other_conditions(change: Change) -> Iterator[Observation]:
     came = tuple(each for each in new if each not in old)
     if old != new:
         yield Observation(
-            f"the rows below were filtered by {format_expressions(gone)} and are now filtered by {format_expressions(came)}",
+            f"the rows below were filtered by {format_expressions(gone)}"
+            f" and are now filtered by {format_expressions(came)}",
             change.new.span,
         )
 

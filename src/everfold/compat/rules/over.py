@@ -108,7 +108,8 @@ def column_added(change: Change) -> Iterator[Observation]:
     """
     if change.tolerates_column_changes and change.added_columns:
         yield Observation(
-            f"its input gains {format_expressions(change.added_columns)}, which is NULL in rows that wait at the restart",
+            f"its input gains {format_expressions(change.added_columns)},"
+            " which is NULL in rows that wait at the restart",
             change.new.span,
         )
 

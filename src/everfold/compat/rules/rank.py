@@ -117,7 +117,8 @@ def other_primary_key(change: Change) -> Iterator[Observation]:
     """
     if change.old.keys != change.new.keys:
         yield Observation(
-            f"the primary key changed from {format_expressions(change.old.keys)} to {format_expressions(change.new.keys)}",
+            f"the primary key changed from {format_expressions(change.old.keys)}"
+            f" to {format_expressions(change.new.keys)}",
             change.new.span,
         )
 

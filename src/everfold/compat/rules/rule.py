@@ -170,7 +170,8 @@ def report_changed_columns(change: Change) -> Iterator[Observation]:
     """Report a change of the columns of the rows that an operator stores."""
     if change.added_columns or change.dropped_columns:
         yield Observation(
-            f"its rows lose {format_expressions(change.dropped_columns)} and gain {format_expressions(change.added_columns)}",
+            f"its rows lose {format_expressions(change.dropped_columns)}"
+            f" and gain {format_expressions(change.added_columns)}",
             change.new.span,
         )
 

@@ -51,7 +51,8 @@ def other_keys(change: Change) -> Iterator[Observation]:
     """
     if not change.has_same_keys:
         yield Observation(
-            f"the grouping keys changed from {format_expressions(change.old.keys)} to {format_expressions(change.new.keys)}",
+            f"the grouping keys changed from {format_expressions(change.old.keys)}"
+            f" to {format_expressions(change.new.keys)}",
             change.new.span,
         )
 

@@ -359,7 +359,8 @@ class CsvFormat(Format):
                 body = f"replace({body}, {string_literal(self.escape)}, {string_literal(self.escape * 2)})"
             body = f"replace({body}, {string_literal(self.quote)}, {string_literal(self.quote * 2)})"
             inside = f"concat({string_literal(self.quote)}, {body}, {string_literal(self.quote)})"
-            return f"IF(length({text}) > {_LONG_STRING} OR rlike({text}, {string_literal(self._must_quote())}), {inside}, {text})"
+            special = f"rlike({text}, {string_literal(self._must_quote())})"
+            return f"IF(length({text}) > {_LONG_STRING} OR {special}, {inside}, {text})"
         body = text
         if self.escape is not None:
             for special in (self.escape, self.delimiter):

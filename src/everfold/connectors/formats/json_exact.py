@@ -71,7 +71,8 @@ def protect(record: str) -> str:
 def restore(text: str) -> str:
     """Return Spark SQL: a string, object or array of a protected record, as it was before."""
     back = f"translate({text}, {string_literal(_STAND_INS[1:])}, {string_literal(_CONTROL[1:])})"
-    back = f"replace({back}, {string_literal(_STAND_INS[0])}, {string_literal(_CONTROL[0])})"  # `translate` treats NUL specially
+    # `translate` treats NUL specially.
+    back = f"replace({back}, {string_literal(_STAND_INS[0])}, {string_literal(_CONTROL[0])})"
     half = f"replace({back}, {string_literal(_HALF_STAND_IN)}, {string_literal(chr(92) + 'u')})"
     return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 

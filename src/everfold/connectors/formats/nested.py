@@ -21,9 +21,10 @@ def rewrite_scalars(value: str, of: DataType, rewrite: Callable[[str, DataType],
             inner = rewrite_scalars(item, of.value, rewrite, depth + 1)
             return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
         case RowType():
+            fields = ((part.name, f"{value}.{identifier(part.name)}", part.type) for part in of.fields)
             parts = ", ".join(
-                f"{string_literal(part.name)}, {rewrite_scalars(f'{value}.{identifier(part.name)}', part.type, rewrite, depth)}"
-                for part in of.fields
+                f"{string_literal(name)}, {rewrite_scalars(field, type_, rewrite, depth)}"
+                for name, field, type_ in fields
             )
             return f"IF({value} IS NULL, NULL, named_struct({parts}))"
         case _:

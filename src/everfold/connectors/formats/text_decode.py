@@ -133,7 +133,8 @@ def convert_sql(text: str, of: DataType, rules: TextRules) -> str:
         case StringType():
             return text
         case BooleanType():
-            return f"CASE lower(trim({string_literal(_SPACES)} FROM {text})) WHEN 'true' THEN true WHEN 'false' THEN false END"
+            trimmed = f"lower(trim({string_literal(_SPACES)} FROM {text}))"
+            return f"CASE {trimmed} WHEN 'true' THEN true WHEN 'false' THEN false END"
         case IntegerType() | IntervalType():
             whole = f"try_cast({text} AS {of.spark})"
             if rules.fractions and of.spark in ("INT", "BIGINT"):

@@ -26,7 +26,7 @@ class Context:
 
     `ctes` are the visible relations of WITH. `views` are the views whose queries are being bound.
     `outer` are the relations of the surrounding queries. `bound` caches the results of bound views
-    for the whole statement. `as_batch` binds for batch, whatever the mode of the session.
+    for the whole statement. `as_batch` binds for batch in any mode of the session.
     `state_ttl_ms` is the STATE_TTL hint of the SELECT; None without one.
     """
 

@@ -110,7 +110,7 @@ def bind_subquery(node: exp.Expression, relation: Relation, context: Context) ->
 
 
 def _has_one_row(plan: Plan) -> bool:
-    """Return whether a plan has at most one row, whatever the data."""
+    """Return whether a plan has at most one row for any data."""
     match plan:
         case GroupAggregate():
             return not plan.keys

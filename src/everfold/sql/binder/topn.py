@@ -55,7 +55,7 @@ def check_top_n(plan: Plan, context: Context) -> None:
 
 
 def rewrite_to_rank(plan: Filter) -> Plan:
-    """Rewrite a filter over row numbers to a Rank, as far as it selects the first rows."""
+    """Rewrite a filter over row numbers to a Rank if it selects the first rows."""
     wanted: dict[int, _Numbers] = {}
     rest: list[Expr] = []
     for part in conjuncts(plan.condition):

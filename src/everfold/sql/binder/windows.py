@@ -226,7 +226,7 @@ class ExtractedWindow:
         return None
 
     def column_use(self, expr: Expr) -> tuple[bool, bool]:
-        """Return whether an expression reads columns of `inner`, and whether it reads the window."""
+        """Return whether an expression reads columns of `inner`, and whether the window."""
         read = inputs_of(expr)
         return any(at < self.width for at in read), any(at >= self.width for at in read)
 

@@ -1,7 +1,7 @@
 """Literals of each engine, with their exact types.
 
-Spark reads a backslash in '…' as an escape, so `spark_string` escapes backslashes, quotes and control
-characters. DuckDB has no escapes: `duckdb_string` doubles quotes and writes NUL as chr(0).
+Spark reads a backslash in '…' as an escape, so `spark_string` escapes backslashes, quotes and
+control characters. DuckDB has no escapes: `duckdb_string` doubles quotes and writes NUL as chr(0).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check whether two scripts have the same plan.
 
-The nodes must be equal and over the same topics, whatever tables and variables are called.
+The nodes must be equal and over the same topics; names of tables and variables may differ.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Result:
 
     Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
     of the source. `table`: whether rows are the latest state of each key. `structure` is the
-    storage format of values with fields; None if unknown. `key_columns` are the columns that replace the
-    key in a result without `_key`.
+    storage format of values with fields; None if unknown. `key_columns` are the columns that
+    replace the key in a result without `_key`.
     """
 
     plan: Plan
