@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,57 @@ def test_the_public_api_is_pinned() -> None:
     import everfold
 
     assert everfold.__all__ == ["TableEnvironment", "__version__"]
+
+
+BANNED = {
+    r"\banew\b": "again, from scratch",
+    r"\bbeside\b": "next to, with, in addition to",
+    r"\b(?:go|goes|going|went|gone) on\b": "resume, continue",
+    r"\bgiven again\b|\bgives? (?:\w+ ){0,3}again\b": "re-emit",
+    r"\b(?:take|takes|taken|taking|took) (?:\w+ ){0,2}back\b": "retract",
+    r"\b(?:comes?|came) again\b": "replayed rows",
+    r"\btold\b|\bsaid\b": "specified, reported",
+    r"\bof (?:no )?use to\b": "reusable",
+    r"\bways? out\b": "options",
+    r"\bwhoever\b": "the reader, the caller, any …",
+    r"\bfor ever\b": "for the lifetime of, forever",
+    r"\b(?:hang|hangs|hung) on\b": "depends on",
+    r"\bby the same command\b": "with the same command",
+    r"\bas Flink (?:says|has it)\b": "as in Flink",
+    r"\b(?:give|gives|given|gave|giving) up\b": "discard",
+    r"\bas far as it\b": "if, the part that",
+    r"(?<!there )\b(?:is|are) no (?!longer\b|more\b)\w+": "is not a",
+}
+"""Words of a translation, and what to write (see CONTRIBUTING.md)."""
+BESIDE = ("changes-beside-changes", '"beside"', "beside/ ")
+"""Names that job directories and users know: an error code and a folder."""
+WRITTEN = ("src/**/*.py", "docs/**/*.md", "docs/*.py", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "Makefile")
+
+
+def test_words_are_plain() -> None:
+    found = []
+    for file in sorted({file for pattern in WRITTEN for file in ROOT.glob(pattern)}):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            for word, instead in BANNED.items():
+                match = re.search(word, line, re.IGNORECASE)
+                if match and not ("beside" in word and any(name in line for name in BESIDE)):
+                    found.append(f"{file.relative_to(ROOT)}:{number}: `{match[0]}`: write {instead}")
+    assert not found, "\n".join(found)
+
+
+SMALL = {
+    "aggregates/lazy.py": "every kernel imports it, and it must not import an engine",
+    "cli/diff.py": "one command",
+    "cli/rollback.py": "one command",
+}
+"""Modules of less than 25 lines, and why they stand alone."""
+
+
+def test_modules_are_not_tiny() -> None:
+    source = ROOT / "src" / "everfold"
+    small = {
+        str(file.relative_to(source))
+        for file in source.rglob("*.py")
+        if not file.name.startswith("__") and len(file.read_text(encoding="utf-8").splitlines()) < 25
+    }
+    assert small == SMALL.keys()

@@ -28,7 +28,7 @@ LAYERS = (
     ("plan",),
     ("udf",),
     ("limits",),
-    ("types", "errors", "secrets", "cache", "files"),
+    ("types", "errors", "secrets", "files"),
 )
 """Folders and modules of the package from top to bottom; those of one line may import each other."""
 

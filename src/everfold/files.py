@@ -68,3 +68,13 @@ def link(file: Path, target: Path) -> None:
         hidden = target.with_name(f".{target.name}.new")
         shutil.copy2(file, hidden)
         os.rename(hidden, target)
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: `$EVERFOLD_CACHE`, or `~/.cache/everfold` by default.
+
+    It may not exist yet. It holds only files that everfold can create or download again, so any of
+    them may be deleted.
+    """
+    configured = os.environ.get("EVERFOLD_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "everfold"

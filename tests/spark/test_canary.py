@@ -14,8 +14,8 @@ import pytest
 from broker import KafkaBroker
 from postgres import Database
 
-from everfold.cache import cache_folder
 from everfold.connectors.kafka.jars import CONNECTOR_VERSION
+from everfold.files import cache_folder
 
 CANARY = "cAnary7301"
 BAD_RECORD = '{"k": "a", "x": "bAdRecord"}'

@@ -51,7 +51,7 @@ class Eager(Aggregate):
 class Fold:
     """A call as a frame sees it: its entry and signature, the columns of its arguments and slots.
 
-    kept: a boolean column with the result of FILTER, for functions that do not skip NULL.
+    filter_column: a boolean column with the result of FILTER, for functions that do not skip NULL.
     """
 
     entry: Aggregate

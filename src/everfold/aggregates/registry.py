@@ -53,8 +53,8 @@ class SqlArguments:
     """The arguments of a call in the SQL of a batch engine.
 
     texts: the arguments as SQL expressions, NULL where FILTER excludes the row. distinct: whether
-    each combination of arguments counts once. kept: the condition of FILTER, only for functions
-    that do not skip NULL; their arguments are then unchanged.
+    each combination of arguments counts once. filter_condition: the condition of FILTER, only for
+    functions that do not skip NULL; their arguments are then unchanged.
     """
 
     texts: tuple[str, ...]
@@ -109,22 +109,23 @@ class Aggregate(ABC):
     - constant: the position of the argument that must be a constant.
     - clause: the clause of the call that sets the constant.
     - default: the constant if it is not given.
-    - wrapped: scalar functions that are applied to the arguments before the kernels get them.
-    - hashed: the kernels get the 64-bit hash of each argument, and whether it is not NULL, in place
-      of the argument.
-    - ordered: the result depends on the order of the rows.
+    - argument_functions: scalar functions that are applied to the arguments before the kernels get
+      them.
+    - takes_hashes: the kernels get the 64-bit hash of each argument, and whether it is not NULL, in
+      place of the argument.
+    - is_ordered: the result depends on the order of the rows.
     - newest_slice_first: in a HOP window the rows of newer slices come before those of older ones,
       as Flink merges them.
     - skips_nulls: a row with a NULL argument changes nothing, so FILTER is a NULL argument. Other
       functions get only the rows that pass FILTER.
-    - retractable: rows can be retracted.
+    - is_retractable: rows can be retracted.
     - distinct: the effect of DISTINCT.
-    - adds_up: slots merge by addition, so whole numbers among them can be subtracted again.
-    - over_only: a window function: it needs OVER and takes no frame.
-    - by_rows: over a window, it sees the rows up to its own, without later peers.
-    - rows_in_batch: as `ignores_peers`, but in batch only.
-    - forward: it sees its own row and the rows after it, which a stream does not have.
-    - of_order: its argument is the order key of the window.
+    - is_additive: slots merge by addition, so whole numbers among them can be subtracted again.
+    - is_window_function: a window function: it needs OVER and takes no frame.
+    - ignores_peers: over a window, it sees the rows up to its own, without later peers.
+    - ignores_peers_in_batch: as `ignores_peers`, but in batch only.
+    - looks_ahead: it sees its own row and the rows after it, which a stream does not have.
+    - takes_order_key: its argument is the order key of the window.
     - dialect: the SQL dialect that calls it by this name. Another dialect may use another name.
     """
 

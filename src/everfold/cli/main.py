@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import click
 
 from everfold import __version__
-from everfold.cache import cache_folder
 from everfold.errors import EXIT_FAILED, EXIT_WRONG_USE, EverfoldError
+from everfold.files import cache_folder
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

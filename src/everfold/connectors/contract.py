@@ -76,7 +76,7 @@ class SourceContext:
 
     name: the source's name in Spark's checkpoint ([A-Za-z0-9_]+). job_folder: the job directory,
     None without one. base_folder: the folder that relative paths are resolved against. origin: the
-    epoch in which the job last started from the beginning of its input. before: the source's
+    epoch in which the job last started from the beginning of its input. previous_log: the source's
     folder in the checkpoint that the job had before that epoch.
     """
 
@@ -179,8 +179,8 @@ class Source(ABC):
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows that a job has read up to a position, those that still exist.
 
-        position: None if the job has read nothing yet. `lost` describes what no longer exists.
-        Raises StateError `no-past` if the source cannot read them again.
+        position: None if the job has read nothing yet. `describe_lost` returns what no longer
+        exists. Raises StateError `no-past` if the source cannot read them again.
         """
         what = f"table `{self.is_table.name}`: the rows read from `{self.is_table.connector}` cannot be read again"
         raise StateError.of("no-past", what, self.is_table.span, help="--on-change accept starts new aggregates now")
@@ -376,7 +376,7 @@ class ClusterSink(_Sink, ABC):
 class Connector(ABC):
     """A kind of table.
 
-    for_changes: the help text where a query updates its result and the table accepts only inserts.
+    updates_help: the help text where a query updates its result and the table accepts only inserts.
     """
 
     name: str

@@ -27,7 +27,7 @@ NULL_ROWTIME_PREFIX = "everfold[null-rowtime]: "
 class NullRowtime:
     """A row whose time attribute is NULL.
 
-    place: where the source found the row, None if the source does not report it.
+    location: where the source found the row, None if the source does not report it.
     """
 
     table: str
@@ -35,7 +35,7 @@ class NullRowtime:
     location: str | None
 
     def error(self, place: str | None = None) -> ConnectorError:
-        """Return the ConnectorError `null-rowtime`. place: a more precise location, if known."""
+        """Return the ConnectorError `null-rowtime`. location: a more precise location, if known."""
         where = place or self.location
         message = f"the time attribute `{self.column}` is NULL"
         return connector_error(

@@ -106,8 +106,9 @@ def _enumeration(words: Iterable[str]) -> str:
 class OptionValues:
     """The values of a table's options.
 
-    values: by name; an option that is not set has its default. given: names of the options that are
-    set. prefixed: by prefix, the options of `<prefix>*`. notes: messages on options without effect.
+    values: by name; an option that is not set has its default. explicit: names of the options that
+    are set. prefixed: by prefix, the options of `<prefix>*`. notes: messages on options without
+    effect.
     """
 
     values: Mapping[str, object]

@@ -15,7 +15,7 @@ class ReplayEffect(StrEnum):
     OVERWRITES = "overwritten"
     """Replayed rows overwrite the rows of their keys. Only in older manifests of upsert-kafka."""
     OVERWRITES_AND_COMPARES = "compared"
-    """As OVERWRITTEN, and the sink finds the keys that do not reappear."""
+    """As OVERWRITES, and the sink finds the keys that do not reappear."""
     WITHDRAWS = "withdrawn"
     """The sink withdraws the rows it has written before they are replayed."""
     DUPLICATES = "twice"
@@ -54,11 +54,12 @@ _WHEN_ANEW = {
 class JobLineage:
     """The epochs and batches whose output belongs to the current state of a job.
 
-    job: its name. epoch: its current epoch. last: by epoch, the last batch that belongs to the
-    lineage, None for all batches; batches of other epochs do not belong to it. back: the epoch of
-    the last rewind, None if there was none. left: the first epoch that this rewind discarded, None
-    if the job restarted from scratch and discarded all. sinks: by table, the names that the job's
-    sinks have had, as a name contains the number of the INSERTs before it.
+    job: its name. epoch: its current epoch. last_batches: by epoch, the last batch that belongs to
+    the lineage, None for all batches; batches of other epochs do not belong to it. rewind_epoch:
+    the epoch of the last rewind, None if there was none. first_discarded_epoch: the first epoch
+    that this rewind discarded, None if the job restarted from scratch and discarded all. sinks: by
+    table, the names that the job's sinks have had, as a name contains the number of the INSERTs
+    before it.
     """
 
     job: str

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.cache import cache_folder
 from everfold.compat.shape import OperatorShape
 from everfold.errors import EverfoldError, StateError, UsageError
+from everfold.files import cache_folder
 from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import StateSizes, sizes_of
 from everfold.inspection.tables import StateTable, to_state_table

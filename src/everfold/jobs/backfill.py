@@ -51,8 +51,8 @@ second size.
 class BackfillResult:
     """The new aggregates of an operator that were backfilled.
 
-    rows: number of rows read. late: rows that the job had dropped as late.
-    counted: whether the backfill counts those.
+    rows: number of rows read. late_rows: rows that the job had dropped as late.
+    late_counted: whether the backfill counts those.
     """
 
     calls: tuple[str, ...]
@@ -82,9 +82,9 @@ class Backfill:
     target: folder for the control files.
     epoch: epoch of the state (`Version.state_epoch`).
     operators: names of the operators by position.
-    fresh: names of operators that are new as a whole; those are not backfilled.
+    new_operators: names of operators that are new as a whole; those are not backfilled.
     notes: the sources of the version.
-    gone: input that no longer exists, as sentences.
+    lost_input: input that no longer exists, as sentences.
     """
 
     spark: SparkSession

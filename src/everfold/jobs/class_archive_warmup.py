@@ -6,8 +6,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from everfold.cache import cache_folder
 from everfold.errors import UsageError
+from everfold.files import cache_folder
 from everfold.jobs.engine import Engine
 from everfold.spark.archive import archive_of, write_archive
 from everfold.spark.java import require_java

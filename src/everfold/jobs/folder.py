@@ -237,7 +237,7 @@ class Manifest:
 
     @property
     def sources(self) -> list[tuple[SourceNote, ...]]:
-        """The sources of each version in the current version's `line`, newest first."""
+        """The sources of each version in the current version's `lineage`, newest first."""
         return [version.sources or () for version, _ in self.lineage(self.version)]
 
     @property

@@ -51,9 +51,9 @@ class TableLocation:
 class LocatedSources:
     """A job with the locations of its sources.
 
-    manifest: its manifest with the locations. known: the manifest in place, with the moved ones.
-    moves: the sources whose data was moved.
-    before: path of the job directory when the job last ran. notes: sentences for the user.
+    manifest: its manifest with the locations. current_manifest: the manifest in place, with the
+    moved ones. moves: the sources whose data was moved. previous_folder: path of the job directory
+    when the job last ran. notes: sentences for the user.
     """
 
     manifest: Manifest
@@ -89,7 +89,7 @@ class Locations:
     """Compares the present locations of a job's tables with those that it has read.
 
     folder: the job directory, locked by this process. base_folder: start of relative paths.
-    given: tables whose rows the caller provides.
+    externals: tables whose rows the caller provides.
     answers: for tables at a new location, whether the rows are the same (`--source`).
     """
 

@@ -24,7 +24,7 @@ class LookupTables:
     folder: where copies of the rows are kept, None to read the tables in every batch.
     unfinished: whether the job has a planned batch that is not finished. That batch must read the
         same rows again, so the copies stay until the next start.
-    left_out: number of rows that options left out, by reason.
+    skipped_rows: number of rows that options left out, by reason.
     """
 
     lowering: BatchLowering

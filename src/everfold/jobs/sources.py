@@ -37,7 +37,7 @@ class External:
     """A table whose rows the caller provides.
 
     open: returns a DataFrame of the table's columns as `c0…`, called with the source's name.
-    past: returns the rows that were read so far; None if they cannot be read again.
+    history: returns the rows that were read so far; None if they cannot be read again.
     """
 
     open: Callable[[SparkSession, str, Table], DataFrame]

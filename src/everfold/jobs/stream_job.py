@@ -64,7 +64,7 @@ class StreamJob:
     suspend: at the end of bounded input, stop without emitting open results.
     batch_latency_ms: how long a batch of unbounded input gathers rows.
     stopping: returns True when the job should stop.
-    catching_up: set after a rewind.
+    rewind_progress: set after a rewind.
     warn: called with warnings for the user, None to skip the checks for them.
     """
 

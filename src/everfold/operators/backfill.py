@@ -57,7 +57,7 @@ class Fillable(Operator, Protocol):
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
         """Return past rows of a task, given as `prepare` receives them, as columns of pages.
 
-        since: the least value that any bucket has `reached`.
+        since: the least value of `final_until` in any bucket.
         """
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:

@@ -462,8 +462,8 @@ class OverAggregate(PlanNode):
     the input is insert-only, each row is emitted once: when the watermark has passed it (`time`
     ROWTIME), or at once (PROCTIME). With any other order (`time` BOUNDED) rows are emitted at once,
     and the result follows every change. Rows that are equal in the order stay in arrival order. A
-    partition that has not been touched for `ttl_ms` is discarded (0: never). refused: the error for
-    running it in a stream as it is; it may become a `Rank`.
+    partition that has not been touched for `ttl_ms` is discarded (0: never). stream_error: the
+    error for running it in a stream as it is; it may become a `Rank`.
     """
 
     input: Plan

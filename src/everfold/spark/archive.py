@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from everfold.cache import cache_folder
+from everfold.files import cache_folder
 from everfold.spark.java import Java
 from everfold.spark.pyspark_path import spark_home
 

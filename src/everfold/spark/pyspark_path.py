@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from everfold.cache import cache_folder
+from everfold.files import cache_folder
 
 _NEEDED = ("bin", "jars", "conf")
 

@@ -85,9 +85,9 @@ class SourceStream:
 class Stream:
     """A lowered plan.
 
-    splits: its watermark is the minimum over these. guarded: whether expressions must not be
-    evaluated for some rows. changes: whether rows have a kind. inputs: the operators that the rows
-    come from, TABLES for tables.
+    splits: its watermark is the minimum over these. is_guarded: whether expressions must not be
+    evaluated for some rows. has_row_kinds: whether rows have a kind. inputs: the operators that the
+    rows come from, TABLES for tables.
     """
 
     frame: DataFrame
@@ -136,11 +136,11 @@ class StreamLowering:
     names: the names of the operators, by the identity of their nodes; by default they are numbered
     in the order of lowering.
     source_names: the names of the scans, in the order of lowering; by default they are numbered.
-    mark, strangers (by operator): see `BucketProcessor`.
+    query_digest, foreign_operators: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
-    again: whether the first batch may have re-emitted rows.
-    read_beside: reads the lookup table of a join.
+    has_reemitted_rows: whether the first batch may have re-emitted rows.
+    read_lookup_table: reads the lookup table of a join.
     """
 
     spark: SparkSession

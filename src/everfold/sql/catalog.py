@@ -177,8 +177,8 @@ def keep_table(table: Table) -> Table:
 class Catalog:
     """Tables, views, functions and options of one session.
 
-    `excused` collects errors of statements that no stream could run, in a script that is only
-    checked; None: the script runs, so they are raised.
+    `tolerated_errors` collects errors of statements that no stream could run, in a script that is
+    only checked; None: the script runs, so they are raised.
     """
 
     def __init__(

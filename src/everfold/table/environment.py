@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from everfold.cache import cache_folder
 from everfold.connectors.registry import apply_connector
 from everfold.errors import UnsupportedFeature, UsageError
-from everfold.files import make_private_folder
+from everfold.files import cache_folder, make_private_folder
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.lookup_tables import LookupTables

@@ -178,7 +178,7 @@ class FileSource(Source):
     def _path_outside_job(self, context: SourceContext) -> Path:
         """Return the path of the files, which must not contain the job's folder.
 
-        Raises ConnectorError `job-in-source`, and those of `place`.
+        Raises ConnectorError `job-in-source`, and those of `resolve_path`.
         """
         root = self.resolve_path(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()

@@ -61,7 +61,7 @@ def declared_metadata(table: Table) -> tuple[str, ...]:
 class Envelope(Format):
     """JSON objects that contain rows.
 
-    json: the format of values. wanted: the metadata keys that the table declares.
+    json: the format of values. metadata_keys: the metadata keys that the table declares.
     """
 
     json: JsonFormat = field(default_factory=JsonFormat)

@@ -86,7 +86,7 @@ def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
 class Format(ABC):
     """A format with a table's options.
 
-    ignore_option: the option that lets a job continue after bad records. If records are `changes`,
+    ignore_option: the option that lets a job continue after bad records. If records are changes,
     `from_text` adds the column `__kind`, `line` reads it, and it is the last value of the rows that
     `decoder` returns and `encoder` accepts.
     """

@@ -20,7 +20,7 @@ _SERVERS = {"any": "any", "primary": "primary", "secondary": "standby", "preferS
 class Address:
     """The address of a database.
 
-    place: hosts and ports. settings: of libpq, including secrets. unused: parameters of the URL
+    servers: hosts and ports. settings: of libpq, including secrets. unused: parameters of the URL
     that have no effect.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.jdbc.address import Address
@@ -182,3 +184,18 @@ def _unreachable(where: str, address: Address, span: Span | None) -> ConnectorEr
         "check that the server is running at this address, and run the same command again: "
         "no row is lost or written twice",
     )
+
+
+def quote_name(name: sql.Identifier) -> sql.SQL:
+    """Return a name for a statement with parameters: `%` is doubled."""
+    return sql.SQL(name.as_string().replace("%", "%%"))
+
+
+def hash_names(*names: str) -> int:
+    """Return a 64-bit hash of names."""
+    return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8])
+
+
+def lock_number(*names: str) -> int:
+    """Return the number of an advisory lock: 64 bits, signed."""
+    return hash_names(*names) - (1 << 63)

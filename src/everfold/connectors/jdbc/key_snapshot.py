@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from everfold.connectors.jdbc.client import Connection
-from everfold.connectors.jdbc.naming import hash_names, lock_number, quote_name
+from everfold.connectors.jdbc.client import Connection, hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.shape import Target
 from everfold.connectors.replay import JobLineage
 

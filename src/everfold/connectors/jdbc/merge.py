@@ -15,9 +15,8 @@ from psycopg import sql
 from everfold.connectors.applied import is_applied
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import AppliedBatch, BatchId
-from everfold.connectors.jdbc.client import Connection
+from everfold.connectors.jdbc.client import Connection, hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.key_snapshot import KeySnapshot
-from everfold.connectors.jdbc.naming import hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
 from everfold.plan.changelog import RowKind
@@ -36,8 +35,8 @@ class Merge:
 
     columns: of the target, in the order of the sink's rows. keys: the positions of the PRIMARY KEY
     columns; empty: rows are only added. schema: the schema of `everfold_commits` and the staging
-    table. before: the key snapshot to update after a rewind. query, folder: a hash of the query and
-    the job directory, by which other jobs recognize that they write the same.
+    table. key_snapshot: the key snapshot to update after a rewind. query, folder: a hash of the
+    query and the job directory, by which other jobs recognize that they write the same.
     """
 
     target: Target

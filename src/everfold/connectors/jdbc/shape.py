@@ -68,8 +68,8 @@ class TargetColumn:
     """A column of a PostgreSQL table.
 
     base: the name of its type; for a domain, of the underlying type. kind: `typtype` of pg_type.
-    modifier: its length or precision, packed. shown: its type in SQL. given: whether it has a
-    default. always: whether its value is always generated.
+    modifier: its length or precision, packed. sql_type: its type in SQL. has_default: whether it
+    has a default. is_generated: whether its value is always generated.
     """
 
     name: str

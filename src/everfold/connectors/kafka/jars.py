@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.cache import cache_folder
 from everfold.connectors.connector_errors import connector_error
+from everfold.files import cache_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -82,8 +82,9 @@ OPTIONS = OptionSet(
 class ConvertedTable:
     """A table of the connector `topic`, converted to one of Kafka.
 
-    table: the converted table, with each field of the key as a column. of: its connector. at: the
-    position of the key, None if there is none or it is not a ROW. width: how many fields it has.
+    table: the converted table, with each field of the key as a column. connector: its connector.
+    key_position: the position of the key, None if there is none or it is not a ROW. key_width: how
+    many fields it has.
     """
 
     table: Table

@@ -55,8 +55,8 @@ class Calls:
 class Grouped:
     """The plan of an aggregate, and each key and call as an expression over its columns.
 
-    `chosen` is the number of a row's grouping set. `window` has start, end and time of the group
-    window in GROUP BY.
+    `set_number` is the number of a row's grouping set. `window` has start, end and time of the
+    group window in GROUP BY.
     """
 
     plan: Plan

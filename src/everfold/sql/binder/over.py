@@ -50,7 +50,7 @@ class OverWindow:
 class OverCalls:
     """The windows of a SELECT and the calls over each of them.
 
-    `named` holds the windows of the WINDOW clause, by name.
+    `named_windows` holds the windows of the WINDOW clause, by name.
     """
 
     named_windows: dict[str, exp.Window] = field(default_factory=dict)

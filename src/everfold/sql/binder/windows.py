@@ -204,8 +204,9 @@ class ExtractedWindow:
     """A relation whose window function was extracted from under its projections and filters.
 
     `source` is the window function. Each of `columns` is an expression over `inner`, followed by
-    window_start, window_end and window_time. `late` are conditions over only these three.
-    `entangled`: a condition compares a column with the window, so the function cannot be extracted.
+    window_start, window_end and window_time. `window_conditions` are conditions over only these
+    three. `is_entangled`: a condition compares a column with the window, so the function cannot be
+    extracted.
     """
 
     source: WindowTableFunction | WindowAggregate

@@ -63,7 +63,7 @@ class RenderContext:
 class Writer:
     """Renders one expression for one engine; entries that a template cannot express call it.
 
-    `place` is the span in the script of the call that is being rendered.
+    `call_span` is the span in the script of the call that is being rendered.
     """
 
     engine: str

@@ -11,8 +11,7 @@ from everfold.plan.expressions import Expr, column_references
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.aggregates import Calls
 from everfold.sql.binder.context import Context, quote_names
-from everfold.sql.binder.lenses.functions import LensesBinder, check_on_table, find_aggregate, simplify_top_1
-from everfold.sql.binder.lenses.rows import build_row
+from everfold.sql.binder.lenses.functions import LensesBinder, build_row, check_on_table, find_aggregate, simplify_top_1
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.scope import resolve
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE

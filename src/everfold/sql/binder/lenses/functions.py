@@ -5,7 +5,7 @@ Source: the seed on Lenses streaming aggregations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -20,8 +20,9 @@ from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
 from everfold.sql.binder.python_functions import find_user_function
 from everfold.sql.dialects.nodes import FunctionCall
-from everfold.sql.functions import lookup
+from everfold.sql.functions import build, cast, lookup
 from everfold.sql.functions import names as scalar_names
+from everfold.types import RowField, RowType
 
 AGGREGATES: Mapping[str, str] = MappingProxyType({
     **{name: name for name in ("AVG", "BOTTOMK", "COUNT", "MAXK", "MAXK_UNIQUE", "MINK", "MINK_UNIQUE", "SUM", "TOPK")},
@@ -112,3 +113,9 @@ def check_on_table(node: FunctionCall, context: Context) -> None:
         "write SELECT STREAM, or SET everfold.lenses.exact-tables = true to keep them; "
         f"{quote_names(sorted(ON_TABLES))} work on tables without it",
     )
+
+
+def build_row(values: Sequence[Expr], names: Sequence[str]) -> Expr:
+    """Return a ROW of values with these names."""
+    fields = tuple(RowField(name=name, type=value.type) for name, value in zip(names, values, strict=True))
+    return cast(build("ROW", tuple(values)), RowType(fields=fields, nullable=False))

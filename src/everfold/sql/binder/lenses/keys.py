@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from everfold.plan.expressions import Expr
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.lenses.facets import FacetBinder
-from everfold.sql.binder.lenses.rows import build_row
+from everfold.sql.binder.lenses.functions import build_row
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.dialects.lenses import PRIMITIVES
 from everfold.sql.dialects.lenses_nodes import GroupKey, TopicQuery
@@ -31,7 +31,7 @@ class ResultKey:
     """The key of a result.
 
     `values` are expressions over the source, `labels` the names of the fields, None for one without
-    a name. `alone`: the only value is the key itself.
+    a name. `is_single`: the only value is the key itself.
     """
 
     values: tuple[Expr, ...]

@@ -34,7 +34,7 @@ class Result:
     """The result of a query.
 
     Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
-    of the source. `table`: whether rows are the latest state of each key. `structure` is the
+    of the source. `is_table`: whether rows are the latest state of each key. `structure` is the
     storage format of values with fields; None if unknown. `key_columns` are the columns that
     replace the key in a result without `_key`.
     """

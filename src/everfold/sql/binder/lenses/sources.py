@@ -26,9 +26,9 @@ from everfold.sql.dialects.lenses_nodes import TopicQuery
 class Source:
     """A bound source.
 
-    `name` qualifies its columns in expressions. `table`: whether it is read as a table. `structure`
-    is the storage format of records with fields; None if unknown. Its columns are `_key` if records
-    have one, the fields of the value (`_value` if it has none), and `_meta.…`.
+    `name` qualifies its columns in expressions. `is_table`: whether it is read as a table.
+    `structure` is the storage format of records with fields; None if unknown. Its columns are
+    `_key` if records have one, the fields of the value (`_value` if it has none), and `_meta.…`.
     """
 
     name: str
