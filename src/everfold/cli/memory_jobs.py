@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline
 
 
-def bounded(request: JobRequest) -> bool:
+def is_bounded(request: JobRequest) -> bool:
     """Return whether all inputs of the job are bounded."""
     return all(source.is_bounded() for root in request.roots for source in _sources(root).values())
 

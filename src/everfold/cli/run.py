@@ -274,7 +274,7 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
 
 def _run_job(engine: JobRunner, request: JobRequest, options: RunOptions) -> bool:
     """Run a job and show its results; return whether the user stopped it, and so the script."""
-    bounded = engine.bounded(request)
+    bounded = engine.is_bounded(request)
     (root, *_) = request.roots
     results: _LazyOutput | None = None
     if isinstance(root, Collect):

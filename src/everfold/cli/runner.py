@@ -59,7 +59,7 @@ class JobRequest:
 class JobRunner(Protocol):
     """An engine that runs jobs."""
 
-    def bounded(self, request: JobRequest) -> bool:
+    def is_bounded(self, request: JobRequest) -> bool:
         """Return whether all inputs of the job are bounded. Looks only at the options of tables."""
 
     def submit(
