@@ -1,4 +1,4 @@
--- What was bid so far in each ten minutes, told every two.
+-- Total of the bids so far in each window of ten minutes, every two minutes.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

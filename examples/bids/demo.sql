@@ -1,4 +1,4 @@
--- Six bids and every window of Flink SQL over them.
+-- Six bids, aggregated by every window function of Flink SQL.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

@@ -1,4 +1,4 @@
--- What was bid in ten minutes, looked at every five.
+-- Total of the bids in ten minutes, every five minutes.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

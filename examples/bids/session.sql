@@ -1,4 +1,4 @@
--- What each supplier was bid without a pause of two minutes.
+-- Total of the bids per supplier and session, with a gap of two minutes.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

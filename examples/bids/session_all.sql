@@ -1,4 +1,4 @@
--- What was bid without a pause of two minutes.
+-- Total of the bids per session, with a gap of two minutes.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

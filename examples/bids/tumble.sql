@@ -1,4 +1,4 @@
--- What was bid in each ten minutes.
+-- Total of the bids in each window of ten minutes.
 
 CREATE TABLE Bid (
   bidtime TIMESTAMP(3),

@@ -1,4 +1,4 @@
--- The day so far at each airport, told every hour.
+-- Flights of the day so far at each airport, every hour.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

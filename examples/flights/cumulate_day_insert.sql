@@ -1,4 +1,4 @@
--- The day so far at each airport, told every hour. From files into files.
+-- Flights of the day so far at each airport, every hour. From files to files.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

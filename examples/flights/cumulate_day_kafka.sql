@@ -1,4 +1,4 @@
--- The day so far at each airport, told every hour. From Kafka to Kafka.
+-- Flights of the day so far at each airport, every hour. From Kafka to Kafka.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

@@ -1,4 +1,4 @@
--- Departures, mean and worst delay of each carrier, day by day. From files into files.
+-- Departures, mean delay and worst delay of each carrier per day. From files to files.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

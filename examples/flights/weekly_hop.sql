@@ -1,4 +1,4 @@
--- How each carrier did over the last seven days, told every day.
+-- Arrivals, delays and miles of each carrier over the last seven days, every day.
 
 CREATE TABLE flights (
   flight_time TIMESTAMP(3),

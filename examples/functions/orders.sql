@@ -1,4 +1,4 @@
--- What each card paid in each hour.
+-- Total paid and average price per card and hour, with Python functions.
 
 CREATE TABLE orders (
   ordered_at TIMESTAMP(3),

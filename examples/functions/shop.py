@@ -1,4 +1,4 @@
-"""The functions of orders.sql."""
+"""Python functions used by orders.sql."""
 
 from everfold.udf import AggregateFunction, Row, udf
 

@@ -1,4 +1,4 @@
--- Lenses SQL over files: the points of gaming sessions by country, once of all sessions, once of each player's last one.
+-- Lenses SQL over files: points of gaming sessions by country, of all sessions and of each player's last one.
 CREATE TABLE `gaming-sessions` (`_key` STRING, points INT, country STRING)
 WITH ('connector' = 'filesystem', 'path' = 'sessions', 'format' = 'json');
 

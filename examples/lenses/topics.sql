@@ -1,4 +1,4 @@
--- Lenses SQL over topics of Kafka: everfold run --dialect lenses examples/lenses/topics.sql --var BROKERS=localhost:9092
+-- Lenses SQL over Kafka topics: everfold run --dialect lenses examples/lenses/topics.sql --var BROKERS=localhost:9092
 SET defaults.topic.properties.bootstrap.servers = '${BROKERS}';
 SET defaults.topic.autocreate = true;
 SET topic.hourly-sessions.partitions = 6;

@@ -1,4 +1,4 @@
--- Some orders, what stands beside each of them by OVER, and group windows: the queries of Flink's documentation.
+-- OVER aggregation and group windows over some orders: the queries of Flink's documentation.
 
 CREATE TABLE Orders (
   order_id INT,
@@ -13,7 +13,7 @@ CREATE TABLE Orders (
   'format' = 'json'
 );
 
--- the amount of the same product that was ordered within the hour before
+-- total amount of the same product within the last hour
 SELECT order_id, order_time, amount,
   SUM(amount) OVER (
     PARTITION BY product
@@ -22,7 +22,7 @@ SELECT order_id, order_time, amount,
   ) AS one_hour_prod_amount_sum
 FROM Orders;
 
--- the same window under a name
+-- the same window, named
 SELECT order_id, order_time, amount,
   SUM(amount) OVER w AS sum_amount,
   AVG(amount) OVER w AS avg_amount
@@ -32,7 +32,7 @@ WINDOW w AS (
   ORDER BY order_time
   RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW);
 
--- a group window: GROUP BY a function of time, as it was written before there were window functions
+-- a group window: GROUP BY a function of time, the syntax before window functions
 SELECT
   user,
   TUMBLE_START(order_time, INTERVAL '1' DAY) AS wStart,
