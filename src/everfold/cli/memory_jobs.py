@@ -36,8 +36,8 @@ def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: C
     """
     for source in (source for root in request.roots for source in _sources(root).values()):
         if not source.is_bounded():
-            message = f"the memory engine reads bounded input only, and table `{source.is_table.name}` is unbounded"
-            raise UnsupportedFeature.of("not-in-memory", message, source.is_table.span, "leave out --engine memory")
+            message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
+            raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
     if request.suspend:
         raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
     rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0

@@ -151,7 +151,7 @@ class Source(ABC):
     options: the values of the table's options. notes: warnings about them for the table's author.
     """
 
-    is_table: Table
+    table: Table
     options: OptionValues
     reads_files: ClassVar[bool] = False
     """Whether `location` is a path and the log in the checkpoint lists the files below it."""
@@ -182,8 +182,8 @@ class Source(ABC):
         position: None if the job has read nothing yet. `describe_lost` returns what no longer
         exists. Raises StateError `no-past` if the source cannot read them again.
         """
-        what = f"table `{self.is_table.name}`: the rows read from `{self.is_table.connector}` cannot be read again"
-        raise StateError.of("no-past", what, self.is_table.span, help="--on-change accept starts new aggregates now")
+        what = f"table `{self.table.name}`: the rows read from `{self.table.connector}` cannot be read again"
+        raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
 
     def location(self, base_folder: Path) -> str:
         """Return the normalized location of the rows, without secrets.
@@ -235,14 +235,14 @@ class Source(ABC):
         """
         raise UnsupportedFeature.of(
             "not-in-memory",
-            f"table `{self.is_table.name}`: the memory engine does not read from `{self.is_table.connector}`",
-            self.is_table.span,
+            f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`",
+            self.table.span,
             "leave out --engine memory",
         )
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
         """Return the splits known at the start; more may appear later."""
-        return (self.is_table.name,)
+        return (self.table.name,)
 
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the source's error that the text of an engine failure contains.

@@ -82,7 +82,7 @@ class DatagenSource(Source):
     """A source of generated rows."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.is_table = table
+        self.table = table
         self.options = options
         self.fields = _fields(table, options)
 
@@ -113,8 +113,8 @@ class DatagenSource(Source):
         if self.row_count is None:
             raise SqlError.of(
                 "unbounded-source",
-                f"table `{self.is_table.name}` is unbounded",
-                self.is_table.span,
+                f"table `{self.table.name}` is unbounded",
+                self.table.span,
                 "set 'number-of-rows' to read it in batch",
             )
         return self._columns(context.spark.range(self.row_count).selectExpr("id AS __row"))
@@ -122,9 +122,9 @@ class DatagenSource(Source):
     def _columns(self, frame: DataFrame) -> DataFrame:
         out = [
             f"{_value(column.type, field, at)} AS {physical_name(at)}"
-            for at, (column, field) in enumerate(zip(self.is_table.columns, self.fields, strict=True))
+            for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
         ]
-        return frame.selectExpr(*out, f"{string_literal(self.is_table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}")
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""

@@ -29,7 +29,7 @@ class ReplayEffect(StrEnum):
     @property
     def on_rebuild(self) -> str:
         """The effect of a rebuild, as a message."""
-        return _WHEN_ANEW[self]
+        return _FROM_SCRATCH[self]
 
 
 _OVERWRITTEN = "replayed rows overwrite existing rows by PRIMARY KEY"
@@ -41,7 +41,7 @@ _WHEN_BACK = {
     ReplayEffect.WITHDRAWS: "the job's files of later batches are withdrawn when it starts",
     ReplayEffect.DUPLICATES: "replayed rows are duplicated",
 }
-_WHEN_ANEW = {
+_FROM_SCRATCH = {
     ReplayEffect.KEEPS_NOTHING: "nothing, it keeps no rows",
     ReplayEffect.OVERWRITES: f"{_OVERWRITTEN}; keys that do not reappear stay",
     ReplayEffect.OVERWRITES_AND_COMPARES: f"{_OVERWRITTEN}; keys that do not reappear {_COUNTED}",

@@ -136,9 +136,7 @@ class Locations:
             old_notes = known.version.sources
             found = tuple(_renew(each, kept) for each in old_notes or ())
             known = self._with_notes(known, known.version, None if old_notes is None else found)
-        decided = {locations[name].table.name for name in changed} | {
-            each.source.is_table.name for each in moves.values()
-        }
+        decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
         tables = {each.table.name for each in locations.values()}
         unused = sorted(tables & self.answers.keys() - decided)
         lines = tuple(

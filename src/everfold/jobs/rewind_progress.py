@@ -48,7 +48,7 @@ class RewindProgress:
                     gone = each.source.describe_lost(old[-1])
             if each.source is not None and gone is not None:
                 self.note(
-                    f"table `{each.source.is_table.name}`: {gone} no longer exist; the job is rebuilt from the others"
+                    f"table `{each.source.table.name}`: {gone} no longer exist; the job is rebuilt from the others"
                 )
 
     def check_position(self, sources: Sequence[OpenedSource], offsets: Mapping[str, str]) -> None:

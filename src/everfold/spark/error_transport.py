@@ -34,7 +34,7 @@ class TransportedError(Exception):
 
 @contextmanager
 def transport_errors() -> Iterator[None]:
-    """Convert an EverfoldError of the block to one whose message `crossed` can parse."""
+    """Convert an EverfoldError of the block to one whose message `extract_error` can parse."""
     try:
         yield
     except EverfoldError as error:

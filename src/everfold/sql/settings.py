@@ -267,7 +267,7 @@ def _matches(key: str, option: Option) -> bool:
 
 FAMILIES: Mapping[str, str] = MappingProxyType({
     "execution.checkpointing.": _COMMITS,
-    "state.": "everfold keeps state in the job's folder",
+    "state.": "everfold keeps state in the job directory",
     "restart-strategy": "run the same command again to restart a failed job",
     "taskmanager.": "everfold has no such process",
     "jobmanager.": "everfold has no such process",

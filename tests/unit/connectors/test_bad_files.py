@@ -197,8 +197,8 @@ def test_no_record_and_no_name_of_a_file_commands_a_terminal(folder: Path) -> No
 
 def rows(record: str, **options: str) -> list[list[object]]:
     of = source(**options)
-    form = format_of("json", of.is_table, of.options, "json.")
-    return list(form.decoder(record_columns(of.is_table, Role.SOURCE))(record.encode()))
+    form = format_of("json", of.table, of.options, "json.")
+    return list(form.decoder(record_columns(of.table, Role.SOURCE))(record.encode()))
 
 
 ARRAYS: list[tuple[str, list[int | None]]] = [

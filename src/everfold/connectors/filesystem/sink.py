@@ -13,7 +13,7 @@ A replayed batch without a record is written from scratch, possibly by other tas
 with a record is run without writing, after step 4 was completed. Hidden files that no record names
 are removed.
 
-The records are in the job's folder, so restoring an older copy of that folder restores older
+The records are in the job directory, so restoring an older copy of that folder restores older
 records; the mark stays with the files.
 
 When a job is rewound, the files of batches outside its lineage are withdrawn: renamed, so that no
@@ -403,7 +403,7 @@ def _load_record(path: Path) -> dict[str, Any]:
     raise StateError.of(
         "damaged-record",
         f"`{path}` is not a record of a written batch",
-        help="restore the job's folder from a backup, or start from scratch with another --state folder and `path`",
+        help="restore the job directory from a backup, or start from scratch with another --state folder and `path`",
     )
 
 

@@ -80,7 +80,7 @@ class FileSource(Source):
     reads_files = True
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.is_table = table
+        self.table = table
         self.options = options
         self.columns = record_columns(table, Role.SOURCE)
         self._base_folder = Path.cwd()
@@ -94,7 +94,7 @@ class FileSource(Source):
     @property
     def format(self) -> Format:
         """The format of the files, if it is a text format."""
-        return format_of(self.format_name, self.is_table, self.options, f"{self.format_name}.")
+        return format_of(self.format_name, self.table, self.options, f"{self.format_name}.")
 
     @property
     def poll_ms(self) -> int | None:
@@ -143,7 +143,7 @@ class FileSource(Source):
                 ("were read under another name and are read again", moved),
             ]
             return [
-                f"table `{self.is_table.name}`: files that {what}: {_join_names(names)}"
+                f"table `{self.table.name}`: files that {what}: {_join_names(names)}"
                 for what, names in changes
                 if names
             ]
@@ -156,14 +156,14 @@ class FileSource(Source):
         """
         path = self.options.string("path")
         root = resolve(path, base_folder)
-        require_readable(self.is_table, root, path)
-        check_names(self.is_table, root, base_folder, for_spark=for_spark, listed=self._listed)
+        require_readable(self.table, root, path)
+        check_names(self.table, root, base_folder, for_spark=for_spark, listed=self._listed)
         return root
 
     def check_arrivals(self, base_folder: Path) -> None:
         """Refuse new files that Spark does not see. Raises ConnectorError `bad-file-name`."""
         root = resolve(self.options.string("path"), base_folder)
-        check_names(self.is_table, root, base_folder, for_spark=True, listed=self._listed)
+        check_names(self.table, root, base_folder, for_spark=True, listed=self._listed)
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether all files read up to `then` are read, in any batches."""
@@ -176,7 +176,7 @@ class FileSource(Source):
         return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
 
     def _path_outside_job(self, context: SourceContext) -> Path:
-        """Return the path of the files, which must not contain the job's folder.
+        """Return the path of the files, which must not contain the job directory.
 
         Raises ConnectorError `job-in-source`, and those of `resolve_path`.
         """
@@ -185,9 +185,9 @@ class FileSource(Source):
         if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
             raise connector_error(
                 "job-in-source",
-                f"table `{self.is_table.name}`: the job's folder `{job}` lies in `{self.options.string('path')}`,"
+                f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
-                dict(self.is_table.option_spans).get("path"),
+                dict(self.table.option_spans).get("path"),
                 "remove it, and use another one: --state FOLDER",
             )
         return root
@@ -225,7 +225,7 @@ class FileSource(Source):
         return History(frame, {str(path): at for at, path in enumerate(found)})
 
     def _empty(self, context: SourceContext) -> DataFrame:
-        fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.is_table.columns)]
+        fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{LOCATION} STRING"]))
 
@@ -242,20 +242,18 @@ class FileSource(Source):
 
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
             found = list_files(root) if chosen is None else iter(chosen)
-            frame, values = read_parquet(reader, path, found, self.is_table, self.columns)
+            frame, values = read_parquet(reader, path, found, self.table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path)
         out = [
             f"{self._column(at, column, values, root)} AS {physical_name(at)}"
-            for at, column in enumerate(self.is_table.columns)
+            for at, column in enumerate(self.table.columns)
         ]
         pattern = self.options.string_or_none("source.path.regex-pattern")
         if pattern is not None:
             frame = frame.where(f"rlike(__path, {string_literal(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(
-            *out, f"{string_literal(self.is_table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind
-        )
+        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str | list[str]
@@ -282,7 +280,7 @@ class FileSource(Source):
         if form.reader is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
-        location = RecordLocation(self.is_table.name, (("path", "__path"),))
+        location = RecordLocation(self.table.name, (("path", "__path"),))
         fields = {column.position: identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
@@ -325,7 +323,7 @@ class FileSource(Source):
         name = f"regexp_extract({within}, {string_literal(folder)}, 1)"
         text = unescape_in_spark(name)
         value = convert_sql(text, column.type, _PARTITION_RULES)
-        where = RecordLocation(self.is_table.name, (("path", "__path"),))
+        where = RecordLocation(self.table.name, (("path", "__path"),))
         return (
             f"CASE WHEN NOT rlike({within}, {string_literal(folder)}) THEN {raise_bad_record(where, column.name, name)}"
             f" WHEN {name} = {string_literal(self.options.string('partition.default-name'))} THEN NULL"
@@ -336,31 +334,31 @@ class FileSource(Source):
 
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error for a bad record, or for a file that was deleted or is unreadable."""
-        report = find_bad_record(error_text, self.is_table.name)
+        report = find_bad_record(error_text, self.table.name)
         if report is not None:
             return self._bad_record(report)
         timeless = find_null_rowtime(error_text)
-        if timeless is not None and timeless.table == self.is_table.name:
+        if timeless is not None and timeless.table == self.table.name:
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
             return connector_error(
                 "file-gone",
-                f"table `{self.is_table.name}`: the file `{self._display_path(gone)}` went away before it was read",
+                f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
             return connector_error(
-                "no-permission", f"table `{self.is_table.name}`: no permission to read `{self._display_path(denied)}`"
+                "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
             )
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parse_parquet_failure
 
-            return parse_parquet_failure(self.is_table, error_text)
+            return parse_parquet_failure(self.table, error_text)
         unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
         if unread is not None and ":" in unread.name:
-            return colon_in_name_error(self.is_table, self._display_path(unread))
+            return colon_in_name_error(self.table, self._display_path(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
             return _bad_file(self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
@@ -389,7 +387,7 @@ class FileSource(Source):
             if column is not None:
                 of = next(
                     each.type
-                    for each in self.is_table.columns
+                    for each in self.table.columns
                     if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
                 )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
@@ -428,7 +426,7 @@ class FileSource(Source):
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet_local
 
-            for piece in read_parquet_local(path, self.is_table, self.columns):
+            for piece in read_parquet_local(path, self.table, self.columns):
                 yield self._build_table(piece, piece[0].__len__() if piece else 0, path, root)
             return
         form = self.format
@@ -448,7 +446,7 @@ class FileSource(Source):
         import pyarrow as pa
 
         found: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
-        keys = self.is_table.partition_keys
+        keys = self.table.partition_keys
         folder_values = (
             partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
         )
@@ -457,7 +455,7 @@ class FileSource(Source):
                 f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", "", self.format
             )
         state = path.stat()
-        for at, column in enumerate(self.is_table.columns):
+        for at, column in enumerate(self.table.columns):
             if at in found:
                 continue
             value: object
@@ -475,8 +473,8 @@ class FileSource(Source):
                     value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
             found[at] = _arrow([value] * count, column.type)
         return pa.table(
-            [found[at] for at in range(len(self.is_table.columns))],
-            names=[physical_name(at) for at in range(len(self.is_table.columns))],
+            [found[at] for at in range(len(self.table.columns))],
+            names=[physical_name(at) for at in range(len(self.table.columns))],
         )
 
 

@@ -43,7 +43,7 @@ class JdbcSource(Source):
     """A source that reads one table."""
 
     def __init__(self, table: Table, options: OptionValues) -> None:
-        self.is_table = table
+        self.table = table
         self.options = options
         self.address = address_of(options)
 
@@ -60,7 +60,7 @@ class JdbcSource(Source):
         settings = self.address.settings
         servers = ",".join(sorted(self.address.servers.lower().split(",")))
         database = settings.get("dbname") or settings.get("user", "")
-        parts = name_parts(self.is_table, self.options.string("table-name"))
+        parts = name_parts(self.table, self.options.string("table-name"))
         name = ".".join(part if quoted else part.lower() for part, quoted in parts)
         if len(parts) == 1 and self.address.search_path:
             name = f"{self.address.search_path}.{name}"
@@ -70,11 +70,9 @@ class JdbcSource(Source):
         """Return the rows as a batch frame; they are read whenever the frame is run."""
         task = self._task()
         shares = len(task.queries)
-        fields = ", ".join(
-            f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.is_table.columns)
-        )
+        fields = ", ".join(f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
         frame = context.spark.range(0, shares, 1, shares).mapInArrow(_make_function(task), fields)
-        return frame.selectExpr("*", f"{string_literal(self.is_table.name)} AS {SPLIT}")
+        return frame.selectExpr("*", f"{string_literal(self.table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows that existed when the job began; they are kept in the job directory."""
@@ -98,7 +96,7 @@ class JdbcSource(Source):
             raise self._explain(error) from None
         except ValueError as wrong:
             message = (
-                f"table `{self.is_table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
+                f"table `{self.table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
             )
             raise connector_error("bad-record", message) from None
 
@@ -108,7 +106,7 @@ class JdbcSource(Source):
         if at < 0:
             return None
         details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILURE_PREFIX))
-        return connector_error(details["code"], details["message"], self.is_table.span, details["help"])
+        return connector_error(details["code"], details["message"], self.table.span, details["help"])
 
     # -- the queries -------------------------------------------------------------------------------
 
@@ -128,15 +126,15 @@ class JdbcSource(Source):
             raise self._explain(error) from None
         finally:
             link.close()
-        types = tuple(column.type for column in self.is_table.columns)
-        return ReadRows(self.address, self.is_table.name, queries, types, retries, patience_ms)
+        types = tuple(column.type for column in self.table.columns)
+        return ReadRows(self.address, self.table.name, queries, types, retries, patience_ms)
 
     def _queries(self, connection: Connection) -> tuple[str, ...]:
-        target = find_table(connection, self.is_table, self.options.string("table-name"))
-        columns = check_fits(self.is_table, target, Role.SOURCE)
+        target = find_table(connection, self.table, self.options.string("table-name"))
+        columns = check_fits(self.table, target, Role.SOURCE)
         values = [
             sql.SQL(expression(declared.type, sql.Identifier(there.name).as_string()))
-            for declared, there in zip(self.is_table.columns, columns, strict=True)
+            for declared, there in zip(self.table.columns, columns, strict=True)
         ]
         name = sql.Identifier(target.schema, target.name)
         return tuple(
@@ -166,7 +164,7 @@ class JdbcSource(Source):
         ]
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
-        return explain_error(error, self.is_table.name, self.address, self.is_table.span)
+        return explain_error(error, self.table.name, self.address, self.table.span)
 
 
 def _make_function(task: ReadRows) -> Any:

@@ -65,7 +65,7 @@ class KafkaSource(Source):
     """
 
     def __init__(self, table: Table, options: OptionValues, *, upsert: bool = False) -> None:
-        self.is_table = table
+        self.table = table
         self.options = options
         self.upsert = upsert
         self.client = Client(table, options)
@@ -108,11 +108,11 @@ class KafkaSource(Source):
         if len(positions) != 1 or len(names) != 1:
             known = ", ".join(f"`{each}`" for each in positions)
             what = (
-                f"table `{self.is_table.name}`: positions in {known} do not apply to other topics: "
+                f"table `{self.table.name}`: positions in {known} do not apply to other topics: "
                 "only a single topic that was renamed can be resumed"
             )
             raise StateError.of(
-                "changed-source", what, help=f"--source {self.is_table.name}=new reads the new topics from their start"
+                "changed-source", what, help=f"--source {self.table.name}=new reads the new topics from their start"
             )
         return head + json.dumps({names[0]: next(iter(positions.values()))}, separators=(",", ":"))
 
@@ -183,7 +183,7 @@ class KafkaSource(Source):
             if pattern
             else reader.option("subscribe", ",".join(topics(self.options)))
         )
-        wants_headers = any(column.metadata_key == "headers" for column in self.is_table.columns)
+        wants_headers = any(column.metadata_key == "headers" for column in self.table.columns)
         frame: DataFrame = reader.option("includeHeaders", "true" if wants_headers else "false").load()
         if streaming and self._ends is not None:
             frame = frame.where(_is_before_end(self._ends))
@@ -192,12 +192,12 @@ class KafkaSource(Source):
             "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if wants_headers else []),
         )  # fmt: skip
         values: dict[int, str] = {}
-        keys, form = key_columns(self.is_table, self.options, Role.SOURCE), key_format(self.is_table, self.options)
+        keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
         if form is not None:
             frame = self._parse(frame, form, keys, "__key", values, context.name)
         of_keys = dict(values)
-        columns = value_columns(self.is_table, self.options, Role.SOURCE)
-        form = value_format(self.is_table, self.options)
+        columns = value_columns(self.table, self.options, Role.SOURCE)
+        form = value_format(self.table, self.options)
         if self.upsert:
             frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
         if columns or form.is_changelog:
@@ -207,15 +207,14 @@ class KafkaSource(Source):
             kinds = (RowKind.DELETE.value, RowKind.UPDATE_AFTER.value)
             frame = frame.selectExpr("*", f"CAST(IF(__value IS NULL, {kinds[0]}, {kinds[1]}) AS TINYINT) AS {KIND}")
         out = [
-            f"{self._column(at, column, values)} AS {physical_name(at)}"
-            for at, column in enumerate(self.is_table.columns)
+            f"{self._column(at, column, values)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         ]
         place = "concat('topic `', __topic, '` partition ', __partition, ' offset ', __offset)"
         kind = [KIND] if KIND in frame.columns else []
         return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
 
     def _split(self) -> str:
-        name = string_literal(self.is_table.name + "/")
+        name = string_literal(self.table.name + "/")
         if len(topics(self.options)) == 1:
             return f"concat({name}, __partition)"
         return f"concat({name}, __topic, '/', __partition)"
@@ -224,7 +223,7 @@ class KafkaSource(Source):
         if at in values:
             return values[at]
         assert column.metadata_key is not None, column
-        sql = value_format(self.is_table, self.options).metadata(column.metadata_key)
+        sql = value_format(self.table, self.options).metadata(column.metadata_key)
         return f"CAST({sql or _METADATA[column.metadata_key]} AS {column.type.spark})"
 
     def _parse(
@@ -240,7 +239,7 @@ class KafkaSource(Source):
 
         values: receives Spark SQL for each column of the table.
         """
-        place = RecordLocation(self.is_table.name, _record_parts(raw))
+        place = RecordLocation(self.table.name, _record_parts(raw))
         others = [*frame.columns, *form.added_columns]
         frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
         fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
@@ -310,7 +309,7 @@ class KafkaSource(Source):
             case "timestamp":
                 return self.client.offsets_at_time(partitions, options.number("scan.startup.timestamp-millis"))
             case "specific-offsets":
-                offsets = parse_offsets(self.is_table, options, "scan.startup.specific-offsets")
+                offsets = parse_offsets(self.table, options, "scan.startup.specific-offsets")
                 first = self.client.ends(partitions, first=True)
                 return self._merge_offsets(offsets, first, "scan.startup.specific-offsets")
             case _:
@@ -322,8 +321,8 @@ class KafkaSource(Source):
             if partition not in others[topic]:
                 raise connector_error(
                     "no-such-partition",
-                    f"table `{self.is_table.name}`: topic `{topic}` has no partition {partition}",
-                    dict(self.is_table.option_spans).get(option),
+                    f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
+                    dict(self.table.option_spans).get(option),
                     f"it has {len(others[topic])}, from 0 on",
                 )
         return {topic: {**others[topic], **offsets}}
@@ -336,9 +335,9 @@ class KafkaSource(Source):
             group = self.options.string("properties.group.id")
             raise connector_error(
                 "no-group-offsets",
-                f"table `{self.is_table.name}`: the group `{group}` has committed no offsets for "
+                f"table `{self.table.name}`: the group `{group}` has committed no offsets for "
                 f"{', '.join(f'`{topic}`' for topic in partitions)}",
-                dict(self.is_table.option_spans).get("properties.group.id"),
+                dict(self.table.option_spans).get("properties.group.id"),
                 "set 'scan.startup.mode' = 'earliest-offset', "
                 "or 'properties.auto.offset.reset' = 'earliest' or 'latest'",
             )
@@ -359,7 +358,7 @@ class KafkaSource(Source):
             case "timestamp":
                 return self.client.offsets_at_time(partitions, options.number("scan.bounded.timestamp-millis"))
             case "specific-offsets":
-                offsets = parse_offsets(self.is_table, options, "scan.bounded.specific-offsets")
+                offsets = parse_offsets(self.table, options, "scan.bounded.specific-offsets")
                 return self._merge_offsets(offsets, self.client.ends(partitions), "scan.bounded.specific-offsets")
             case _:
                 committed = self.client.committed(partitions)
@@ -386,8 +385,8 @@ class KafkaSource(Source):
         found = self.client.partitions()
         self.client.close()
         if len(topics(self.options)) == 1:
-            return tuple(f"{self.is_table.name}/{at}" for of in found.values() for at in of)
-        return tuple(f"{self.is_table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
+            return tuple(f"{self.table.name}/{at}" for of in found.values() for at in of)
+        return tuple(f"{self.table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether every partition has been read up to its end."""
@@ -413,16 +412,16 @@ class KafkaSource(Source):
 
         A bad record, unreachable brokers, or a topic that was deleted or created again.
         """
-        bad = find_bad_record(error_text, self.is_table.name)
+        bad = find_bad_record(error_text, self.table.name)
         if bad is not None:
             return self._bad_record(bad)
         timeless = find_null_rowtime(error_text)
-        if timeless is not None and timeless.table == self.is_table.name:
+        if timeless is not None and timeless.table == self.table.name:
             return timeless.error()
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
             return connector_error(
                 "kafka-data-lost",
-                f"table `{self.is_table.name}`: records that were not read yet are gone from "
+                f"table `{self.table.name}`: records that were not read yet are gone from "
                 f"{', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
                 help="the topic was created again, or its retention is shorter than the job was down: "
                 "start a new job (another --state)",
@@ -430,20 +429,20 @@ class KafkaSource(Source):
         if re.search(r"UnknownTopicOrPartitionException", error_text):
             return connector_error(
                 "no-such-topic",
-                f"table `{self.is_table.name}`: the topic does not exist any more",
-                dict(self.is_table.option_spans).get("topic"),
+                f"table `{self.table.name}`: the topic does not exist any more",
+                dict(self.table.option_spans).get("topic"),
             )
         if re.search(
             r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls", error_text
         ):
-            return unreachable_error(self.is_table, self.options)
+            return unreachable_error(self.table, self.options)
         return None
 
     def _bad_record(self, bad: dict[str, object]) -> ConnectorError:
         is_key = bad.get("part") == "key"
-        form = key_format(self.is_table, self.options) if is_key else value_format(self.is_table, self.options)
+        form = key_format(self.table, self.options) if is_key else value_format(self.table, self.options)
         assert form is not None
-        columns = (key_columns if is_key else value_columns)(self.is_table, self.options, Role.SOURCE)
+        columns = (key_columns if is_key else value_columns)(self.table, self.options, Role.SOURCE)
         raw = base64.b64decode(re.sub(r"\s", "", str(bad.get("raw", ""))))
         nothing = "it has no key, but rows are identified by their keys" if is_key else "it cannot be read"
         reason = (

@@ -40,7 +40,7 @@ class TopicSource(KafkaSource):
 
         Creates the topic first if the table demands it and no other INSERT of the script has.
         """
-        create_topic(self.is_table, self.topic_options, self.options)
+        create_topic(self.table, self.topic_options, self.options)
         return super().stream(context)
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
