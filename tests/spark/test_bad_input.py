@@ -198,7 +198,7 @@ def test_a_missing_folder_and_a_job_that_would_read_itself(run: Run, tmp_path: P
     failed = run("--state", "in/job")
     assert failed.code == 1
     assert failed.first.startswith(
-        f"error[job-in-source]: table `t`: the job's folder `{tmp_path}/in/job` lies in `in`"
+        f"error[job-in-source]: table `t`: the job directory `{tmp_path}/in/job` lies in `in`"
     )
     shutil.rmtree(tmp_path / "in" / "job")
     (tmp_path / "in" / "again").symlink_to(tmp_path / "in")

@@ -185,7 +185,7 @@ def test_options() -> None:
     list(session.run("SET 'table.optimizer.agg-phase-strategy' = 'AUTO'; SET 'state.backend.type' = 'rocksdb'"))
     assert notes == [
         "`table.optimizer.agg-phase-strategy` has no effect: everfold plans aggregates differently",
-        "`state.backend.type` has no effect: everfold keeps state in the job's folder",
+        "`state.backend.type` has no effect: everfold keeps state in the job directory",
     ]
     shown = last(session, "SET")
     assert isinstance(shown, Show)
