@@ -65,7 +65,7 @@ def list_imports(module: Path, *, top_level: bool = False) -> Iterator[tuple[int
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the statements that run when the module is list_imports."""
+    """Yield the statements that run when the module is imported."""
     for node in tree.body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -97,7 +97,7 @@ def test_only_the_spark_side_imports_pyspark() -> None:
         for line, name in list_imports(module)
         if name.split(".")[0] == "pyspark"
     ]
-    assert not found, f"pyspark is list_imports in {', '.join(found)}"
+    assert not found, f"pyspark is imported in {', '.join(found)}"
 
 
 def test_no_module_names_a_path_of_the_build_machine() -> None:
