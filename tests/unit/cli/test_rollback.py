@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.jobs.test_folder import with_checkpoint
-from unit.jobs.test_rollback import into, run
+from unit.jobs.test_folder import add_checkpoint
+from unit.jobs.test_rollback import insert_into, run
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder
@@ -19,9 +19,11 @@ from everfold.jobs.folder import JobFolder
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Create a job with two versions."""
     monkeypatch.chdir(tmp_path)
-    run(Path("job").absolute(), into("keyed", query="SELECT DISTINCT k FROM t"))
-    with_checkpoint(Path("job").absolute())
-    run(Path("job").absolute(), into("keyed", "nowhere", query="SELECT k FROM t GROUP BY k, x"), OnChange.REBUILD)
+    run(Path("job").absolute(), insert_into("keyed", query="SELECT DISTINCT k FROM t"))
+    add_checkpoint(Path("job").absolute())
+    run(
+        Path("job").absolute(), insert_into("keyed", "nowhere", query="SELECT k FROM t GROUP BY k, x"), OnChange.REBUILD
+    )
 
 
 def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
