@@ -127,8 +127,9 @@ def test_missing_files_are_reported_before_the_first_batch(files: Job, tmp_path:
 
 @pytest.fixture
 def rewound(topic: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """Create a job that did not start at the first offsets, on a topic that has lost records since and got
-    a new partition.
+    """Create a job that did not start at the first offsets of its topic.
+
+    Since then the topic has lost records and got a new partition.
     """
     log = topic.old / "sources" / "t_1" / "0"
     log.parent.mkdir(parents=True)
