@@ -119,7 +119,7 @@ def test_slices_that_close_in_their_batch_are_never_stored() -> None:
     assert [key for key in runner.stores[0].pages if key.table != "head"] == [PageKey(0, "slices", 110, 0)]
 
 
-def test_a_batch_appends_and_many_runs_are_compacted() -> None:
+def test_a_batch_appends_and_many_runs_are_folded() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=1000)))
     pages = []
     for at in range(30):
