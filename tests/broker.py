@@ -266,18 +266,18 @@ def _read_to_end(consumer: Consumer, open_partitions: set[int]) -> Iterator[Rece
             continue
         error = message.error()
         if error is None:
-            yield _received(message)
+            yield _to_received(message)
         elif error.code() == KafkaError._PARTITION_EOF:
-            open_partitions.discard(_known(message.partition()))
+            open_partitions.discard(_require(message.partition()))
         else:
             raise KafkaException(error)
 
 
-def _received(message: ConsumedMessage) -> Received:
+def _to_received(message: ConsumedMessage) -> Received:
     headers = tuple((name, value) for name, value in cast(list[tuple[str, bytes | None]], message.headers() or []))
     return Received(
-        _known(message.partition()),
-        _known(message.offset()),
+        _require(message.partition()),
+        _require(message.offset()),
         message.timestamp()[1],
         message.key(),
         message.value(),
@@ -285,7 +285,7 @@ def _received(message: ConsumedMessage) -> Received:
     )
 
 
-def _known(number: int | None) -> int:
+def _require(number: int | None) -> int:
     assert number is not None, "a consumed message has a partition and an offset"
     return number
 

@@ -41,7 +41,7 @@ def fetch_jars(name: str, jars: Sequence[Coordinates]) -> Path:
     """
     target = cache_home() / name
     if not target.is_dir():
-        with locked(target.with_name(f"{name}.lock")):
+        with lock_file(target.with_name(f"{name}.lock")):
             if not target.is_dir():
                 _fetch(target, jars)
     return target
@@ -81,7 +81,7 @@ def _ivy_jar() -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold a lock file, so that only one of several processes runs the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:

@@ -160,8 +160,8 @@ class Database:
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         """Return the options of a table with the connector `jdbc`."""
-        said = {"connector": "jdbc", "url": self.url, "table-name": table, "username": USER, "password": PASSWORD}
-        return {**said, **{key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}}
+        options = {"connector": "jdbc", "url": self.url, "table-name": table, "username": USER, "password": PASSWORD}
+        return {**options, **{key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}}
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""

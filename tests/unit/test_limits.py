@@ -1,4 +1,4 @@
-"""Scripts that ask for too much.
+"""Scripts that exceed the limits.
 
 Each gets an answer or `too-complex` in limited time, and never a RecursionError.
 """

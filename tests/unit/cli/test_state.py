@@ -65,8 +65,8 @@ def run_state(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         except SystemExit as ended:
             code = ended.code
         assert isinstance(code, int)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
@@ -103,7 +103,7 @@ values e.v
 
 
 def test_at_most_100_rows_are_printed_by_default(run_state: RunState) -> None:
-    for arguments, shown, said in (
+    for arguments, shown, last_line in (
         ((), 100, "100 of 120 rows in set: --limit 0 shows all"),
         (("--limit", "3"), 3, "3 of 120 rows in set: --limit 0 shows all"),
         (("--limit", "0"), 120, "120 rows in set"),
@@ -112,7 +112,7 @@ def test_at_most_100_rows_are_printed_by_default(run_state: RunState) -> None:
         _, out, _ = run_state(120, *arguments)
         groups = out.partition("values")[0]
         assert sum(line.startswith("| k") for line in groups.splitlines()) == shown
-        assert groups.splitlines()[-1] == said
+        assert groups.splitlines()[-1] == last_line
         _, out, _ = run_state(120, "--format", "json", *arguments)
         table = json.loads(out)["operators"][0]["tables"][0]
         assert (table["count"], len(table["rows"])) == (120, shown)

@@ -13,10 +13,10 @@ NOTHING = ChangedFiles((), ())
 
 
 def test_each_change_of_a_file_is_reported_once(tmp_path: Path) -> None:
-    log, record, place = tmp_path / "log", tmp_path / "record.json", tmp_path / "in"
+    log, record, directory = tmp_path / "log", tmp_path / "record.json", tmp_path / "in"
     log.mkdir()
-    place.mkdir()
-    files = [place / f"{at}.json" for at in range(4)]
+    directory.mkdir()
+    files = [directory / f"{at}.json" for at in range(4)]
     lines = ["v1"]
     for at, file in enumerate(files):
         file.write_text("x" * (at + 1))
@@ -25,7 +25,7 @@ def test_each_change_of_a_file_is_reported_once(tmp_path: Path) -> None:
     (log / "0").write_text("\n".join(lines))
 
     def look() -> ChangedFiles:
-        return find_changed_files(log, record, place)
+        return find_changed_files(log, record, directory)
 
     assert look() == NOTHING
     files[0].write_text("more")  # other size and other time
@@ -34,8 +34,8 @@ def test_each_change_of_a_file_is_reported_once(tmp_path: Path) -> None:
     os.utime(files[2], (2000, 2000))  # other time only
     assert look() == ChangedFiles((files[0], files[1], files[2]), ())
     assert look() == NOTHING
-    renamed = files[3].rename(place / "renamed.json")
-    (place / "new.json").write_text("xxxx")
+    renamed = files[3].rename(directory / "renamed.json")
+    (directory / "new.json").write_text("xxxx")
     assert look() == ChangedFiles((), ((renamed, files[3]),))
 
 

@@ -28,7 +28,7 @@ def open_table(table: Table, role: Role) -> object:
 
 
 @pytest.mark.parametrize(
-    ("ddl", "role", "code", "place"),
+    ("ddl", "role", "code", "position"),
     [
         ("CREATE TABLE t (a INT)", Role.SOURCE, "missing-option", "t"),
         ("CREATE TABLE t (a INT) WITH ('connector' = 'kafak')", Role.SOURCE, "unknown-connector", "'connector' = 'kafak'"),
@@ -50,7 +50,7 @@ def open_table(table: Table, role: Role) -> object:
         (f"CREATE TABLE t (a INT, p BIGINT METADATA FROM 'offset') WITH ({KAFKA})", Role.SINK, "read-only-metadata", "p BIGINT METADATA FROM 'offset'"),
     ],
 )  # fmt: skip
-def test_an_error_has_the_position_of_its_cause(ddl: str, role: Role, code: str, place: str) -> None:
+def test_an_error_has_the_position_of_its_cause(ddl: str, role: Role, code: str, position: str) -> None:
     session = Session()
     list(session.run(ddl, "q.sql"))
     (entry,) = session.catalog.entries()
@@ -61,4 +61,4 @@ def test_an_error_has_the_position_of_its_cause(ddl: str, role: Role, code: str,
     assert found.code == code
     assert found.span is not None
     assert found.span.source == "q.sql"
-    assert ddl[found.span.start : found.span.end] == place
+    assert ddl[found.span.start : found.span.end] == position

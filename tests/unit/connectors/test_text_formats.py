@@ -361,7 +361,7 @@ def test_doubles_are_printed_as_in_java(value: float, text: str) -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def local(of: Table, base: Path) -> Iterator[dict[str, object]]:
+def read_local_rows(of: Table, base: Path) -> Iterator[dict[str, object]]:
     for piece in connector_of(of).source(of).read_local(base):
         yield from piece.to_pylist()
 
@@ -376,23 +376,23 @@ def test_files_of_a_directory_are_read(tmp_path: Path) -> None:
     of = table("bids", (), {"f": (STRING, "file.name"), "s": (BIGINT, "file.size")}, item=STRING, price=INT).with_(
         "filesystem", path="bids", format="json"
     )
-    assert sorted(local(of, tmp_path), key=str) == [
+    assert sorted(read_local_rows(of, tmp_path), key=str) == [
         {"c0": "A", "c1": 1, "c2": "a.json", "c3": 25},
         {"c0": "B", "c1": 2, "c2": "b.json", "c3": 22},
     ]
     one = table(item=STRING).with_("filesystem", path=f"file://{folder}/a.json", format="json")
-    assert list(local(one, Path("/elsewhere"))) == [{"c0": "A"}]
+    assert list(read_local_rows(one, Path("/elsewhere"))) == [{"c0": "A"}]
     some = table(item=STRING).with_options(
         {"connector": "filesystem", "path": "bids", "format": "json", "source.path.regex-pattern": ".*/deep/.*"}
     )
-    assert list(local(some, tmp_path)) == [{"c0": "B"}]
+    assert list(read_local_rows(some, tmp_path)) == [{"c0": "B"}]
 
 
 def test_a_bad_line_is_reported_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "bids.json").write_text('{"price":1}\n' * 16 + '{"price":"abc"}\n')
     of = table(price=INT).with_("filesystem", path="bids.json", format="json")
     with pytest.raises(ConnectorError) as caught:
-        list(local(of, tmp_path))
+        list(read_local_rows(of, tmp_path))
     assert str(caught.value) == (
         "error[bad-record]: `bids.json` line 17: field `price` is not an INT: `abc`\n"
         '  | {"price":"abc"}\n'
@@ -403,7 +403,7 @@ def test_a_bad_line_is_reported_with_its_number(tmp_path: Path) -> None:
 def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     of = table(price=INT).with_("filesystem", path="nowhere", format="json")
     with pytest.raises(ConnectorError) as caught:
-        list(local(of, tmp_path))
+        list(read_local_rows(of, tmp_path))
     assert caught.value.code == "no-such-path"
     assert "table `bids`: there is no file or folder `nowhere`" in str(caught.value)
 
@@ -415,7 +415,7 @@ def test_partition_columns_are_read_from_directory_names(tmp_path: Path) -> None
     from everfold.types import DATE
 
     of = table("t", ("dt", "k"), item=STRING, dt=DATE, k=STRING).with_("filesystem", path="t", format="json")
-    assert sorted(local(of, tmp_path), key=str) == [
+    assert sorted(read_local_rows(of, tmp_path), key=str) == [
         {"c0": "A", "c1": date(2020, 4, 15), "c2": "a/b"},
         {"c0": "B", "c1": date(2020, 4, 16), "c2": None},
     ]
@@ -432,7 +432,7 @@ def test_parquet_columns_are_converted_to_the_declared_types(tmp_path: Path) -> 
     of = table(n=BIGINT, t=TIMESTAMP3, z=TIMESTAMP_LTZ3, d=DecimalType(precision=10, scale=2)).with_(
         "filesystem", path="f.parquet", format="parquet"
     )
-    assert list(local(of, tmp_path)) == [
+    assert list(read_local_rows(of, tmp_path)) == [
         {
             "c0": 1,
             "c1": datetime(2020, 4, 15, 8, 5, 0, 120_000),
@@ -442,5 +442,5 @@ def test_parquet_columns_are_converted_to_the_declared_types(tmp_path: Path) -> 
     ]
     for wrong, code in ((table(n=TYPES[1]), "wrong-column-type"), (table(m=INT), "missing-column")):
         with pytest.raises(ConnectorError) as caught:
-            list(local(wrong.with_("filesystem", path="f.parquet", format="parquet"), tmp_path))
+            list(read_local_rows(wrong.with_("filesystem", path="f.parquet", format="parquet"), tmp_path))
         assert caught.value.code == code

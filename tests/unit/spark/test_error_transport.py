@@ -1,6 +1,4 @@
-"""Errors on their way through Spark: encoded in a string, and decoded from it, whatever surrounds
-it.
-"""
+"""Errors on their way through Spark: encoded in a string, and decoded from any text around it."""
 
 from __future__ import annotations
 

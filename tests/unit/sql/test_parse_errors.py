@@ -82,19 +82,19 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "place", "message", "help_text"), WRONG)
-def test_wrong_syntax_is_reported(sql: str, place: str, message: str, help_text: str | None) -> None:
+@pytest.mark.parametrize(("sql", "position", "message", "help_text"), WRONG)
+def test_wrong_syntax_is_reported(sql: str, position: str, message: str, help_text: str | None) -> None:
     with pytest.raises(SqlError) as error:
         parse_script(sql, "q.sql")
     (found,) = error.value.diagnostics
     assert found.span is not None
     assert (found.code, found.message, found.help) == ("syntax", message, help_text)
-    assert f"{found.span.line}:{found.span.column}" == place
-    assert f"--> q.sql:{place}\n" in found.render()
+    assert f"{found.span.line}:{found.span.column}" == position
+    assert f"--> q.sql:{position}\n" in found.render()
 
 
 @pytest.mark.parametrize(
-    ("sql", "code", "place", "message", "help_text"),
+    ("sql", "code", "position", "message", "help_text"),
     [
         ("SELECT * FROM TUMBEL(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY)", "unknown-function", "1:15", "no table function is named `TUMBEL`", "did you mean `TUMBLE`?"),
         ("SELECT * FROM TABLE(sesion(DATA => TABLE b PARTITION BY k))", "unknown-function", "1:21", "no table function is named `sesion`", "did you mean `SESSION`?"),
@@ -105,13 +105,15 @@ def test_wrong_syntax_is_reported(sql: str, place: str, message: str, help_text:
         ("SELECT a FROM t LIMIT 2147483648", "wrong-literal", "1:23", "LIMIT and OFFSET are at most 2147483647", None),
     ],
 )  # fmt: skip
-def test_other_errors_have_their_own_code(sql: str, code: str, place: str, message: str, help_text: str | None) -> None:
+def test_other_errors_have_their_own_code(
+    sql: str, code: str, position: str, message: str, help_text: str | None
+) -> None:
     with pytest.raises(SqlError) as error:
         parse_script(sql)
     (found,) = error.value.diagnostics
     assert (found.code, found.message, found.help) == (code, message, help_text)
     assert found.span is not None
-    assert f"{found.span.line}:{found.span.column}" == place
+    assert f"{found.span.line}:{found.span.column}" == position
 
 
 REFUSED = [
@@ -161,14 +163,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "code", "message", "place"), REFUSED)
-def test_unsupported_syntax_is_refused(sql: str, code: str, message: str, place: str) -> None:
+@pytest.mark.parametrize(("sql", "code", "message", "position"), REFUSED)
+def test_unsupported_syntax_is_refused(sql: str, code: str, message: str, position: str) -> None:
     with pytest.raises(UnsupportedFeature) as error:
         parse_script(sql)
     (found,) = error.value.diagnostics
     assert (found.code, found.message) == (code, message)
     assert found.span is not None
-    assert sql[found.span.start : found.span.end] == place
+    assert sql[found.span.start : found.span.end] == position
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,8 @@ def test_create_table_is_parsed() -> None:
         OptionDef(key="properties.x", value="${env:X}'s", key_span=AT, value_span=AT, span=AT),
     )
     assert found.options[1].sql == "'properties.x' = '${env:X}''s'"
-    place = found.options[1].value_span
-    assert (place.text[place.start : place.end], place.line, place.source) == ("'${env:X}''s'", 14, "orders.sql")
+    span = found.options[1].value_span
+    assert (span.text[span.start : span.end], span.line, span.source) == ("'${env:X}''s'", 14, "orders.sql")
     assert found.columns[3].sql == "cost       AS `the item`.price * 2 COMMENT 'computed'"
     assert watermark.sql == "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
     assert found.sql == TABLE

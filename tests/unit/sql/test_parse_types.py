@@ -80,7 +80,7 @@ def test_a_type_has_a_canonical_string(sql: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "code", "message", "place"),
+    ("sql", "code", "message", "position"),
     [
         ("STRNG", "unknown-type", "no data type is named `STRNG`", "STRNG"),
         ("`my`.`type`", "unknown-type", "no data type is named `my.type`", "`my`.`type`"),
@@ -117,13 +117,13 @@ def test_a_type_has_a_canonical_string(sql: str, canonical: str) -> None:
         ("'INT'", "syntax", "expected a data type, found the string 'INT'", "'INT'"),
     ],
 )
-def test_wrong_types_are_refused(sql: str, code: str, message: str, place: str) -> None:
+def test_wrong_types_are_refused(sql: str, code: str, message: str, position: str) -> None:
     with pytest.raises(SqlError) as error:
         parse_expression(f"CAST(y AS {sql})")
     (found,) = error.value.diagnostics
     assert (found.code, found.message) == (code, message)
     assert found.span is not None
-    assert found.span.text[found.span.start : found.span.end] == place
+    assert found.span.text[found.span.start : found.span.end] == position
     assert isinstance(error.value, UnsupportedFeature) == (code in ("unsupported-type", "timestamp-precision"))
 
 

@@ -78,7 +78,7 @@ operations = st.lists(
 times = st.lists(st.one_of(st.none(), st.integers(1, 400)), min_size=25, max_size=25)
 
 
-class Checked:
+class TableWithModel:
     """A table together with a dict of its expected rows: key number → column values.
 
     `ttl_ms` None: rows never expire.
@@ -143,7 +143,7 @@ class Checked:
         assert {key for key in self.store.pages if key.part == 0} == pages
 
 
-def run(checked: Checked, chosen: list[tuple[Any, ...]], pauses: list[int | None]) -> None:
+def run(checked: TableWithModel, chosen: list[tuple[Any, ...]], pauses: list[int | None]) -> None:
     for operation, pause in zip(chosen, pauses, strict=False):
         match operation:
             case ("write", rows, dead):
@@ -188,7 +188,7 @@ def new_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Fr
 @given(chosen=operations)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 def test_a_table_behaves_like_a_dict(new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]]) -> None:
-    run(Checked(new_cache(), None), chosen, [None] * len(chosen))
+    run(TableWithModel(new_cache(), None), chosen, [None] * len(chosen))
 
 
 @pytest.mark.usefixtures("small")
@@ -197,7 +197,7 @@ def test_a_table_behaves_like_a_dict(new_cache: Callable[[], FrameCache], chosen
 def test_a_table_with_ttl_behaves_like_a_dict_with_expiry(
     new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]], pauses: list[int | None]
 ) -> None:
-    run(Checked(new_cache(), 500), chosen, pauses)
+    run(TableWithModel(new_cache(), 500), chosen, pauses)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keyed-v1"

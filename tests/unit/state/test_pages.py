@@ -55,10 +55,10 @@ def test_pages_are_plain_arrow_after_their_header() -> None:
     assert pa.ipc.open_stream(blob[20:]).read_all().num_rows == 3
 
 
-@pytest.mark.parametrize("place", [0, 4, 5, 9, 17, 20, 200, -1])
-def test_a_changed_byte_is_detected(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 4, 5, 9, 17, 20, 200, -1])
+def test_a_changed_byte_is_detected(position: int) -> None:
     blob = bytearray(encode(ROWS))
-    blob[place] ^= 0x40
+    blob[position] ^= 0x40
     with pytest.raises(StateError, match="damaged-page"):
         decode(bytes(blob))
 

@@ -75,6 +75,6 @@ class Run:
         """Stage and apply a batch."""
         self.take(batch, self.stage(batch, *parts))
 
-    def applied(self, batch: int) -> bool:
+    def is_applied(self, batch: int) -> bool:
         """Return whether the batch is recorded as applied."""
         return self.link.run(lambda connection: self.merge.has_applied(connection, self.id(batch)))

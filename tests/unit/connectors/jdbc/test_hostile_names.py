@@ -55,7 +55,7 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
         with closing(Run(sink, job=at)) as run:
             run.write(0, [("+I", "x'); DROP TABLE victim; --", 1), ("+I", "b", 2)])
             run.write(1, [("-U", "b", 2), ("+U", "b", 3)] if keys else [("+I", "b", 3)])
-            assert (run.applied(1), sink.last_applied(at, "s")) == (True, AppliedBatch(0, 1, ""))
+            assert (run.is_applied(1), sink.last_applied(at, "s")) == (True, AppliedBatch(0, 1, ""))
         later = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
         later.undo_discarded_batches(replace(lineage_after_rebuild(1), job=at))
         with closing(Run(later, job=at, epoch=1)) as run:

@@ -83,10 +83,10 @@ def test_a_replayed_batch_changes_nothing(totals: Start, database: Database) -> 
     run = totals()
     run.write(0, [("+I", "a", 1)])
     database.run("UPDATE t SET n = 100")  # a second application would undo this
-    assert run.applied(0)
+    assert run.is_applied(0)
     run.write(0, [("+I", "a", 1)])
     again = totals()  # as after a crash
-    assert again.applied(0)
+    assert again.is_applied(0)
     again.write(0, [("+I", "a", 1)])
     assert content(database) == [("a", 100)]
     again.write(1, [("+U", "a", 2)])
@@ -101,11 +101,11 @@ def test_a_new_epoch_is_not_a_replay_and_ends_the_old_one(totals: Start, databas
     old.write(0, [("+I", "a", 1)])
     old.write(1, [("+U", "a", 2)])
     new = totals(epoch=1)
-    assert not new.applied(0)
+    assert not new.is_applied(0)
     new.write(0, [("+U", "a", 3)])
     assert content(database) == [("a", 3)]
     other = totals(job="another")
-    assert not other.applied(0)
+    assert not other.is_applied(0)
     other.write(0, [("+I", "b", 1)])
     with pytest.raises(StateError, match="another run of this job writes to it now"):
         old.take(2, [])
@@ -134,7 +134,7 @@ def test_missing_staged_rows_are_detected(totals: Start, database: Database) -> 
         run.take(0, reports)
     assert caught.value.code == "staging-lost"
     assert content(database) == []
-    assert not run.applied(0)
+    assert not run.is_applied(0)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -181,7 +181,7 @@ def test_a_server_that_stays_down_stops_the_job_without_loss(
     database.server.start()
     again = totals()
     assert content(database) == [("a", 1)]
-    assert not again.applied(1)
+    assert not again.is_applied(1)
     again.write(1, [("+U", "a", 2)])
     assert content(database) == [("a", 2)]
 
@@ -273,7 +273,7 @@ def test_a_row_that_postgres_refuses_is_reported(start: Start, database: Databas
     assert "`k` is NULL, and it is part of the PRIMARY KEY" in write_refused(("+I", None, 1))
     assert 'violates check constraint "t_n_check"' in write_refused(("+I", "a", 0), ("+I", "b", 1))
     assert content(database) == []
-    assert not run.applied(0)
+    assert not run.is_applied(0)
 
 
 def test_the_commit_table_keeps_the_last_50_batches(totals: Start, database: Database) -> None:
@@ -281,7 +281,7 @@ def test_the_commit_table_keeps_the_last_50_batches(totals: Start, database: Dat
     for batch in range(53):
         run.write(batch, [("+U", "a", batch)])
     assert database.run("SELECT min(batch), max(batch), count(*) FROM everfold_commits") == [(3, 52, 50)]
-    assert run.applied(52)
+    assert run.is_applied(52)
 
 
 # --- a job directory that is older than the table -------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_batch_of_an_older_checkpoint_is_refused(start: Start, database: Datab
         run.write(batch, [("+I", f"k{batch}", batch)])
     before = content(database)
     restored = start(TOTALS, *key, read="input")
-    assert restored.applied(2)  # a crash between the sink's commit and Spark's
+    assert restored.is_applied(2)  # a crash between the sink's commit and Spark's
     with pytest.raises(StateError, match=r"sink-ahead.*it holds batch 2 of the job, and .* only at batch 1"):
         restored.write(1, [("+I", "other", 1)])
     other = start(TOTALS, *key, read="other input")
@@ -320,9 +320,9 @@ def test_records_of_earlier_versions_are_readable(start: Start, database: Databa
     assert sink.last_applied("job", "s") == AppliedBatch(0, 7)
     assert sink.last_applied("job", "t") is None
     run = start(TOTALS, "k", read="input")
-    assert run.applied(7)
+    assert run.is_applied(7)
     with pytest.raises(StateError, match="sink-ahead"):
-        run.applied(6)
+        run.is_applied(6)
     run.write(8, [("+I", "a", 1)])
     assert sink.last_applied("job", "s") == AppliedBatch(0, 8, "input 8")
 
