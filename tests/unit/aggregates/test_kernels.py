@@ -137,7 +137,7 @@ def test_a_sum_that_overflows_temporarily_is_not_lost() -> None:
 
 @pytest.mark.parametrize("name", ["SUM", "AVG", "MIN", "MAX"])
 @pytest.mark.parametrize("of", [BYTES, ArrayType(element=INT), IntervalType(), NULL])
-def test_refused_types(name: str, of: DataType) -> None:
+def test_wrong_argument_types_are_refused(name: str, of: DataType) -> None:
     entry = lookup(name)
     assert entry is not None
     assert entry.result_type(Signature((of,))) is None

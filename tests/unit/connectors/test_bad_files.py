@@ -106,7 +106,7 @@ def test_a_dangling_link_is_skipped(folder: Path) -> None:
     assert numbers(folder) == [1, 2, 3]
 
 
-def test_a_link_to_another_folder_is_followed(folder: Path) -> None:
+def test_a_link_to_another_directory_is_followed(folder: Path) -> None:
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "a.json").write_bytes(GOOD)

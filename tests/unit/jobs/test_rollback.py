@@ -79,7 +79,7 @@ def numbers(path: Path) -> list[int]:
 # --- rollback -------------------------------------------------------------------------------------
 
 
-def test_an_earlier_version_is_current_again(tmp_path: Path) -> None:
+def test_a_rollback_makes_an_earlier_version_current(tmp_path: Path) -> None:
     first = open_job(tmp_path)
     old = add_checkpoint(tmp_path)
     open_job(tmp_path, MORE, how=OnChange.ACCEPT)
@@ -135,7 +135,7 @@ def test_a_wrong_rollback_is_refused(tmp_path: Path, number: int, code: str) -> 
     assert content(tmp_path) == before
 
 
-def test_a_restored_folder_resumes_in_a_new_epoch(tmp_path: Path) -> None:
+def test_a_restored_directory_resumes_in_a_new_epoch(tmp_path: Path) -> None:
     open_job(tmp_path)
     old = add_checkpoint(tmp_path, begun=4)
     messages: list[str] = []

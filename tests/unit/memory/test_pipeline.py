@@ -1,3 +1,5 @@
+"""The in-process engine: streams in batches, restarts, and batch queries."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

@@ -1,3 +1,5 @@
+"""The clock of an operator: watermarks, idle splits, processing time, end of input."""
+
 from __future__ import annotations
 
 import json

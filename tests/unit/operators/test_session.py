@@ -1,3 +1,5 @@
+"""SESSION windows: merging, lateness, flushes, and rows with their session."""
+
 from __future__ import annotations
 
 from datetime import datetime

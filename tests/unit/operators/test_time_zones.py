@@ -1,3 +1,5 @@
+"""Conversion between UTC and local time in watermarks and windows."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta

@@ -147,7 +147,7 @@ def step_schema(rows: pl.DataFrame, operator: Any) -> Any:
     return operator.schema
 
 
-def test_processing_time() -> None:
+def test_processing_time_windows() -> None:
     node = aggregate_of(Tumble(size_ms=10), time=TimeKind.PROCTIME)
     runner = Runner(node, clock=ClockSpec(splits=(), processing_time=True))
     assert runner.batch([[(100, "a", 1)]], now_ms=100) == []

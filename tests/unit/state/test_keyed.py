@@ -1,3 +1,5 @@
+"""The keyed table behaves like a dict, and its reads and writes stay within bounds."""
+
 from __future__ import annotations
 
 import json

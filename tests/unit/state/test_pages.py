@@ -1,3 +1,5 @@
+"""Pages: the encoding of rows and heads, and the detection of damage."""
+
 from __future__ import annotations
 
 import zlib

@@ -36,7 +36,7 @@ def victim(database: Database) -> Database:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
+def test_hostile_schema_table_and_column_names(name: str, victim: Database) -> None:
     """Use a hostile name for the schema, the table and its columns.
 
     Covers upserts, appends, key snapshots and pruning, bookkeeping, and partitioned reads.
@@ -83,7 +83,7 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_databases(name: str, victim: Database) -> None:
+def test_hostile_database_names(name: str, victim: Database) -> None:
     """Use a hostile name for the database, percent-encoded in the URL."""
     full = f"{victim.name[-12:]}{name}"[:63]
     victim.run(f"CREATE DATABASE {identifier(full)}")

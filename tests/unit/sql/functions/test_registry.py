@@ -114,7 +114,7 @@ def test_constants_are_evaluated_unchanged_in_duckdb(constant: object, type_: Da
     assert run_in_duckdb(Literal(value=constant, type=type_)) == constant
 
 
-def test_nan_in_duckdb() -> None:
+def test_nan_is_nan_in_duckdb() -> None:
     found = run_in_duckdb(Literal(value=float("nan"), type=DOUBLE))
     assert found != found
 
@@ -298,7 +298,7 @@ def test_now_comes_from_the_context() -> None:
     assert found == (datetime(2020, 4, 15, 20, 5, 7, 123000), date(2020, 4, 16))
 
 
-def test_zones() -> None:
+def test_utc_and_fixed_offsets_are_recognized() -> None:
     assert is_utc("UTC")
     assert is_utc("+00:00")
     assert fixed_offset_minutes("GMT-8") == -480
