@@ -1,7 +1,9 @@
-"""A real Kafka broker for tests: one process, one node, gone when the test process is gone, however that ends.
+"""A real Kafka broker for tests: one process with one node.
 
-The jars come once from Maven through the Ivy that PySpark ships, into `$EVERFOLD_CACHE` or `~/.cache/everfold`. After that a broker is
-up in about three seconds and needs nothing but Java.
+The broker ends with the test process, however that ends.
+
+The jars are fetched once from Maven through the Ivy that PySpark ships, into `$EVERFOLD_CACHE` or
+`~/.cache/everfold`. After that a broker starts in about three seconds and needs only Java.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from maven import fetch_jars, java_program
 from servers import end_server, free_ports, port_is_open, watchdog
 
 KAFKA_VERSION = "4.1.0"
-# Sixteen bytes in base64. Not drawn: one in 64 would begin with a dash and be taken for an option.
+# Sixteen bytes in base64. A constant, not random: one in 64 would begin with a dash and be parsed
+# as an option.
 CLUSTER_ID = "ZXZlcmZvbGQtdGVzdGluZw"
-START_TIMEOUT_S = 60.0  # seconds as a rule; a loaded machine takes longer
+START_TIMEOUT_S = 60.0  # usually seconds; a loaded machine takes longer
 CLIENT_TIMEOUT_S = 30.0
 ANY_PARTITION = -1
 
@@ -39,7 +42,7 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class Message(NamedTuple):
-    """A record to produce; whatever is left out is the broker's choice."""
+    """A record to produce. Fields that are not set are chosen by the broker."""
 
     key: Text | None
     value: Text | None
@@ -60,7 +63,7 @@ class Received(NamedTuple):
 
 
 class KafkaBroker:
-    """A broker on a free port of 127.0.0.1 with a data folder of its own.
+    """A broker on a free port of 127.0.0.1 with its own data directory.
 
     `stop` and `start` keep port and data, so a client sees a broker that was down for a while.
     """
@@ -87,15 +90,15 @@ class KafkaBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client puts into `bootstrap.servers`; the same over all stops and starts."""
+        """Return the value for `bootstrap.servers`. It stays the same across stops and starts."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def running(self) -> bool:
-        """True while the broker's process is alive."""
+        """Return whether the broker's process is alive."""
         return self._process is not None and self._process.poll() is None
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the broker and return when it answers clients."""
@@ -114,11 +117,11 @@ class KafkaBroker:
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """Shut the broker down in order; its topics stay for the next `start`."""
+        """Shut the broker down cleanly. Its topics stay for the next `start`."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the broker as a power cut would; what was flushed to its files stays for the next `start`."""
+        """End the broker as a power cut would. Flushed data stays for the next `start`."""
         self._end(signal.SIGKILL)
 
     def close(self) -> None:
@@ -160,15 +163,15 @@ class KafkaBroker:
         return (self._home / "broker.log").open("ab")
 
     def log_text(self) -> str:
-        """What the broker's JVM has printed so far."""
+        """Return what the broker's JVM has printed so far."""
         path = self._home / "broker.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    # -- topics and records -----------------------------------------------------------------------------------------
+    # -- topics and records ------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Create a topic and return when a client can see it."""
-        admin = self._admin()  # held until the end: a client that is collected takes its pending requests along
+        admin = self._admin()  # keep the client: its pending requests are lost when it is collected
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(CLIENT_TIMEOUT_S)
         deadline = time.monotonic() + CLIENT_TIMEOUT_S
         while len(admin.list_topics(name, timeout=CLIENT_TIMEOUT_S).topics[name].partitions) < partitions:
@@ -182,7 +185,10 @@ class KafkaBroker:
         admin.delete_topics([name])[name].result(CLIENT_TIMEOUT_S)
 
     def produce(self, topic: str, messages: Iterable[Sequence[object]]) -> None:
-        """Write `(key, value[, partition[, timestamp_ms[, headers]]])` rows in order; every one is acknowledged at return."""
+        """Write `(key, value[, partition[, timestamp_ms[, headers]]])` rows in order.
+
+        All rows are acknowledged when it returns.
+        """
         producer = Producer(
             {"bootstrap.servers": self.bootstrap_servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
@@ -196,7 +202,7 @@ class KafkaBroker:
             raise TimeoutError(f"{unsent} records were not acknowledged within {CLIENT_TIMEOUT_S:.0f} s")
 
     def consume(self, topic: str) -> list[Received]:
-        """All committed records of a topic as it is now, by partition and offset."""
+        """Return all committed records of a topic, sorted by partition and offset."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -220,12 +226,12 @@ class KafkaBroker:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """One broker for all tests of a session; a test takes topics with names of its own."""
+    """Start one broker for all tests of a session. Each test uses its own topic names."""
     with KafkaBroker() as broker:
         yield broker
 
 
-# -- records ----------------------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 
 def _produce_one(producer: Producer, topic: str, message: Message, failures: list[KafkaError]) -> None:
@@ -240,7 +246,7 @@ def _produce_one(producer: Producer, topic: str, message: Message, failures: lis
                 value=message.value,
                 key=message.key,
                 partition=ANY_PARTITION if message.partition is None else message.partition,
-                timestamp=message.timestamp_ms or 0,  # 0 means now, to the client
+                timestamp=message.timestamp_ms or 0,  # to the client, 0 means now
                 headers=list(message.headers),
                 on_delivery=note,
             )
@@ -260,18 +266,18 @@ def _read_to_end(consumer: Consumer, open_partitions: set[int]) -> Iterator[Rece
             continue
         error = message.error()
         if error is None:
-            yield _received(message)
+            yield _to_received(message)
         elif error.code() == KafkaError._PARTITION_EOF:
-            open_partitions.discard(_known(message.partition()))
+            open_partitions.discard(_require(message.partition()))
         else:
             raise KafkaException(error)
 
 
-def _received(message: ConsumedMessage) -> Received:
+def _to_received(message: ConsumedMessage) -> Received:
     headers = tuple((name, value) for name, value in cast(list[tuple[str, bytes | None]], message.headers() or []))
     return Received(
-        _known(message.partition()),
-        _known(message.offset()),
+        _require(message.partition()),
+        _require(message.offset()),
         message.timestamp()[1],
         message.key(),
         message.value(),
@@ -279,12 +285,12 @@ def _received(message: ConsumedMessage) -> Received:
     )
 
 
-def _known(number: int | None) -> int:
+def _require(number: int | None) -> int:
     assert number is not None, "a consumed message has a partition and an offset"
     return number
 
 
-# -- process ----------------------------------------------------------------------------------------------------------
+# -- process ---------------------------------------------------------------------------------------
 
 
 def _java(main_class: str, *arguments: str) -> list[str]:
@@ -300,13 +306,14 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "controller.listener.names": "CONTROLLER",
         "log.dirs": data,
         "auto.create.topics.enable": "false",
-        # One node: nothing to replicate to.
+        # One node: no replication.
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "transaction.state.log.num.partitions": 1,
-        # Small and quick: a restart after a kill waits for the old session, a group for its members.
+        # Small and quick: a restart after a kill waits for the old session to expire, and a group
+        # for its members.
         "group.initial.rebalance.delay.ms": 0,
         "broker.heartbeat.interval.ms": 300,
         "broker.session.timeout.ms": 2000,
@@ -314,15 +321,15 @@ def _server_properties(data: Path, port: int, controller_port: int) -> str:
         "num.network.threads": 2,
         "num.io.threads": 2,
         "background.threads": 2,
-        # Test records bear the dates of their stories: none is too old to keep.
+        # Test records have fixed dates in the past: retention must not delete them.
         "log.retention.ms": -1,
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
-# -- jars -------------------------------------------------------------------------------------------------------------
+# -- jars ------------------------------------------------------------------------------------------
 
 
 def kafka_jars() -> Path:
-    """The folder with the broker's jars, fetched at the first call on a machine."""
+    """Return the directory with the broker's jars. The first call on a machine fetches them."""
     return fetch_jars(f"kafka-{KAFKA_VERSION}", [("org.apache.kafka", "kafka_2.13", KAFKA_VERSION)])

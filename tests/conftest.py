@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings, fixtures and markers for all tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what needs Spark, Kafka or Flink by where it lies or what it asks for, and puts it last.
+    """Mark the tests that need Spark, Kafka, Flink or PostgreSQL, and run the Java ones last.
 
-    Of several workers (`-n 2 --dist loadgroup`) one runs all of that, from the beginning, in one session and through one broker, the others
-    the rest; slow tests go to any worker, and where case files run on Spark, each worker has a session for those that it gets.
-    `tryfirst`: xdist reads the groups in a hook of its own.
+    The markers follow from a test's directory and its fixtures.
+
+    With several workers (`-n 2 --dist loadgroup`), one worker runs all Java tests from the
+    beginning, in one Spark session and with one broker, and the others run the rest. Slow tests run
+    on any worker. Where case files run on Spark, each worker has a session for the files that it
+    gets.
+
+    `tryfirst`: xdist reads the groups in its own hook.
     """
     grouped = getattr(config.option, "loadgroup", False)
     root = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The flights example as tests use it: its scripts, its data, its reference."""
+"""Access to the flights example for tests: its scripts, its data, its reference results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("daily_by_carrier", "weekly_hop", "cumulate_day", "plane_sessions")
 
 
 def module(name: str) -> ModuleType:
-    """A script of the example as a module."""
+    """Import a script of the example as a module."""
     spec = importlib.util.spec_from_file_location(f"flights_{name}", EXAMPLE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -25,16 +25,16 @@ def module(name: str) -> ModuleType:
 
 
 def script(name: str) -> str:
-    """The text of one of the example's SQL files."""
+    """Return the content of one of the example's SQL files."""
     return (EXAMPLE / f"{name}.sql").read_text()
 
 
 def rows(table: pa.Table) -> list[tuple[object, ...]]:
-    """Rows in an order of their own."""
+    """Return the rows of a table in a canonical order."""
     return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
 
 
 def answers(name: str, days: int) -> list[tuple[object, ...]]:
-    """What DuckDB computes from the raw table."""
+    """Return what DuckDB computes from the raw table."""
     found: pa.Table = module("reference").answers(name, days)
     return rows(found)

@@ -1,4 +1,4 @@
-"""Killing a job again and again with SIGKILL, each time a while after it has got somewhere."""
+"""Run a job and kill it repeatedly with SIGKILL, each time shortly after a new commit."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ import time
 from pathlib import Path
 
 
-def seeded() -> random.Random:
-    """Chance that can be had again: EVERFOLD_SEED, printed."""
+def seed_random() -> random.Random:
+    """Return a reproducible random generator: its seed is `EVERFOLD_SEED` or the time, and is
+    printed.
+    """
     seed = int(os.environ.get("EVERFOLD_SEED", time.time_ns() % 100_000))
     print("EVERFOLD_SEED", seed)
     return random.Random(seed)
 
 
 def start(folder: Path, script: str, log: Path) -> subprocess.Popen[bytes]:
-    """`everfold run` of a script in a folder, in a process group of its own."""
+    """Start `everfold run` of a script in a directory, in its own process group."""
     command = [sys.executable, "-m", "everfold", "run", script, "--state", "state", "--master", "local[2]"]
     with log.open("ab") as out:
         return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
 
 
 def commits(folder: Path) -> int:
-    """Number of the newest committed batch, -1 before the first."""
+    """Return the number of the newest committed batch, -1 before the first."""
     log = folder / "state" / "checkpoints" / "0" / "commits"
     return max((int(each.name) for each in log.iterdir() if each.name.isdigit()), default=-1) if log.is_dir() else -1
 
 
 def run_with_kills(folder: Path, script: str, *, kills: int, within_s: float, chance: random.Random) -> int:
-    """Runs a script to its end, killing it `kills` times at most, each time 0 to `within_s` after a new commit; how often it was.
+    """Run a script to its end and return how often it was killed.
 
-    Every other kill takes Python alone: its JVM lives on for a moment, beside the next start.
+    It is killed at most `kills` times, each time 0 to `within_s` seconds after a new commit. Every
+    other kill hits the Python process only: its JVM survives for a moment, while the next run
+    starts.
     """
     log = folder / "log.txt"
     killed = 0

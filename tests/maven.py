@@ -1,4 +1,7 @@
-"""Fetches jars from Maven once per machine, with the Ivy that PySpark ships, into `$EVERFOLD_CACHE` or `~/.cache/everfold`."""
+"""Fetch jars from Maven once per machine, with the Ivy that PySpark ships.
+
+The jars go into `$EVERFOLD_CACHE` or `~/.cache/everfold`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Coordinates = tuple[str, str, str]
 
 
 def java_program() -> str:
-    """The `java` to run: JAVA_HOME's, else the one on the PATH."""
+    """Return the `java` to run: that of JAVA_HOME, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None:
@@ -26,19 +29,19 @@ def java_program() -> str:
 
 
 def cache_home() -> Path:
-    """Where downloads are kept between runs: `$EVERFOLD_CACHE`, else `~/.cache/everfold`."""
+    """Return the directory for downloads: `$EVERFOLD_CACHE`, else `~/.cache/everfold`."""
     configured = os.environ.get("EVERFOLD_CACHE")
     return Path(configured) if configured else Path.home() / ".cache" / "everfold"
 
 
 def fetch_jars(name: str, jars: Sequence[Coordinates]) -> Path:
-    """Return the folder `name` of the cache, which holds these jars and all they depend on.
+    """Return the directory `name` in the cache, which holds these jars and all their dependencies.
 
-    The first call on a machine fetches them. The folder is either absent or complete.
+    The first call on a machine fetches them. The directory is either absent or complete.
     """
     target = cache_home() / name
     if not target.is_dir():
-        with locked(target.with_name(f"{name}.lock")):
+        with lock_file(target.with_name(f"{name}.lock")):
             if not target.is_dir():
                 _fetch(target, jars)
     return target
@@ -78,8 +81,8 @@ def _ivy_jar() -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: only one of several processes does what is inside."""
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that only one of several processes runs the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,9 @@
-"""A real PostgreSQL for tests: one server, a database of its own for each test, gone when the test process is gone.
+"""A real PostgreSQL for tests: one server, and one database per test.
 
-The program comes in the wheel `pgserver`, else from the machine: on the PATH, or where Debian puts it. PostgreSQL does not run as root,
-so for root it runs as `nobody`.
+The server ends with the test process, however that ends.
+
+The program comes from the wheel `pgserver`, else from the machine: from the PATH, or from where
+Debian installs it. PostgreSQL refuses to run as root, so for root it runs as `nobody`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _SETTINGS = ("-h", "127.0.0.1", "-k", "", "-F", "-c", "max_connections=60", "-c"
 
 
 class PostgresServer:
-    """A server on a free port of 127.0.0.1. `stop` and `start` keep port and data, so a client sees a server that was down for a while."""
+    """A server on a free port of 127.0.0.1.
+
+    `stop` and `start` keep port and data, so a client sees a server that was down for a while.
+    """
 
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="everfold-postgres-"))
@@ -55,16 +60,15 @@ class PostgresServer:
 
     @property
     def running(self) -> bool:
-        """True while the server's process is alive."""
+        """Return whether the server's process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Start the server and return when it answers clients."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
-            if (
-                not self.running
-            ):  # the children of a server that was killed may live for a moment, and it then does not start
+            # The children of a killed server may survive for a moment and prevent a new start.
+            if not self.running:
                 self._launch()
             try:
                 self.connect("postgres").close()
@@ -77,7 +81,7 @@ class PostgresServer:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """Shut the server down: open transactions are rolled back, connections cut."""
+        """Shut the server down: open transactions are rolled back and connections closed."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -90,21 +94,21 @@ class PostgresServer:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def connect(self, database: str) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection in which every statement is its own transaction."""
+        """Return an autocommit connection."""
         return psycopg.connect(
             host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, dbname=database, autocommit=True
         )
 
     def log_text(self) -> str:
-        """What the server has said so far."""
+        """Return what the server has logged so far."""
         path = self._home / "server.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    # -- process ------------------------------------------------------------------------------------------------------
+    # -- process -----------------------------------------------------------------------------------
 
     def _make(self) -> None:
         if os.geteuid() == 0 and not _open_to_all(self._programs):
-            # The wheel lies in a folder that `nobody` may not enter.
+            # The wheel is in a directory that `nobody` may not enter.
             self._programs = shutil.copytree(self._programs.parent, self._home / "programs", symlinks=True) / "bin"
         password = self._home / "password"
         password.write_text(PASSWORD)
@@ -144,23 +148,23 @@ class PostgresServer:
 
 
 class Database:
-    """A database of one test."""
+    """The database of one test."""
 
     def __init__(self, server: PostgresServer, name: str) -> None:
         self.server, self.name = server, name
 
     @property
     def url(self) -> str:
-        """As `'url' = …` takes it."""
+        """Return the JDBC URL for `'url' = …`."""
         return f"jdbc:postgresql://127.0.0.1:{self.server.port}/{self.name}"
 
     def options(self, table: str, **more: str) -> dict[str, str]:
-        """The options of a table of the connector `jdbc`."""
-        said = {"connector": "jdbc", "url": self.url, "table-name": table, "username": USER, "password": PASSWORD}
-        return {**said, **{key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}}
+        """Return the options of a table with the connector `jdbc`."""
+        options = {"connector": "jdbc", "url": self.url, "table-name": table, "username": USER, "password": PASSWORD}
+        return {**options, **{key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}}
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Runs a statement; its rows."""
+        """Run a statement and return its rows."""
         with self.server.connect(self.name) as connection:
             cursor = connection.execute(sql.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
@@ -168,14 +172,14 @@ class Database:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One server for all tests of a session."""
+    """Start one server for all tests of a session."""
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
 def database(postgres_server: PostgresServer) -> Iterator[Database]:
-    """An empty database."""
+    """Create an empty database."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     with postgres_server.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
@@ -199,12 +203,12 @@ def _as_nobody() -> dict[str, Any]:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Whether everybody may enter a folder."""
+    """Return whether every user may enter a directory."""
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
 
 
 def _programs() -> Path:
-    """The folder with `initdb` and `postgres`."""
+    """Return the directory with `initdb` and `postgres`."""
     wheel = importlib.util.find_spec("pgserver")
     if wheel is not None and wheel.submodule_search_locations:
         return Path(wheel.submodule_search_locations[0]) / "pginstall" / "bin"

@@ -1,4 +1,6 @@
-"""The test broker is a real one: records, partitions, times and headers come back, also after it was down."""
+"""The test broker is a real one: it keeps records, partitions, timestamps and headers across a
+kill.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The case files as a whole. Each case is a test of its own: the pytest plugin collects them (`everfold.testing.pytest_plugin`)."""
+"""Checks over all case files.
+
+Each case is its own test: the pytest plugin collects them (`everfold.testing.pytest_plugin`).
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ def test_there_are_enough_window_cases() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.path.relative_to(CASES)))
-def test_a_file_says_who_confirmed_its_answers(file: CaseFile) -> None:
+def test_a_file_names_the_oracle_of_its_results(file: CaseFile) -> None:
     answers = [case for case in file.cases if any(step.expect is not None for step in case.steps)]
     assert not answers or "# oracle:" in file.text
 
 
-def test_case_names_are_told_apart() -> None:
+def test_case_names_are_unique() -> None:
     names = [(file.path.stem, case.name) for file in FILES for case in file.cases]
     assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""State compatibility: what is said of changed queries (`tests/cases/compat`), and how."""
+"""State compatibility: the verdicts and findings for changed queries (`tests/cases/compat`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ MOST_S = 0.3
 
 @dataclass(frozen=True)
 class Change:
-    """An old and a new query with what is to be said of them. codes: all that is found. columns: what becomes of each."""
+    """An old and a new query with the expected judgement.
+
+    codes: the codes of all findings. columns: the status of each column.
+    """
 
     file: str
     name: str
@@ -52,7 +55,7 @@ def changes() -> Iterator[Change]:
 ALL = list(changes())
 
 
-def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
+def judge_change(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
     notes: list[str] = []
     shapes = []
     terms = REFERENCE
@@ -67,8 +70,8 @@ def judged(old: str, new: str, dialect: str) -> tuple[Judgement, list[str]]:
 
 
 @pytest.mark.parametrize("change", ALL, ids=str)
-def test_what_is_said_of_a_change(change: Change) -> None:
-    found, notes = judged(change.tables + change.old, change.tables + change.new, change.dialect)
+def test_a_change_has_the_expected_verdict_and_findings(change: Change) -> None:
+    found, notes = judge_change(change.tables + change.old, change.tables + change.new, change.dialect)
     codes = [each.code for operator in found.operators for each in operator.findings]
     assert (found.verdict.value, sorted(set(codes))) == (change.verdict, sorted(change.codes)), found
     shown = {each.name: each.status.value for each in found.columns if each.name in change.columns}
@@ -77,20 +80,20 @@ def test_what_is_said_of_a_change(change: Change) -> None:
 
 
 @pytest.mark.parametrize("change", ALL, ids=str)
-def test_a_query_that_has_not_changed_keeps_all(change: Change) -> None:
+def test_an_unchanged_query_keeps_all_columns(change: Change) -> None:
     for text in (change.old, change.new):
-        found, _ = judged(change.tables + text, change.tables + text, change.dialect)
+        found, _ = judge_change(change.tables + text, change.tables + text, change.dialect)
         assert found.verdict.value == "fully compatible"
         assert all(each.status is Status.KEPT for each in found.columns)
 
 
 def test_an_aggregate_is_named_with_its_constants() -> None:
-    """Else what is new and what is gone would have one name."""
+    """Without them, a new call and a dropped one would have the same name."""
     old, new = (
         f"SELECT k, LISTAGG(x, '{sign}'), {collected}, COUNT(*) FROM t GROUP BY k"
         for sign, collected in ((",", "ARRAY_AGG(x)"), (";", "ARRAY_AGG(x IGNORE NULLS)"))
     )
-    [operator] = judged(old, new, "flink")[0].operators
+    [operator] = judge_change(old, new, "flink")[0].operators
     found = [(re.split(" (?:is|was) ", each.message)[0], each.code) for each in operator.findings]
     assert found == [
         ("LISTAGG(x, ';')", "AGG006"),
@@ -100,15 +103,15 @@ def test_an_aggregate_is_named_with_its_constants() -> None:
     ]
 
 
-def test_a_judgement_takes_no_time_to_speak_of() -> None:
-    """How long it takes, as a command too: `benchmarks/check_times.py`."""
+def test_a_judgement_is_fast() -> None:
+    """`benchmarks/check_times.py` measures the command line as well."""
     took = []
     for change in ALL:
         began = time.process_time()
-        judged(change.tables + change.old, change.tables + change.new, change.dialect)
+        judge_change(change.tables + change.old, change.tables + change.new, change.dialect)
         took.append(time.process_time() - began)
-    assert max(took[1:]) < MOST_S  # the first one imports
+    assert max(took[1:]) < MOST_S  # the first one includes imports
 
 
-def test_names_of_cases_are_unique() -> None:
+def test_case_names_are_unique() -> None:
     assert len({str(each) for each in ALL}) == len(ALL)

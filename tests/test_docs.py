@@ -1,7 +1,12 @@
-"""The documentation tells the truth: its SQL binds, its case files pass, its console blocks print what they show, its links lead somewhere.
+"""The documentation is correct.
 
-What a code block's first line says after the backticks decides: `sql` is bound (the blocks of a page share a session), `yaml case` is run as a
-case file, `yaml` is parsed, `python run` is run (the blocks of a page share their names), `python` is compiled, `console` runs its `everfold` commands, in memory, and compares what stands below them.
+Its SQL binds, its case files pass, its console blocks show the actual output, and its links
+resolve.
+
+The info string of a code block decides what is checked: `sql` is bound (the blocks of a page share
+a session), `yaml case` runs as a case file, `yaml` is parsed, `python run` is executed (the blocks
+of a page share their names), `python` is compiled, and `console` runs its `everfold` commands in
+memory and compares their output with the lines below them.
 """
 
 from __future__ import annotations
@@ -44,7 +49,7 @@ class Block:
 
     @property
     def id(self) -> str:
-        """Page and line."""
+        """Return the page and line."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
@@ -61,18 +66,18 @@ def of(info: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("block", [each for each in BLOCKS if each.info == info], ids=lambda block: block.id)
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_block_has_a_known_info_string() -> None:
     assert [block.id for block in BLOCKS if block.info not in _KNOWN] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     targets = [found["target"] for found in _LINK.finditer(page.read_text(encoding="utf-8"))]
     missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
     assert missing == []
 
 
-def test_the_reference_is_what_the_registries_say() -> None:
+def test_the_reference_pages_are_up_to_date() -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -94,7 +99,7 @@ def test_sql_binds(page: Path) -> None:
             list(session.run("\n" * block.line + block.text, source=str(page)))
 
 
-def test_the_first_example_is_the_file_that_it_runs() -> None:
+def test_the_first_example_is_in_the_file_that_it_runs() -> None:
     sql = next(block for block in blocks(ROOT / "README.md") if block.info == "sql")
     assert sql.text in (ROOT / "examples" / "bids" / "tumble.sql").read_text(encoding="utf-8")
 
@@ -126,14 +131,14 @@ def test_python_runs(page: Path) -> None:
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
 
 
-def test_the_functions_that_are_shown_are_those_that_run() -> None:
+def test_the_functions_shown_are_in_the_example_files() -> None:
     shown = [block.text for block in blocks(ROOT / "docs" / "python-functions.md")]
     for block, file in zip(shown, ("shop.py", "orders.sql"), strict=False):
         assert block in (ROOT / "examples" / "functions" / file).read_text(encoding="utf-8")
 
 
 @of("console")
-def test_commands_print_what_is_shown(block: Block) -> None:
+def test_commands_print_the_output_shown(block: Block) -> None:
     for command, shown in _commands(block.text):
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":
@@ -150,18 +155,18 @@ def test_commands_print_what_is_shown(block: Block) -> None:
             )
             assert done.stdout + done.stderr == shown
         elif program == "everfold":
-            _parses(arguments)
+            _check_arguments(arguments)
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of a console block with what stands below it."""
+    """Yield each command of a console block with the output below it."""
     for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
         command, _, shown = part.partition("\n")
         yield command, shown
 
 
-def _parses(arguments: list[str]) -> None:
-    """Fails if the command line does not know such a command or option."""
+def _check_arguments(arguments: list[str]) -> None:
+    """Raise if the command line does not know a command or option."""
     name, *rest = arguments
     if name.startswith("-"):
         return

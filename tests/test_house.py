@@ -1,4 +1,4 @@
-"""The house is in order: style and types. They are tests, so that one closing line speaks for everything."""
+"""Style and types are checked as tests, so that one test summary covers everything."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_make_lists_its_recipes() -> None:
     assert {"setup", "demo", "test", "test-all", "bench", "clean"} <= recipes
 
 
-def test_no_registry_is_written_down() -> None:
-    """The lock file pins versions and hashes; where packages come from is the machine's business."""
+def test_the_lock_file_names_no_registry() -> None:
+    """The lock file pins versions and hashes; each machine configures its own registry."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert "://" not in lock
     assert "--hash=sha256:" in lock

@@ -1,4 +1,4 @@
-"""Imports point only downwards, pyspark stays where it belongs, and what must start fast imports nothing heavy."""
+"""Imports point only downwards, pyspark stays where it is allowed, and start-up is light."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ LAYERS = (
     ("limits",),
     ("types", "errors", "secrets", "files"),
 )
-"""Folders and modules of the package from top to bottom; those of one line may import each other."""
+"""Directories and modules of the package from top to bottom; those in one line may import each
+other.
+"""
 
 MAY_IMPORT_PYSPARK = {"table", "inspection", "jobs", "spark", "connectors"}
 SPARK_ENGINE_OF_CASES = SOURCE / "testing" / "spark_engine.py"
@@ -41,12 +43,15 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def layer(module: Path) -> str:
-    """The folder, or the module, directly below the package."""
+    """Return the directory or module directly below the package."""
     return module.relative_to(SOURCE).with_suffix("").parts[0]
 
 
-def imported(module: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
-    """Modules that a file imports, each with its line, at run time or for type checking; `top_level` leaves out lazy ones."""
+def list_imports(module: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield each module that a file imports, with the line.
+
+    Imports for type checking count, too. `top_level` skips lazy imports.
+    """
     tree = ast.parse(module.read_text(encoding="utf-8"))
     package = ["everfold", *module.relative_to(SOURCE).parent.parts]
     for node in _statements(tree) if top_level else ast.walk(tree):
@@ -60,7 +65,7 @@ def imported(module: Path, *, top_level: bool = False) -> Iterator[tuple[int, st
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Statements that run when the module is imported."""
+    """Yield the statements that run when the module is imported."""
     for node in tree.body:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -75,7 +80,7 @@ def test_imports_point_downwards(module: Path) -> None:
     assert own in RANK, f"`{own}` has no place in the layers yet"
     upwards = [
         f"{module.relative_to(SOURCE)}:{line} imports {name}"
-        for line, name in imported(module)
+        for line, name in list_imports(module)
         if name.startswith("everfold.")
         and (below := name.split(".")[1]) != own
         and below in RANK
@@ -89,13 +94,13 @@ def test_only_the_spark_side_imports_pyspark() -> None:
         f"{module.relative_to(SOURCE)}:{line}"
         for module in MODULES
         if layer(module) not in MAY_IMPORT_PYSPARK and module != SPARK_ENGINE_OF_CASES
-        for line, name in imported(module)
+        for line, name in list_imports(module)
         if name.split(".")[0] == "pyspark"
     ]
     assert not found, f"pyspark is imported in {', '.join(found)}"
 
 
-def test_nothing_reads_from_the_machine_it_was_written_on() -> None:
+def test_no_module_names_a_path_of_the_build_machine() -> None:
     found = [str(path) for path in MODULES if "/work/" in path.read_text(encoding="utf-8")]
     assert not found
 
@@ -111,7 +116,7 @@ LIGHT = [
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_what_must_start_fast_imports_nothing_heavy(name: str) -> None:
+def test_light_modules_import_nothing_heavy(name: str) -> None:
     script = f"import sys, {name}; print(*(each for each in {HEAVY} if each in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == []

@@ -1,4 +1,4 @@
-"""The server of the tests does what they rely on: it keeps its data and its port over a stop and a kill."""
+"""The test server keeps its data and its port across a stop and a kill."""
 
 from __future__ import annotations
 

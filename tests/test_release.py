@@ -1,4 +1,6 @@
-"""The release: a wheel that runs the README's first query in an environment of its own, and notes that fold into the changelog."""
+"""The release: a wheel that runs the README's first query in a fresh environment, and release notes
+that fold into the changelog.
+"""
 
 from __future__ import annotations
 

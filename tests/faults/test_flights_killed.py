@@ -10,7 +10,7 @@ from pathlib import Path
 import flights
 import pytest
 from broker import KafkaBroker
-from killing import run_with_kills, seeded
+from killing import run_with_kills, seed_random
 
 DAYS, KILLS, WITHIN_S = 30, 5, 10.0
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -33,7 +33,7 @@ def test_from_files_to_files(tmp_path: Path) -> None:
     script = flights.script("weekly_hop_insert")
     script = script.replace("'path' = 'data',", "'path' = 'data', 'scan.max-files-per-batch' = '1',")
     (tmp_path / "job.sql").write_text(script)
-    assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seeded()) >= 2
+    assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seed_random()) >= 2
     files = [file for file in (tmp_path / "out").rglob("*") if file.is_file() and file.name[0] not in "._"]
     assert as_answer([line for file in files for line in file.read_text().splitlines()]) == flights.answers(
         "weekly_hop", DAYS
@@ -47,6 +47,6 @@ def test_from_kafka_to_kafka(tmp_path: Path, broker: KafkaBroker, monkeypatch: p
     script = flights.script("plane_sessions_kafka")
     script = script.replace("'topic' = 'flights',", "'topic' = 'flights', 'scan.max-records-per-batch' = '1500',")
     (tmp_path / "job.sql").write_text(script)
-    assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seeded()) >= 2
+    assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seed_random()) >= 2
     lines = [record.value.decode() for record in broker.consume("plane_sessions") if record.value is not None]
     assert as_answer(lines) == flights.answers("plane_sessions", DAYS)

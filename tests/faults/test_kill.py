@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from killing import run_with_kills, seeded
+from killing import run_with_kills, seed_random
 
 FILES, ROWS_A_FILE, KILLS = 16, 200, 5
 SCRIPT = """
@@ -72,7 +72,7 @@ def reference(folder: Path) -> list[tuple[object, ...]]:
 @pytest.mark.slow
 def test_a_killed_job_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
     lay_out(tmp_path)
-    killed = run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=2, chance=seeded())
+    killed = run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=2, chance=seed_random())
     assert killed >= 2, "the job ended before it could be killed"
     got = [
         (str(at).replace("T", " ").removesuffix(".000"), page, clicks, n)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from broker import KafkaBroker
-from killing import commits, seeded, start
+from killing import commits, seed_random, start
 from postgres import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -97,7 +97,7 @@ def run_killed(folder: Path, kills: int, chance: random.Random) -> None:
 @pytest.mark.parametrize("kind", ["jdbc", "jdbc upsert", "kafka", "upsert-kafka"])
 def test_a_killed_job_and_its_backups(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
     script, content = table(kind, request)
-    chance = seeded()
+    chance = seed_random()
     (tmp_path / "in").mkdir()
     (tmp_path / "job.sql").write_text(script)
     rows: Rows = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from killing import commits, seeded, start
+from killing import commits, seed_random, start
 from postgres import Database
 
 MINUTES = float(os.environ.get("EVERFOLD_SOAK_MINUTES", "10"))
@@ -94,7 +94,7 @@ WAYS: tuple[Callable[[subprocess.Popen[bytes]], None], ...] = (kill_driver, kill
 @pytest.mark.spark
 def test_a_database_ends_as_the_batch_has_it(tmp_path: Path, database: Database) -> None:
     lay_out(tmp_path, database)
-    chance, log = seeded(), tmp_path / "log.txt"
+    chance, log = seed_random(), tmp_path / "log.txt"
     ends_at = time.monotonic() + MINUTES * 60
     killed, runs = 0, 0
     while killed < KILLS or time.monotonic() < ends_at:

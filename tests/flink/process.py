@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from maven import fetch_jars, java_program, locked
+from maven import fetch_jars, java_program, lock_file
 
 FLINK_VERSION = "2.3.0"
 COMPILER_VERSION = "3.40.0"
@@ -137,7 +137,7 @@ def _class_path() -> str:
     home = fetch_jars(f"flink-{FLINK_VERSION}-planner", flink)
     jars = os.pathsep.join(map(str, sorted(home.glob("*.jar"))))
     classes = home.with_name(f"{home.name}-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}")
-    with locked(classes.with_name(f"{classes.name}.lock")):
+    with lock_file(classes.with_name(f"{classes.name}.lock")):
         if not classes.is_dir():
             _compile(jars, classes)
     return f"{classes}{os.pathsep}{jars}"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.aggregate_model import Change, distinct_survivors, expected, survivors
-from unit.aggregates.calls import call, duckdb_twin, rows, value
+from unit.aggregates.calls import call, compute_in_duckdb, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots, settle
 from everfold.aggregates.registry import Distinct, Signature, lookup, names
@@ -84,7 +84,7 @@ def test_a_changelog_is_worth_its_survivors(name: str, of: DataType, distinct: b
                 value(_in_parts(signed, plain, cuts), plain),
             ):
                 assert _same(name, found, wanted, loss), (found, wanted)
-            twin, _ = duckdb_twin(signed, plain, distinct)
+            twin, _ = compute_in_duckdb(signed, plain, distinct)
             assert _same(name, twin, wanted, loss), (twin, wanted)
 
     law()
@@ -104,7 +104,7 @@ def test_inserts_are_worth_the_same_in_parts_and_in_duckdb(name: str, of: DataTy
         ways = [fold_rows(frame, [], [fold], []), _in_parts(frame, fold, cuts)]
         if lifted is not None:
             ways.append(fold_slots(frame.select(lifted), [], [fold]))
-        for found in (*(value(each, fold) for each in ways), duckdb_twin(frame, fold)[0]):
+        for found in (*(value(each, fold) for each in ways), compute_in_duckdb(frame, fold)[0]):
             assert _same(name, found, wanted, loss), (found, wanted)
 
     law()

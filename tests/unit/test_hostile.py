@@ -1,4 +1,4 @@
-"""Input that is meant to do harm: it is refused, or it is data and nothing else."""
+"""Malicious input: it is refused, or treated as plain data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = [
 
 
 class Harm:
-    """Whoever unpickles it leaves a file behind."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -44,7 +44,7 @@ class Harm:
         return os.mkdir, (str(self.file), 0o700)
 
 
-def test_a_pickle_in_place_of_a_page_is_not_read(tmp_path: Path) -> None:
+def test_a_pickle_in_place_of_a_page_is_not_loaded(tmp_path: Path) -> None:
     harm = pickle.dumps(Harm(tmp_path / "harm"))
     for blob in (harm, _seal_page(_ROWS, harm), _seal_page(b"H", harm)):
         with pytest.raises(StateError):
@@ -82,14 +82,14 @@ def test_an_extension_type_in_a_page_is_refused(name: bytes, tmp_path: Path) -> 
         "cases: [1",
     ],
 )  # fmt: skip
-def test_hostile_case_files(text: str, tmp_path: Path) -> None:
+def test_malicious_case_files_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         loads(text.format(file=tmp_path / "harm"), Path("hostile.case.yaml"))
     assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
-def test_names_are_names(name: str) -> None:
+def test_names_are_never_interpreted_as_sql(name: str) -> None:
     quoted = quote_name(name)
     session = Session({"execution.runtime-mode": "batch"})
     sql = f"CREATE TABLE {quoted} ({quoted} STRING); CREATE TABLE keep (a INT); CREATE VIEW `v` AS SELECT {quoted} AS {quoted} FROM {quoted};"

@@ -1,4 +1,7 @@
-"""Scripts that ask for too much: each gets an answer or `too-complex`, in little time, and never a RecursionError."""
+"""Scripts that exceed the limits.
+
+Each gets an answer or `too-complex` in limited time, and never a RecursionError.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +35,22 @@ TABLE = "CREATE TABLE t (a INT, b INT, s STRING, ts TIMESTAMP(3), WATERMARK FOR 
 
 
 def chain(count: int, query: str) -> str:
-    """A query over names of WITH, each of which is made of the one before."""
+    """Return a query over names of WITH, each defined in terms of the previous one."""
     names = (f"c{at} AS ({query.format(below=f'c{at - 1}')})" for at in range(1, count))
     return f"{TABLE}WITH c0 AS (SELECT * FROM t), {', '.join(names)} SELECT * FROM c{count - 1}"
 
 
 def views(count: int, query: str) -> str:
-    """A query over views, each of which is made of the one before."""
+    """Return a query over views, each defined in terms of the previous one."""
     made = "".join(f"CREATE VIEW v{at} AS {query.format(below=f'v{at - 1}')};\n" for at in range(1, count))
     return f"{TABLE}CREATE VIEW v0 AS SELECT * FROM t;\n{made}SELECT * FROM v{count - 1}"
 
 
-def answer(sql: str, mode: str = "streaming") -> str:
-    """What a script comes to: its error's code, or `ok` when its plans are bound, explained and judged."""
+def check_script(sql: str, mode: str = "streaming") -> str:
+    """Bind, explain and judge the plans of a script.
+
+    Return `ok`, or the code of the error.
+    """
     try:
         for action in Session({"execution.runtime-mode": mode}).run(sql):
             if isinstance(action, Submit):
@@ -68,27 +74,27 @@ DOUBLING = [
 
 
 @pytest.mark.parametrize("query", DOUBLING)
-def test_what_doubles_is_refused(query: str) -> None:
+def test_exponential_scripts_are_refused(query: str) -> None:
     for made in (views, chain):
-        assert answer(made(30, query), "batch") == "too-complex"
+        assert check_script(made(30, query), "batch") == "too-complex"
 
 
-def test_what_is_used_twice_is_bound_once() -> None:
-    assert answer(views(9, DOUBLING[0])) == "ok"
-    assert answer(chain(9, DOUBLING[0])) == "ok"
+def test_names_used_twice_are_bound_once() -> None:
+    assert check_script(views(9, DOUBLING[0])) == "ok"
+    assert check_script(chain(9, DOUBLING[0])) == "ok"
 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_chains(mode: str) -> None:
-    """Projections, filters and unions that follow on each other are one step. Each GROUP BY is one of its own."""
+def test_long_chains_are_limited(mode: str) -> None:
+    """Consecutive projections, filters and unions are one step. Each GROUP BY is its own step."""
     grouped = "SELECT a, SUM(b) AS b FROM {below} GROUP BY a"
     merged = ["SELECT a + b AS a, b FROM {below}", "SELECT * FROM {below} WHERE a > 1", "SELECT * FROM {below}"]
     for query in (*merged, grouped):
-        assert answer(views(MAX_VIEWS + 5, query), mode) == "too-complex"
-        assert answer(chain(MAX_HEIGHT // 2 - 5, query), mode) == "ok"
-        assert answer(views(20, query), mode) == "ok"
-        assert answer(chain(1_000, query), mode) == ("too-complex" if query == grouped else "ok")
-    assert answer(chain(400, "SELECT * FROM {below} UNION ALL SELECT * FROM t"), mode) == "ok"
+        assert check_script(views(MAX_VIEWS + 5, query), mode) == "too-complex"
+        assert check_script(chain(MAX_HEIGHT // 2 - 5, query), mode) == "ok"
+        assert check_script(views(20, query), mode) == "ok"
+        assert check_script(chain(1_000, query), mode) == ("too-complex" if query == grouped else "ok")
+    assert check_script(chain(400, "SELECT * FROM {below} UNION ALL SELECT * FROM t"), mode) == "ok"
 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
@@ -145,8 +151,8 @@ LONG = {
 
 
 @pytest.mark.parametrize("what", LONG)
-def test_long_lists(what: str) -> None:
-    assert answer(TABLE + LONG[what], "batch") in ("too-complex", "too-deep", "unknown-field")
+def test_long_lists_are_refused(what: str) -> None:
+    assert check_script(TABLE + LONG[what], "batch") in ("too-complex", "too-deep", "unknown-field")
 
 
 @pytest.mark.parametrize(
@@ -159,19 +165,24 @@ def test_long_lists(what: str) -> None:
         "a + 1" + " + 1" * 100 + " > 0",
     ],
 )
-def test_long_conditions_that_people_write(condition: str) -> None:
-    assert answer(f"{TABLE}SELECT a FROM t WHERE {condition}") == "ok"
+def test_long_conditions_of_normal_size_are_accepted(condition: str) -> None:
+    assert check_script(f"{TABLE}SELECT a FROM t WHERE {condition}") == "ok"
 
 
-def test_limits_leave_room_for_what_is_large() -> None:
+def test_large_scripts_within_the_limits_are_accepted() -> None:
     columns = ", ".join(f"c{at} INT" for at in range(MAX_COLUMNS))
-    assert answer(f"CREATE TABLE w ({columns}); SELECT * FROM w") == "ok"
-    assert answer(TABLE + "SELECT a FROM t;\n" * 100) == "ok"
-    assert answer(f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at})' for at in range(300))} FROM t GROUP BY b") == "ok"
+    assert check_script(f"CREATE TABLE w ({columns}); SELECT * FROM w") == "ok"
+    assert check_script(TABLE + "SELECT a FROM t;\n" * 100) == "ok"
+    assert (
+        check_script(f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at})' for at in range(300))} FROM t GROUP BY b") == "ok"
+    )
 
 
 def test_a_judgement_looks_at_each_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is new is found once for an operator, not once for each column: 2,000 columns took more than a minute."""
+    """New calls are computed once per operator, not once per column.
+
+    Before, 2,000 columns took more than a minute.
+    """
     asked: list[Change] = []
     added: Callable[[Change], object] = vars(Change)["added_calls"].fget
 
@@ -191,39 +202,39 @@ def test_a_judgement_looks_at_each_call_once(monkeypatch: pytest.MonkeyPatch) ->
         if isinstance(action, Submit)
         for root in action.roots
     ]
-    judged = judge(shapes[:1], shapes[1:])
-    assert [each.status.value for each in judged.columns if each.name in ("c49", "c50")] == [
+    judgement = judge(shapes[:1], shapes[1:])
+    assert [each.status.value for each in judgement.columns if each.name in ("c49", "c50")] == [
         "kept",
         "starts at the restart",
     ]
     assert len(asked) < 5
 
 
-def test_windows_of_over_are_counted_before_they_are_bound() -> None:
+def test_over_windows_are_counted_before_they_are_bound() -> None:
     def query(count: int) -> str:
         return f"{TABLE}SELECT {', '.join(f'SUM(a) OVER (PARTITION BY b + {at} ORDER BY ts) AS c{at}' for at in range(count))} FROM t"
 
-    assert answer(query(MAX_HEIGHT - 50)) == "ok"
-    assert answer(query(MAX_HEIGHT + 1)) == "too-complex"
+    assert check_script(query(MAX_HEIGHT - 50)) == "ok"
+    assert check_script(query(MAX_HEIGHT + 1)) == "too-complex"
 
 
-def test_columns_of_like_are_counted() -> None:
+def test_columns_copied_by_like_are_counted() -> None:
     def tables(count: int) -> str:
         return "CREATE TABLE t0 (a INT);" + "".join(
             f"CREATE TABLE t{at} (c{at} INT) LIKE t{at - 1};" for at in range(1, count)
         )
 
-    assert answer(tables(300)) == "ok"
-    assert answer(tables(1_000)) == "too-complex"
+    assert check_script(tables(300)) == "ok"
+    assert check_script(tables(1_000)) == "too-complex"
 
 
-def test_mistakes_are_reported_up_to_a_number() -> None:
+def test_the_number_of_reported_errors_is_limited() -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(f"{TABLE}SELECT {', '.join(f'nope{at}' for at in range(1_000))} FROM t"))
     assert len(caught.value.diagnostics) == MAX_FINDINGS
 
 
-def test_the_error_says_what_there_is_too_much_of() -> None:
+def test_the_error_names_the_exceeded_limit() -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(views(30, DOUBLING[0])))
     message = caught.value.diagnostics[0].message
@@ -232,11 +243,14 @@ def test_the_error_says_what_there_is_too_much_of() -> None:
         == "the script is too complex: its query has 3,069 steps, counting those of a view or WITH query once per use; the limit is 2,000"
     )
     assert caught.value.diagnostics[0].span is not None
-    assert (MAX_TOKENS, MAX_STATEMENTS, MAX_SETS) == (125_000, 2_000, 1_000)  # docs/security.md says so
+    assert (MAX_TOKENS, MAX_STATEMENTS, MAX_SETS) == (125_000, 2_000, 1_000)  # docs/security.md documents these values
 
 
 def limit_processor_time() -> None:
-    """Ends the process when it has computed for longer than any script may take, start and both readings of `check` included."""
+    """Limit the processor time of a process to what any script may take.
+
+    This includes the start, and both readings of `check`.
+    """
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 
 
@@ -249,7 +263,7 @@ LARGE = {
     + "".join(f"CREATE TABLE t{at} (c{at} INT) LIKE t{at - 1};" for at in range(1, 1_900)),
     "WITH": chain(1_000, "SELECT a + b AS a, b FROM {below}").removeprefix(TABLE),
 }
-"""Scripts below the limits that took minutes, or were refused."""
+"""Scripts below the limits that once took minutes, or were refused."""
 
 
 @pytest.mark.slow
@@ -267,7 +281,9 @@ def test_check_answers_in_a_limited_time(what: str, size: int, tmp_path: Path) -
 
 
 def check_in_limited_time(text: str, tmp_path: Path) -> None:
-    """`check` reads two scripts: each has five seconds of a processor, and a start its own."""
+    """Run `check`, which reads two scripts: five seconds of processor time for each, plus the
+    start.
+    """
     script = tmp_path / "q.sql"
     script.write_text(text)
     done = subprocess.run(

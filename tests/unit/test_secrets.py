@@ -1,4 +1,4 @@
-"""One canary in every place where a secret may stand: it comes out nowhere."""
+"""A canary in every position where a secret may stand: no output contains it."""
 
 from __future__ import annotations
 
@@ -115,25 +115,28 @@ AROUND = [
 ]
 
 
-def _told(sql: str) -> str:
-    """All that a user can see of a script that may be wrong: statements' results, the error in every form, what the commands print."""
+def _collect_output(sql: str) -> str:
+    """Return everything that a user can see of a script, which may be wrong.
+
+    This includes the results of statements, the error in every form, and the redacted script.
+    """
     session = Session(variables={"CANARY": CANARY}, environment={"CANARY": CANARY})
-    told: list[str] = []
+    output: list[str] = []
     try:
         for action in session.run(sql):
-            told.append(repr(action) if isinstance(action, Show) else repr(type(action)))
+            output.append(repr(action) if isinstance(action, Show) else repr(type(action)))
         for kind in ("SHOW CREATE TABLE t", "DESCRIBE t", "SET", "EXPLAIN SELECT * FROM t"):
-            told += [repr(action) for action in session.run(kind)]
+            output += [repr(action) for action in session.run(kind)]
     except EverfoldError as error:
-        told += [str(error), repr(error), repr(error.args), repr(error.diagnostics)]
-        told += [json.dumps(each.to_json()) + each.message + str(each.help) for each in error.diagnostics]
-    told.append(redact_script(sql))
-    return "\n".join(told)
+        output += [str(error), repr(error), repr(error.args), repr(error.diagnostics)]
+        output += [json.dumps(each.to_json()) + each.message + str(each.help) for each in error.diagnostics]
+    output.append(redact_script(sql))
+    return "\n".join(output)
 
 
 @pytest.mark.parametrize("around", AROUND)
-def test_no_spelling_of_a_secret_comes_out(around: str) -> None:
-    seen = [spelling for spelling in SPELLINGS if CANARY in _told(around.format(spelling))]
+def test_no_spelling_of_a_secret_is_printed(around: str) -> None:
+    seen = [spelling for spelling in SPELLINGS if CANARY in _collect_output(around.format(spelling))]
     assert seen == []
 
 
@@ -174,18 +177,21 @@ WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://h/d', 'table-name' = 'o',
 INSERT INTO o SELECT a, COUNT(*) /* {spelling} */ {more} FROM t -- {spelling}
 GROUP BY a /* password = cAnary7301 */;
 """
-CARRIED = [
+USABLE = [
     each for each in SPELLINGS if each.startswith("'") and each.endswith("'") and " = '" in each and "\n" not in each
 ]
-"""Spellings that parse as options and stand in a comment of one line: those that a job can be started with."""
+"""Spellings that parse as options and fit into a comment of one line: a job can start with them."""
 
 
-def test_what_a_job_leaves_behind_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest of a job with two versions, and all that is printed of it. `tests/spark/test_canary.py` runs such a job."""
+def test_the_files_of_a_job_contain_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the manifest of a job with two versions, and everything that commands print about it.
+
+    `tests/spark/test_canary.py` runs such a job.
+    """
     monkeypatch.setenv("CANARY", CANARY)
     seen: list[str] = []
-    carried = 0
-    for at, spelling in enumerate(CARRIED):
+    started = 0
+    for at, spelling in enumerate(USABLE):
         folder, scripts = tmp_path / f"job{at}", []
         try:
             for number, (column, more) in enumerate([("", ""), (", s INT", ", SUM(a)")]):
@@ -209,7 +215,7 @@ def test_what_a_job_leaves_behind_holds_no_secret(tmp_path: Path, monkeypatch: p
                 scripts[-1].write_text(sql)
         except SqlError:
             continue
-        carried += 1
+        started += 1
         state = ["--state", str(folder)]
         for command in (
             ["history", str(folder)],
@@ -219,12 +225,12 @@ def test_what_a_job_leaves_behind_holds_no_secret(tmp_path: Path, monkeypatch: p
             ["check", *map(str, scripts)],
             ["explain", str(scripts[1]), "--var", f"CANARY={CANARY}"],
         ):
-            said = CliRunner().invoke(everfold, command)
-            assert said.output or isinstance(said.exception, EverfoldError), command
-            seen += [f"{command[0]}: {spelling}" for text in (said.output, str(said.exception)) if CANARY in text]
+            result = CliRunner().invoke(everfold, command)
+            assert result.output or isinstance(result.exception, EverfoldError), command
+            seen += [f"{command[0]}: {spelling}" for text in (result.output, str(result.exception)) if CANARY in text]
         seen += [f"{file}: {spelling}" for file in folder.rglob("*") if file.is_file() and CANARY in file.read_text()]
     assert seen == []
-    assert carried > len(CARRIED) // 2
+    assert started > len(USABLE) // 2
 
 
 @pytest.mark.parametrize(
@@ -237,8 +243,8 @@ def test_what_a_job_leaves_behind_holds_no_secret(tmp_path: Path, monkeypatch: p
         "pem: -----BEGIN RSA PRIVATE KEY-----\ncAnary7301\n-----END RSA PRIVATE KEY----- and -----BEGIN PRIVATE KEY-----cAnary7301",
     ],
 )
-def test_what_spark_hides(text: str) -> None:
-    """The patterns mean the same in Java: `tests/spark/test_canary.py`."""
+def test_secrets_are_redacted_in_logs_of_spark(text: str) -> None:
+    """`tests/spark/test_canary.py` checks that the patterns mean the same in Java."""
     shown = re.sub(TEXT_PATTERN, "***", text)
     assert CANARY not in shown
     assert (
@@ -253,7 +259,7 @@ def test_what_spark_hides(text: str) -> None:
     assert re.search(NAME_PATTERN, "spark.sql.shuffle.partitions") is None
 
 
-def test_show_create_keeps_what_is_no_secret() -> None:
+def test_show_create_keeps_values_that_are_not_secret() -> None:
     session = Session(environment={"PW": CANARY})
     list(session.run(TABLE.format("'url' = 'jdbc:postgresql://u:${env:PW}@host:5432/db?sslmode=require&password=x'")))
     (shown,) = session.run("SHOW CREATE TABLE t")
@@ -277,7 +283,7 @@ def test_show_create_keeps_what_is_no_secret() -> None:
         ("apiKey", True),
     ],
 )
-def test_secret_names(key: str, secret: bool) -> None:
+def test_secret_options_are_recognized_by_name(key: str, secret: bool) -> None:
     assert is_secret(key) is secret
 
 
@@ -295,18 +301,18 @@ def test_secret_names(key: str, secret: bool) -> None:
         ("url", "jdbc:sqlserver://h;password=p w;x=y", "jdbc:sqlserver://h;password=******"),
     ],
 )
-def test_shown_values(key: str, value: str, shown: str) -> None:
+def test_values_are_redacted(key: str, value: str, shown: str) -> None:
     assert redact_value(key, value) == shown
 
 
-def test_what_is_not_secret_stays_where_it_is() -> None:
+def test_redaction_keeps_what_is_not_secret() -> None:
     query = "SELECT token, password AS p FROM t WHERE t.token = u.token AND secret IS NULL AND a IN ('x', 'y')"
     assert redact_script(query) == query.replace("u.token", "*******")
     script = TABLE.format("'password' = 'geheim', 'format' = 'json'")
     assert redact_script(script) == script.replace("geheim", "******")
 
 
-def test_logs() -> None:
+def test_logs_are_redacted() -> None:
     assert (
         redact_log("connection failed: host=h password=cAnary7301") == "connection failed: host=h password=**********"
     )
@@ -316,13 +322,13 @@ def test_logs() -> None:
     )
 
 
-def test_a_message_is_told_without_secrets_by_whoever_made_it() -> None:
+def test_a_diagnostic_is_redacted_in_every_form() -> None:
     text = TABLE.format(f"'password' = '{CANARY}'")
     found = Diagnostic("x", f"the text '{CANARY}' and {CANARY}", Span(0, 5, "<sql>", text), f"not {CANARY}", (CANARY,))
     assert CANARY not in repr(found) + found.render() + json.dumps(found.to_json())
 
 
-def test_only_a_piece_of_a_long_line_is_shown() -> None:
+def test_only_an_excerpt_of_a_long_line_is_shown() -> None:
     text = "SELECT " + "a, " * 10_000 + "? FROM t"
     with pytest.raises(EverfoldError) as caught:
         parse_script(text)

@@ -1,4 +1,4 @@
-"""Calls over one group of rows, computed in every way that an engine may choose."""
+"""Aggregate calls over one group of rows, computed in every way that an engine may choose."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def call(
     distinct: bool = False,
     kept: str | None = None,
 ) -> Fold:
-    """A call over the columns `x`, `y`, …; its default constant if it has one and none is given."""
+    """Return a call over the columns `x`, `y`, …, with the default constant unless constants are
+    specified.
+    """
     entry = lookup(name)
     assert entry is not None, name
     given = tuple(constants) or (() if entry.default is None else (entry.default,))
@@ -36,7 +38,9 @@ def call(
 
 
 def rows(of: Sequence[DataType], values: Sequence[Any], signs: Sequence[int] | None = None) -> pl.DataFrame:
-    """Rows of one group: `k`, and `x`, `y`, … or only `x`; `sign` too."""
+    """Return the rows of one group: `k`, and `x`, `y`, … or only `x`; with `signs`, also the column
+    `sign`.
+    """
     columns: dict[str, Any] = {"k": [1] * len(values)}
     for at, (name, type_) in enumerate(zip("xyz", of, strict=False)):
         column = [value[at] for value in values] if len(of) > 1 else values
@@ -47,7 +51,7 @@ def rows(of: Sequence[DataType], values: Sequence[Any], signs: Sequence[int] | N
 
 
 def value(slots: pl.DataFrame, fold: Fold) -> Any:
-    """The value of slots that hold all rows, whose types are as promised."""
+    """Return the result of slots that hold all rows, and check the types of slots and result."""
     for slot in fold.entry.slots(fold.of):
         assert slots.schema[slot.name] == slot.type.polars, (slot, slots.schema[slot.name])
     (found,) = compute_results(settle(slots, [fold], whole=True), [fold], ["r"])
@@ -60,14 +64,18 @@ def value(slots: pl.DataFrame, fold: Fold) -> Any:
 
 
 def plain(found: Any) -> Any:
-    """A Polars value in plain Python."""
+    """Convert a Polars value to plain Python."""
     if isinstance(found, pl.Series):
         return [plain(each) for each in found]
     return found
 
 
-def every_way(frame: pl.DataFrame, fold: Fold) -> Iterator[Any]:
-    """The value at once, without groups, in two parts for each cut, row by row with state that is settled and written each time."""
+def compute_all_ways(frame: pl.DataFrame, fold: Fold) -> Iterator[Any]:
+    """Yield the result of every way to compute it.
+
+    The ways: at once, without groups, in two parts for each cut, and row by row with state that is
+    settled, encoded and decoded after each row.
+    """
     yield value(fold_rows(frame, [], [fold], []), fold)
     if frame.is_empty():
         return
@@ -87,8 +95,8 @@ def every_way(frame: pl.DataFrame, fold: Fold) -> Iterator[Any]:
         yield value(fold_slots(frame.select("k", *lifted), ["k"], [fold]), fold)
 
 
-def duckdb_twin(frame: pl.DataFrame, fold: Fold, distinct: bool = False) -> tuple[Any, str]:
-    """What DuckDB answers, and the type it says."""
+def compute_in_duckdb(frame: pl.DataFrame, fold: Fold, distinct: bool = False) -> tuple[Any, str]:
+    """Return what DuckDB computes, and the type that it reports."""
     connection = _duckdb()
     connection.register("t", frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
     texts = tuple(column for column in fold.columns if column != "known")

@@ -1,4 +1,4 @@
-"""COLLECT and PERCENTILE, MIN and MAX over rows that are taken back. Values are flink 2.3's."""
+"""COLLECT, PERCENTILE, and MIN and MAX over retracted rows. Expected values come from Flink 2.3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal as D  # noqa: N817
 from typing import Any
 
 import pytest
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows
 
 from everfold.aggregates.registry import Signature, lookup
 from everfold.types import (
@@ -40,7 +40,7 @@ COLLECTED: list[tuple[DataType, list[Any], list[tuple[Any, int]]]] = [
 
 
 def entries(found: Any) -> list[tuple[Any, int]]:
-    """A multiset of Polars or DuckDB as pairs."""
+    """Convert a multiset of Polars or DuckDB to pairs."""
     pairs = found.items() if isinstance(found, dict) else [(each["key"], each["value"]) for each in found]
     return sorted(((list(key) if isinstance(key, tuple) else key, count) for key, count in pairs), key=repr)
 
@@ -49,17 +49,17 @@ def entries(found: Any) -> list[tuple[Any, int]]:
 def test_collect(of: DataType, values: list[Any], expected: list[tuple[Any, int]]) -> None:
     frame = rows([of], values, [1] * len(values))
     for retracting in (False, True):
-        for found in every_way(frame, call("COLLECT", of, retracting=retracting)):
+        for found in compute_all_ways(frame, call("COLLECT", of, retracting=retracting)):
             assert entries(found) == sorted(expected, key=repr)
-    if of is not INTS:  # a list is no key of a Python dict
-        twin, type_ = duckdb_twin(frame, call("COLLECT", of))
+    if of is not INTS:  # a list cannot be a key of a Python dict
+        twin, type_ = compute_in_duckdb(frame, call("COLLECT", of))
         assert entries(twin) == sorted(expected, key=repr)
         assert type_ == f"MAP({of.duckdb}, INTEGER)"
 
 
-def test_collect_taken_back() -> None:
+def test_collect_retracts() -> None:
     frame = rows([INT], [7, 4, 9, None, 4, 6, 9, None], [-1, 1, 1, 1, -1, 1, 1, -1])
-    for found in every_way(frame, call("COLLECT", INT, retracting=True)):
+    for found in compute_all_ways(frame, call("COLLECT", INT, retracting=True)):
         assert entries(found) == [(6, 1), (9, 2)]
 
 
@@ -81,9 +81,9 @@ def test_percentile(of: DataType, values: list[Any], share: object, expected: An
     frame = rows([of], values, [1] * len(values))
     for retracting in (False, True):
         fold = call("PERCENTILE", of, constants=(share,), retracting=retracting)
-        for found in every_way(frame, fold):
+        for found in compute_all_ways(frame, fold):
             assert found == expected
-    twin, type_ = duckdb_twin(frame, call("PERCENTILE", of, constants=(share,)))
+    twin, type_ = compute_in_duckdb(frame, call("PERCENTILE", of, constants=(share,)))
     assert twin == expected
     assert type_ == ("DOUBLE[]" if isinstance(share, tuple) else "DOUBLE")
 
@@ -91,18 +91,18 @@ def test_percentile(of: DataType, values: list[Any], share: object, expected: An
 def test_percentile_with_frequencies() -> None:
     values = [(1.5, 2), (-0.5, 1), (1.5, 2), (7.0, 0), (8.0, -3), (9.0, None), (None, 100), (3.0, 3)]
     of = (DOUBLE, INT)
-    expected = [1.5, 2.25]  # of -0.5, 1.5 four times, 3.0 three times
+    expected = [1.5, 2.25]  # of -0.5, four times 1.5, three times 3.0
     fold = call("PERCENTILE", *of, constants=((0.5, 0.6),))
-    for found in [*every_way(rows(of, values), fold), duckdb_twin(rows(of, values), fold)[0]]:
+    for found in [*compute_all_ways(rows(of, values), fold), compute_in_duckdb(rows(of, values), fold)[0]]:
         assert found == pytest.approx([1.5, 1.5 + 1.5 * 0.2], rel=1e-12) or found == expected
     taken = call("PERCENTILE", *of, constants=(0.5,), retracting=True)
     changes = rows(
         of, [(1.0, 1), (2.0, 2), (3.0, 1), (4.0, 1), (1.0, 1), (2.0, 2), (5.0, 2), (9.0, 9)], [1, 1, 1, 1, -1, -1, 1, 1]
     )
-    assert set(every_way(changes, taken)) == {9.0}
+    assert set(compute_all_ways(changes, taken)) == {9.0}
 
 
-def test_percentile_of_percentiles_of_integers() -> None:
+def test_percentile_accepts_fractions_from_0_to_1() -> None:
     entry = lookup("PERCENTILE")
     assert entry is not None
     assert [
@@ -122,12 +122,12 @@ def test_percentile_of_percentiles_of_integers() -> None:
 
 
 @pytest.mark.parametrize("of", [INT, STRING, DOUBLE, D10])
-def test_extremes_come_back(of: DataType) -> None:
+def test_extremes_are_recomputed_after_a_retraction(of: DataType) -> None:
     low, middle, high = {INT: (1, 2, 3), STRING: ("a", "b", "c"), DOUBLE: (-0.0, 1.0, NAN)}.get(of, (D(1), D(2), D(3)))
     frame = rows([of], [middle, high, low, None, high, low], [1, 1, 1, 1, -1, -1])
     for name in ("MIN", "MAX"):
-        assert set(every_way(frame, call(name, of, retracting=True))) == {middle}
-        assert set(every_way(frame.filter(frame["x"] != middle), call(name, of, retracting=True))) == {None}
+        assert set(compute_all_ways(frame, call(name, of, retracting=True))) == {middle}
+        assert set(compute_all_ways(frame.filter(frame["x"] != middle), call(name, of, retracting=True))) == {None}
 
 
 def test_types() -> None:

@@ -1,4 +1,8 @@
-"""DISTINCT over any function. Values are flink 2.3's, but for the order within one batch: first come, first served."""
+"""DISTINCT over any function.
+
+Expected values come from Flink 2.3, except for the order within one batch: first come, first
+served.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from decimal import Decimal as D  # noqa: N817
 from typing import Any
 
 import pytest
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows
 
 from everfold.aggregates.distinct import OverDistinct
 from everfold.aggregates.registry import Signature, lookup, names
@@ -48,9 +52,9 @@ def test_value(name: str, of: DataType, constants: tuple[object, ...], values: l
     frame = rows([of], values, [1] * len(values))
     for retracting in (False, True):
         fold = call(name, of, constants=constants, retracting=retracting, distinct=True)
-        for found in every_way(frame, fold):
+        for found in compute_all_ways(frame, fold):
             assert found == expected
-    twin, type_ = duckdb_twin(frame, call(name, of, constants=constants), distinct=True)
+    twin, type_ = compute_in_duckdb(frame, call(name, of, constants=constants), distinct=True)
     assert twin == expected
     result = call(name, of, constants=constants).entry.result_type(
         Signature((of,), call(name, of, constants=constants).of.constants)
@@ -62,33 +66,33 @@ def test_value(name: str, of: DataType, constants: tuple[object, ...], values: l
 def test_collect() -> None:
     for retracting in (False, True):
         fold = call("COLLECT", INT, distinct=True, retracting=retracting)
-        for found in every_way(rows([INT], VALUES, [1] * 5), fold):
+        for found in compute_all_ways(rows([INT], VALUES, [1] * 5), fold):
             assert {(each["key"], each["value"]) for each in found} == {(1, 1), (2, 1), (3, 1)}
-    assert duckdb_twin(rows([INT], VALUES), call("COLLECT", INT), distinct=True)[0] == {1: 1, 2: 1, 3: 1}
+    assert compute_in_duckdb(rows([INT], VALUES), call("COLLECT", INT), distinct=True)[0] == {1: 1, 2: 1, 3: 1}
 
 
-def test_taken_back() -> None:
+def test_distinct_retracts() -> None:
     frame = rows([INT], [1, 2, 1, None, 1, 2, 2, None, 9], [1, 1, 1, 1, -1, -1, 1, -1, 1])
     for name, expected in (("ARRAY_AGG", [1, 2, 9]), ("SUM", 12), ("COUNT", 3), ("LAST_VALUE", 9), ("FIRST_VALUE", 1)):
-        for found in every_way(frame, call(name, INT, distinct=True, retracting=True)):
+        for found in compute_all_ways(frame, call(name, INT, distinct=True, retracting=True)):
             assert found == expected, name
 
 
-def test_a_value_that_left_comes_last_when_it_comes_again() -> None:
+def test_a_value_that_is_retracted_and_inserted_again_comes_last() -> None:
     fold = call("LISTAGG", STRING, distinct=True, retracting=True)
     frame = rows([STRING], ["a", "b", "a", "a"], [1, 1, -1, 1])
-    assert set(every_way(frame, fold)) == {"b,a"}
-    # One of two leaves: the place stays.
-    assert set(every_way(rows([STRING], ["a", "b", "a", "a"], [1, 1, 1, -1]), fold)) == {"a,b"}
+    assert set(compute_all_ways(frame, fold)) == {"b,a"}
+    # One of two occurrences is retracted: the position stays.
+    assert set(compute_all_ways(rows([STRING], ["a", "b", "a", "a"], [1, 1, 1, -1]), fold)) == {"a,b"}
 
 
-def test_two_arguments_are_one_value() -> None:
+def test_two_arguments_are_compared_as_one_value() -> None:
     frame = rows((INT, INT), [(1, 1), (1, 1), (2, 1), (2, 4), (5, None)])
-    for found in every_way(frame, call("PERCENTILE", INT, INT, constants=(0.5,), distinct=True)):
+    for found in compute_all_ways(frame, call("PERCENTILE", INT, INT, constants=(0.5,), distinct=True)):
         assert found == 2.0
 
 
-def test_refused() -> None:
+def test_which_functions_refuse_or_ignore_distinct() -> None:
     assert OverDistinct(_entry("COUNT")).result_type(Signature((BYTES,))) is None
     kinds = {name: _entry(name).distinct.value for name in names()}
     assert {name for name, kind in kinds.items() if kind == "refused"} == {"JSON_ARRAYAGG", "JSON_OBJECTAGG"}

@@ -1,4 +1,6 @@
-"""MAXK and its like, COLLECT_LIST and COLLECT_SET: every way to compute them, DuckDB's too, against plain Python."""
+"""MAXK and similar functions, COLLECT_LIST and COLLECT_SET: every way to compute them, and DuckDB,
+compared with plain Python.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows
 
 from everfold.aggregates.registry import Signature, lookup, names
 from everfold.types import BIGINT, DOUBLE, INT, STRING, ArrayType, DataType, MapType
@@ -41,11 +43,11 @@ MODELS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 
 
-def test_these_are_all() -> None:
+def test_the_models_cover_all_lenses_functions() -> None:
     assert set(names("lenses")) == set(MODELS)
 
 
-def _wanted(name: str, values: Sequence[Any], most: int) -> Any:
+def _compute_expected(name: str, values: Sequence[Any], most: int) -> Any:
     found = MODELS[name]([each for each in values if each is not None])[:most]
     return found if most > 1 or name.startswith("COLLECT") else (found[0] if found else None)
 
@@ -57,16 +59,16 @@ def test_over_inserts(name: str, of: DataType) -> None:
     @given(st.lists(st.one_of(st.none(), VALUES[of]), max_size=8), st.integers(1, 3))
     def law(values: list[Any], most: int) -> None:
         frame, fold = rows([of], values), call(name, of, constants=(most,))
-        wanted = _wanted(name, values, most)
-        assert all(found == wanted for found in every_way(frame, fold))
-        assert duckdb_twin(frame, fold)[0] == wanted
+        expected = _compute_expected(name, values, most)
+        assert all(found == expected for found in compute_all_ways(frame, fold))
+        assert compute_in_duckdb(frame, fold)[0] == expected
 
     law()
 
 
 @pytest.mark.parametrize("of", list(VALUES), ids=str)
 @pytest.mark.parametrize("name", list(MODELS))
-def test_what_is_taken_back_leaves(name: str, of: DataType) -> None:
+def test_retracted_values_are_removed(name: str, of: DataType) -> None:
     @settings(max_examples=8, deadline=None)
     @given(st.lists(st.one_of(st.none(), VALUES[of]), max_size=8), st.integers(1, 3), st.integers(0, 8))
     def law(values: list[Any], most: int, back: int) -> None:
@@ -74,18 +76,18 @@ def test_what_is_taken_back_leaves(name: str, of: DataType) -> None:
         signs = [1] * len(values) + [-1] * len(gone)
         frame = rows([of], [*values, *gone], signs)
         fold = call(name, of, constants=(most,), retracting=True)
-        wanted = _wanted(name, values[back:], most)
-        found = list(every_way(frame, fold))
-        assert all(each == wanted for each in found), (found, wanted)
+        expected = _compute_expected(name, values[back:], most)
+        found = list(compute_all_ways(frame, fold))
+        assert all(each == expected for each in found), (found, expected)
 
     law()
 
 
 @pytest.mark.parametrize("name", ["COLLECT_LIST", "COLLECT_SET"])
-def test_all_values_without_a_number(name: str) -> None:
+def test_without_a_number_all_values_are_collected(name: str) -> None:
     frame, fold = rows([INT], [3, 1, 3, None, 2]), call(name, INT)
-    assert all(found == MODELS[name]([3, 1, 3, 2]) for found in every_way(frame, fold))
-    assert duckdb_twin(frame, fold)[0] == MODELS[name]([3, 1, 3, 2])
+    assert all(found == MODELS[name]([3, 1, 3, 2]) for found in compute_all_ways(frame, fold))
+    assert compute_in_duckdb(frame, fold)[0] == MODELS[name]([3, 1, 3, 2])
 
 
 def test_types() -> None:
@@ -97,12 +99,12 @@ def test_types() -> None:
 
 
 @pytest.mark.parametrize(("given_", "taken"), [(3, 3), (0, None), (-1, None), (1.5, None), ("2", None), (True, None)])
-def test_how_many_values(given_: object, taken: object) -> None:
+def test_the_number_of_values_is_a_positive_integer(given_: object, taken: object) -> None:
     entry = lookup("TOPK")
     assert entry is not None
     assert entry.constant_value(given_) == taken
 
 
-def test_zero_has_no_sign() -> None:
+def test_negative_zero_becomes_zero() -> None:
     fold = call("MAXK", DOUBLE, constants=(2,))
-    assert {repr(found) for found in every_way(rows([DOUBLE], [-0.0, -1.0]), fold)} == {"[0.0, -1.0]"}
+    assert {repr(found) for found in compute_all_ways(rows([DOUBLE], [-0.0, -1.0]), fold)} == {"[0.0, -1.0]"}

@@ -1,4 +1,8 @@
-"""Values and types are flink 2.3's (asked with the oracle), but for NaN and for a DECIMAL sum after an overflow: the docstrings say why."""
+"""Values and types of the basic aggregates.
+
+Expected values come from Flink 2.3 (asked with the oracle), except for NaN and for a DECIMAL sum
+after an overflow: the docstrings of the functions explain why.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows, value
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots
 from everfold.aggregates.registry import Signature, lookup, names
@@ -92,13 +96,13 @@ CASES = [
 def test_value(name: str, of: DataType, values: list[Any], expected: Any) -> None:
     fold = call(name, of)
     frame = rows([of], values)
-    for found in every_way(frame, fold):
+    for found in compute_all_ways(frame, fold):
         assert (
             found == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
             if isinstance(expected, float)
             else found == expected
         )
-    twin, type_ = duckdb_twin(frame, fold)
+    twin, type_ = compute_in_duckdb(frame, fold)
     assert repr(twin) == repr(expected) or (twin == expected and expected != 0)
     result = fold.entry.result_type(fold.of)
     assert result is not None
@@ -114,7 +118,7 @@ def test_count_of_rows_and_with_filter() -> None:
     assert frame.select(filtered.lift() or [])["count"].to_list() == [1, 0, 0]
 
 
-def test_a_slot_that_an_old_page_lacks_is_nothing() -> None:
+def test_a_slot_that_an_old_page_lacks_counts_as_null() -> None:
     for name in ("SUM", "AVG", "MAX"):
         fold = call(name, INT)
         old = pl.DataFrame({slot: pl.Series([None], dtype=pl.Int64) for slot in fold.slots})
@@ -123,7 +127,7 @@ def test_a_slot_that_an_old_page_lacks_is_nothing() -> None:
         assert value(fold_slots(both, [], [fold]), fold) == 4
 
 
-def test_a_sum_that_overflows_on_the_way_is_not_lost() -> None:
+def test_a_sum_that_overflows_temporarily_is_not_lost() -> None:
     fold = call("SUM", decimal(38, 2))
     lost = fold_rows(rows([decimal(38, 2)], [BIG, BIG]), [], [fold], [])
     assert value(lost, fold) is None
@@ -133,7 +137,7 @@ def test_a_sum_that_overflows_on_the_way_is_not_lost() -> None:
 
 @pytest.mark.parametrize("name", ["SUM", "AVG", "MIN", "MAX"])
 @pytest.mark.parametrize("of", [BYTES, ArrayType(element=INT), IntervalType(), NULL])
-def test_refused_types(name: str, of: DataType) -> None:
+def test_wrong_argument_types_are_refused(name: str, of: DataType) -> None:
     entry = lookup(name)
     assert entry is not None
     assert entry.result_type(Signature((of,))) is None
@@ -157,7 +161,7 @@ def test_result_types() -> None:
         assert of("SUM", text) == "None"
 
 
-def test_looking_at_the_registry_imports_no_engine() -> None:
+def test_the_registry_imports_no_engine() -> None:
     code = (
         "import sys, everfold.aggregates; from everfold.aggregates.registry import Signature, lookup; from everfold.types import INT;"
         "lookup('SUM').result_type(Signature((INT,)));"
@@ -166,7 +170,7 @@ def test_looking_at_the_registry_imports_no_engine() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_all_of_flinks_aggregates_are_there() -> None:
+def test_all_aggregates_of_flink_are_registered() -> None:
     assert set(names()) == {
         *(
             "APPROX_COUNT_DISTINCT",

@@ -1,4 +1,7 @@
-"""FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, JSON_ARRAYAGG, JSON_OBJECTAGG, SINGLE_VALUE. Values are flink 2.3's."""
+"""FIRST_VALUE, LAST_VALUE, LISTAGG, ARRAY_AGG, JSON_ARRAYAGG, JSON_OBJECTAGG, SINGLE_VALUE.
+
+Expected values come from Flink 2.3.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows, value
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots
 from everfold.aggregates.registry import Signature, lookup
@@ -71,9 +74,9 @@ def test_value(name: str, of: DataType, constants: tuple[object, ...], values: l
     for retracting in (False, True):
         fold = call(name, of, constants=constants, retracting=retracting)
         taken = frame.with_columns(pl.lit(1, dtype=pl.Int64).alias("sign"))
-        assert all(found == expected for found in every_way(taken, fold))
+        assert all(found == expected for found in compute_all_ways(taken, fold))
     fold = call(name, of, constants=constants)
-    twin, type_ = duckdb_twin(frame, fold)
+    twin, type_ = compute_in_duckdb(frame, fold)
     assert twin == expected
     result = fold.entry.result_type(fold.of)
     assert result is not None
@@ -88,37 +91,37 @@ def test_json_object() -> None:
         for nulls, expected in (("NULL", '{"a":null,"ab":"x","b":2}'), ("ABSENT", '{"ab":"x","b":2}')):
             fold = call("JSON_OBJECTAGG", STRING, STRING, constants=(nulls,), retracting=retracting)
             frame = rows([STRING, STRING], PAIRS, [1] * 3)
-            assert set(every_way(frame, fold)) == {expected}
-            assert set(every_way(frame.head(0), fold)) == {"{}"}
-            assert duckdb_twin(frame, fold)[0] == expected
+            assert set(compute_all_ways(frame, fold)) == {expected}
+            assert set(compute_all_ways(frame.head(0), fold)) == {"{}"}
+            assert compute_in_duckdb(frame, fold)[0] == expected
 
 
-def test_json_object_with_a_key_twice() -> None:
+def test_json_object_refuses_a_duplicate_key() -> None:
     frame = rows([STRING, STRING], [*PAIRS, ('"b"', "3")], [1] * 4)
     for retracting in (False, True):
         with pytest.raises(ConnectorError, match="occurs more than once"):
-            list(every_way(frame, call("JSON_OBJECTAGG", STRING, STRING, retracting=retracting)))
-    # It has been taken back before.
+            list(compute_all_ways(frame, call("JSON_OBJECTAGG", STRING, STRING, retracting=retracting)))
+    # The first occurrence was retracted before.
     frame = rows([STRING, STRING], [*PAIRS, PAIRS[0], ('"b"', "3")], [1, 1, 1, -1, 1])
     fold = call("JSON_OBJECTAGG", STRING, STRING, retracting=True)
-    assert set(every_way(frame, fold)) == {'{"a":null,"ab":"x","b":3}'}
+    assert set(compute_all_ways(frame, fold)) == {'{"a":null,"ab":"x","b":3}'}
 
 
-def test_json_object_with_a_null_key() -> None:
+def test_json_object_refuses_a_null_key() -> None:
     with pytest.raises(ConnectorError, match="is NULL"):
-        list(every_way(rows([STRING, STRING], [(None, "1")]), call("JSON_OBJECTAGG", STRING, STRING)))
+        list(compute_all_ways(rows([STRING, STRING], [(None, "1")]), call("JSON_OBJECTAGG", STRING, STRING)))
 
 
-def test_single_value_of_two_rows() -> None:
+def test_single_value_refuses_two_rows() -> None:
     for values in ([1, 2], [None, 1], [1, 1]):
         with pytest.raises(ConnectorError, match="more than one row"):
-            list(every_way(rows([INT], values), call("SINGLE_VALUE", INT)))
+            list(compute_all_ways(rows([INT], values), call("SINGLE_VALUE", INT)))
     fold = call("SINGLE_VALUE", INT, retracting=True)
-    assert set(every_way(rows([INT], [1, 1, None], [1, -1, 1]), fold)) == {None}
-    assert set(every_way(rows([INT], [None, None, 1], [1, -1, 1]), fold)) == {1}
+    assert set(compute_all_ways(rows([INT], [1, 1, None], [1, -1, 1]), fold)) == {None}
+    assert set(compute_all_ways(rows([INT], [None, None, 1], [1, -1, 1]), fold)) == {1}
 
 
-TAKEN_BACK: list[tuple[str, DataType, list[tuple[int, Any]], Any]] = [
+RETRACTED: list[tuple[str, DataType, list[tuple[int, Any]], Any]] = [
     ("LISTAGG", STRING, [(1, "a"), (1, "b"), (-1, "a"), (1, "a")], "b,a"),
     ("LISTAGG", STRING, [(1, "a"), (1, "b"), (1, "a"), (-1, "a")], "b,a"),
     ("LISTAGG", STRING, [(1, "a"), (-1, "a")], None),
@@ -132,32 +135,32 @@ TAKEN_BACK: list[tuple[str, DataType, list[tuple[int, Any]], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "of", "changes", "expected"), TAKEN_BACK)
-def test_the_first_equal_value_is_taken_back(name: str, of: DataType, changes: list[Any], expected: Any) -> None:
+@pytest.mark.parametrize(("name", "of", "changes", "expected"), RETRACTED)
+def test_a_retraction_removes_the_first_equal_value(name: str, of: DataType, changes: list[Any], expected: Any) -> None:
     frame = rows([of], [x for _, x in changes], [sign for sign, _ in changes])
-    for found in every_way(frame, call(name, of, retracting=True)):
+    for found in compute_all_ways(frame, call(name, of, retracting=True)):
         assert found == expected
 
 
-def test_what_is_taken_back_before_it_came_is_owed() -> None:
+def test_a_retraction_before_its_insertion_cancels_it() -> None:
     fold = call("ARRAY_AGG", INT, retracting=True)
     frame = rows([INT], [5, 1, 5, 5], [-1, 1, 1, 1])
-    assert all(found == [1, 5] for found in every_way(frame, fold))
+    assert all(found == [1, 5] for found in compute_all_ways(frame, fold))
 
 
-def test_filter_leaves_rows_out_where_null_counts() -> None:
+def test_a_filter_excludes_rows_where_null_counts() -> None:
     frame = rows([INT], [None, 2, 1, None]).with_columns(pl.Series("f", [True, False, None, True]))
     for name, expected in (("ARRAY_AGG", [None, None]), ("SINGLE_VALUE", None)):
         fold = call(name, INT, kept="f")
         chosen = frame if name == "ARRAY_AGG" else frame.head(3)
-        assert all(found == expected for found in every_way(chosen, fold))
-        assert duckdb_twin(chosen, fold)[0] == expected
+        assert all(found == expected for found in compute_all_ways(chosen, fold))
+        assert compute_in_duckdb(chosen, fold)[0] == expected
     fold = call("ARRAY_AGG", INT, kept="f", retracting=True)
     signed = frame.with_columns(pl.Series("sign", [1, 1, 1, -1], dtype=pl.Int64))
-    assert set(every_way(signed, fold)) == {None}
+    assert set(compute_all_ways(signed, fold)) == {None}
 
 
-def test_slices_of_a_hop_window_newest_first() -> None:
+def test_slices_of_a_hop_window_are_merged_newest_first() -> None:
     def of(name: str, texts: list[list[str]]) -> Any:
         fold: Fold = call(name, STRING)
         slices = [fold_rows(rows([STRING], part), ["k"], [fold], []) for part in texts]

@@ -1,4 +1,7 @@
-"""Values are flink 2.3's: it computes in DOUBLE and converts as Java does."""
+"""Variance and standard deviation.
+
+Expected values come from Flink 2.3: it computes in DOUBLE and converts as Java does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from unit.aggregates.calls import call, duckdb_twin, every_way, rows
+from unit.aggregates.calls import call, compute_all_ways, compute_in_duckdb, rows
 
 from everfold.aggregates.registry import Signature, lookup
 from everfold.types import BIGINT, BOOLEAN, DOUBLE, FLOAT, INT, STRING, TIMESTAMP3, TINYINT, DataType, DecimalType
@@ -58,11 +61,11 @@ def test_value(of: DataType, values: list[Any], expected: tuple[Any, ...]) -> No
     tolerance = 1e-6 if of in (FLOAT, D38) or 1000000000.1 in values else 1e-14
     for name, wanted in zip(FUNCTIONS, expected, strict=True):
         fold = call(name, of)
-        for found in [*every_way(frame, fold), duckdb_twin(frame, fold)[0]]:
-            assert _same(found, wanted, tolerance), (name, found, wanted)
+        for found in [*compute_all_ways(frame, fold), compute_in_duckdb(frame, fold)[0]]:
+            assert _is_same(found, wanted, tolerance), (name, found, wanted)
 
 
-def _same(found: Any, wanted: Any, tolerance: float) -> bool:
+def _is_same(found: Any, wanted: Any, tolerance: float) -> bool:
     if isinstance(wanted, float):
         return bool(found == pytest.approx(wanted, rel=tolerance, nan_ok=True))
     if isinstance(wanted, D) and found is not None:
@@ -71,23 +74,23 @@ def _same(found: Any, wanted: Any, tolerance: float) -> bool:
 
 
 def test_small_distances_from_a_large_number_are_not_lost() -> None:
-    # Sums of the squares themselves, about 1e24, would leave nothing of a variance of 2/3.
+    # Sums of the squares themselves, about 1e24, would lose a variance of 2/3 entirely.
     values = [1e12, 1e12 + 1, 1e12 + 2]
-    for found in every_way(rows([DOUBLE], values), call("VAR_POP", DOUBLE)):
+    for found in compute_all_ways(rows([DOUBLE], values), call("VAR_POP", DOUBLE)):
         assert found == pytest.approx(2 / 3, rel=1e-12)
 
 
-def test_integers_are_exact_however_large() -> None:
+def test_large_integers_are_exact() -> None:
     moment = 1_763_700_000_000_000_000  # nanoseconds: their squares have 37 digits
     values = [moment + each for each in (2, 4, 4, 4, 5, 5, 7, 9)]
-    assert set(every_way(rows([BIGINT], values), call("VAR_POP", BIGINT))) == {4}
+    assert set(compute_all_ways(rows([BIGINT], values), call("VAR_POP", BIGINT))) == {4}
     changes = rows([BIGINT], [*values, -(2**63), 2**63 - 1, -(2**63), 2**63 - 1], [1] * 10 + [-1] * 2)
-    assert set(every_way(changes, call("VAR_POP", BIGINT, retracting=True))) == {4}
+    assert set(compute_all_ways(changes, call("VAR_POP", BIGINT, retracting=True))) == {4}
     extremes = rows([BIGINT], [-(2**63), 2**63 - 1])
-    assert set(every_way(extremes, call("STDDEV_POP", BIGINT))) == {2**63 - 1}
+    assert set(compute_all_ways(extremes, call("STDDEV_POP", BIGINT))) == {2**63 - 1}
 
 
-def test_taken_back() -> None:
+def test_variance_retracts() -> None:
     values = [4, 9, None, 4, 6, 9, 1e300, 1e300]
     signs = [1, 1, 1, -1, 1, 1, 1, -1]
     for of, expected in ((INT, 3), (D10, D("3.000000"))):
@@ -95,18 +98,18 @@ def test_taken_back() -> None:
         frame = rows(
             [of], [value if of is INT or value is None else D(value) for value, _ in kept], [s for _, s in kept]
         )
-        assert set(every_way(frame, call("VAR_SAMP", of, retracting=True))) == {expected}
+        assert set(compute_all_ways(frame, call("VAR_SAMP", of, retracting=True))) == {expected}
     for special in (NAN, INFINITY):
         frame = rows([DOUBLE], [4.0, 9.0, special, 6.0, special, 9.0, 4.0], [1, 1, 1, 1, -1, 1, -1])
         fold = call("VAR_SAMP", DOUBLE, retracting=True)
-        assert list(every_way(frame, fold)) == pytest.approx([3.0] * len(list(every_way(frame, fold))))
-        (found, *_) = every_way(frame.head(4), fold)
+        assert list(compute_all_ways(frame, fold)) == pytest.approx([3.0] * len(list(compute_all_ways(frame, fold))))
+        (found, *_) = compute_all_ways(frame.head(4), fold)
         assert found != found
 
 
-def test_a_part_with_as_many_values_taken_back_as_new_ones() -> None:
+def test_a_part_retracts_as_many_values_as_it_inserts() -> None:
     frame = rows([INT], [10, 20, 10, 13], [1, 1, -1, 1])
-    assert set(every_way(frame, call("VAR_POP", INT, retracting=True))) == {12}
+    assert set(compute_all_ways(frame, call("VAR_POP", INT, retracting=True))) == {12}
 
 
 def test_types() -> None:
@@ -119,7 +122,7 @@ def test_types() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_there_is_no_negative_zero(name: str) -> None:
+def test_a_result_is_never_negative_zero(name: str) -> None:
     entry, of = lookup(name), Signature((DOUBLE,), (), retracting=True)
     assert entry is not None
     slots = {"nonnull": 2, "origin": 2.5, "distances": 0.0, "squares": -0.0, "special": 0}

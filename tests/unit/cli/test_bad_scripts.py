@@ -1,4 +1,4 @@
-"""Scripts that are no text, and readers that go away: a message and an exit code, never a trace."""
+"""Unreadable scripts and closed pipes: a message and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from everfold.cli.main import main
     ],
     ids=["not UTF-8", "NUL", "10,000 parentheses", "a name of 64 kB"],
 )
-def test_a_script_that_makes_no_sense(
+def test_an_unreadable_script_ends_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: bytes, words: str
 ) -> None:
     (tmp_path / "job.sql").write_bytes(text)
@@ -30,12 +30,12 @@ def test_a_script_that_makes_no_sense(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(words)
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert printed.err.startswith(words)
+    assert printed.out == ""
 
 
-def test_a_reader_that_goes_away_is_no_failure_to_speak_of(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     values = ", ".join(f"('{'x' * 1000}{n}')" for n in range(300))
     (tmp_path / "job.sql").write_text(f"\ufeffSELECT * FROM (VALUES {values}) AS t(a)")
     command = f"{sys.executable} -m everfold run job.sql --engine memory --format csv | head -1"

@@ -1,4 +1,4 @@
-"""`everfold check`, `everfold history` and the pages of rules: what they print, and their exit codes."""
+"""`everfold check`, `everfold history` and the pages of rules: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_each_verdict_has_an_exit_code(new: str, code: int, verdict: str) -> Non
     assert done.stderr == ""
 
 
-def test_an_answer_takes_no_engine() -> None:
-    """Loading one of them takes longer than all else: `benchmarks/check_times.py`."""
+def test_check_imports_no_engine() -> None:
+    """Importing one takes longer than everything else: `benchmarks/check_times.py`."""
     code = (
         "import atexit, sys; from everfold.cli.main import everfold;"
         f"atexit.register(lambda: print([name for name in {ENGINES} if name in sys.modules], file=sys.stderr));"
@@ -61,7 +61,7 @@ def test_an_answer_takes_no_engine() -> None:
     assert (done.returncode, done.stderr) == (3, "[]\n")
 
 
-def test_json_has_all_that_is_known() -> None:
+def test_json_has_all_findings_and_columns() -> None:
     found = json.loads(everfold("check", "old.sql", "partly.sql", "--format", "json").stdout)
     assert found == {
         "verdict": "partially compatible",
@@ -96,7 +96,7 @@ def test_json_has_all_that_is_known() -> None:
     }
 
 
-def test_annotations_of_a_pull_request() -> None:
+def test_the_github_format_prints_annotations() -> None:
     done = everfold("check", "old.sql", "other.sql", "--format", "github")
     assert done.returncode == 5
     whole, annotation = done.stdout.splitlines()
@@ -106,7 +106,7 @@ def test_annotations_of_a_pull_request() -> None:
     assert message == "GROUP BY k, j: the grouping keys changed from `t.k` to `t.k`, `t.j`"
 
 
-def test_a_note_says_what_would_be_refused() -> None:
+def test_a_note_reports_what_run_would_refuse() -> None:
     Path("desc.sql").write_text("SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY proctime DESC) AS s FROM t")
     done = everfold("check", "desc.sql", "desc.sql")
     assert done.returncode == 0
@@ -126,21 +126,21 @@ def test_a_note_says_what_would_be_refused() -> None:
         (["old.sql", "--state", "missing"], "error[no-job]: `missing` is not a job directory"),
     ],
 )
-def test_wrong_use(arguments: list[str], words: str) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], words: str) -> None:
     done = everfold("check", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""
 
 
-def test_sql_that_is_wrong_is_said_so() -> None:
+def test_wrong_sql_is_reported() -> None:
     Path("wrong.sql").write_text("SELECT k, SUM(x FROM t")
     done = everfold("check", "old.sql", "wrong.sql")
     assert done.returncode == 2
     assert "wrong.sql:1:" in done.stderr
 
 
-def test_a_job_by_its_folder_and_its_history() -> None:
+def test_a_job_is_checked_by_its_directory_and_has_a_history() -> None:
     tables = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'kafka', 'properties.password' = 'hunter2');"
     for text in (OLD, PARTLY):
         (*_, submit) = Session().run(tables + text)
@@ -193,7 +193,7 @@ def test_each_rule_has_a_page(code: str) -> None:
     assert not rule.title.startswith(" ")
 
 
-def test_a_page_is_printed() -> None:
+def test_explain_prints_the_page_of_a_rule() -> None:
     done = everfold("explain", "grp001")
     assert done.returncode == 0
     assert done.stdout.startswith("GRP001: incompatible\n\nThe fields of GROUP BY have changed")
@@ -202,7 +202,7 @@ def test_a_page_is_printed() -> None:
     assert "error[unknown-rule]: no rule has the code GRP009" in done.stderr
 
 
-def test_lenses_sql_is_judged_too() -> None:
+def test_lenses_sql_is_checked_too() -> None:
     Path("old.sql").write_text("INSERT INTO t SUM(points) AS total FROM gaming-sessions GROUP BY country")
     Path("new.sql").write_text("INSERT INTO t SUM(points) AS total, LAST(points) AS l FROM gaming-sessions GROUP BY country AS c")  # fmt: skip
     done = everfold("check", "--dialect", "lenses", "old.sql", "new.sql")

@@ -1,4 +1,4 @@
-"""The result of a changing query as a table of what is there."""
+"""The current rows of a changing result, printed as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everfold.types import BIGINT, STRING, Field, Schema
 SCHEMA = Schema((Field(name="k", type=STRING), Field(name="n", type=BIGINT)))
 
 
-def test_an_updated_row_keeps_its_place() -> None:
+def test_an_updated_row_keeps_its_position() -> None:
     current = CurrentRows()
     for kind, row in (("+I", ("a", "1")), ("+I", ("b", "1")), ("-U", ("a", "1")), ("+U", ("a", "2"))):
         current.apply(kind, row)
@@ -27,14 +27,14 @@ def test_equal_rows_are_counted() -> None:
     assert current.rows() == [("a", None)]
 
 
-def test_what_is_not_there_cannot_be_taken_back() -> None:
+def test_retracting_an_absent_row_has_no_effect() -> None:
     current = CurrentRows()
     current.apply("-D", ("a", "1"))
     current.apply("+U", ("b", "1"))
     assert current.rows() == [("b", "1")]
 
 
-def test_at_the_end_the_whole_table_is_printed() -> None:
+def test_the_whole_table_is_printed_at_the_end() -> None:
     out = io.StringIO()
     table = LiveTable(out, SCHEMA)
     changes = [

@@ -1,4 +1,4 @@
-"""The command line from outside: help, wrong use, errors, start-up without heavy imports."""
+"""The command line from outside: help, wrong arguments, errors, start-up without heavy imports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_version() -> None:
         (["run", "-e", "SELECT 1", "--engine", "flink"], "Invalid value"),
     ],
 )
-def test_wrong_use_is_said_in_a_message_and_exit_code_2(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_wrong_arguments_print_a_message_and_exit_with_2(arguments: list[str], words: str, tmp_path: Path) -> None:
     done = everfold(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
@@ -52,13 +52,13 @@ def test_wrong_use_is_said_in_a_message_and_exit_code_2(arguments: list[str], wo
     assert done.stdout == ""
 
 
-def test_pairs() -> None:
+def test_pairs_are_parsed() -> None:
     assert parse_pairs(["a=1", "b = x=y", "c="], "--conf") == {"a": "1", "b": " x=y", "c": ""}
     with pytest.raises(EverfoldError):
         parse_pairs(["=1"], "--conf")
 
 
-def test_setup_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_check_setup_reports_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(setup, "MIN_DISK_BYTES", 1 << 60)
     missing = [check.line() for check in setup.run_checks(tmp_path) if not check.ok]
@@ -78,7 +78,7 @@ def test_progress_is_one_line() -> None:
     )
 
 
-def test_log_lines_come_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     LogLines(sys.stderr, interval_s=3600).update(PROGRESS)
     assert capsys.readouterr().err == ""
     LogLines(sys.stderr, interval_s=0).update(PROGRESS)

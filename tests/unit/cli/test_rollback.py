@@ -1,4 +1,4 @@
-"""`everfold rollback`, and what `history` and `diff` say of it: what they print, and their exit codes."""
+"""`everfold rollback`, and what `history` and `diff` show after it: output and exit codes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.jobs.test_folder import with_checkpoint
-from unit.jobs.test_rollback import into, run
+from unit.jobs.test_folder import add_checkpoint
+from unit.jobs.test_rollback import insert_into, run
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder
@@ -17,18 +17,20 @@ from everfold.jobs.folder import JobFolder
 
 @pytest.fixture(autouse=True)
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of two versions."""
+    """Create a job with two versions."""
     monkeypatch.chdir(tmp_path)
-    run(Path("job").absolute(), into("keyed", query="SELECT DISTINCT k FROM t"))
-    with_checkpoint(Path("job").absolute())
-    run(Path("job").absolute(), into("keyed", "nowhere", query="SELECT k FROM t GROUP BY k, x"), OnChange.REBUILD)
+    run(Path("job").absolute(), insert_into("keyed", query="SELECT DISTINCT k FROM t"))
+    add_checkpoint(Path("job").absolute())
+    run(
+        Path("job").absolute(), insert_into("keyed", "nowhere", query="SELECT k FROM t GROUP BY k, x"), OnChange.REBUILD
+    )
 
 
 def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "everfold", *arguments], capture_output=True, text=True, timeout=120)
 
 
-def test_what_is_printed_and_what_is_remembered() -> None:
+def test_a_rollback_is_printed_and_recorded() -> None:
     done = everfold("rollback", "job", "0")
     assert (done.returncode, done.stderr) == (
         0,
@@ -63,14 +65,14 @@ def test_what_is_printed_and_what_is_remembered() -> None:
         (["job", "0", "--sink-duplicates", "yes"], 2, "'yes' is not one of 'refuse', 'accept'"),
     ],
 )
-def test_what_is_refused(arguments: list[str], code: int, words: str) -> None:
+def test_a_wrong_rollback_is_refused(arguments: list[str], code: int, words: str) -> None:
     before = Path("job", "manifest.json").read_bytes()
     done = everfold("rollback", *arguments)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert Path("job", "manifest.json").read_bytes() == before
 
 
-def test_a_checkpoint_that_is_gone_and_a_job_that_runs() -> None:
+def test_a_running_job_and_a_missing_checkpoint_are_refused() -> None:
     running = JobFolder(Path("job"))
     running.lock()
     done = everfold("rollback", "job", "0")

@@ -1,4 +1,4 @@
-"""`everfold run` and `explain` through the in-process engine, as a user starts them."""
+"""`everfold run` and `explain` with the in-process engine, as a user starts them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUP BY window_start, window_end;
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A script beside a folder of bids."""
+    """Create a script next to a directory of bids."""
     (tmp_path / "bids").mkdir()
     (tmp_path / "bids" / "part.json").write_text(BIDS)
     made = tmp_path / "totals.sql"
@@ -65,7 +65,7 @@ def test_a_query_is_printed_as_a_table(script: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [[], ["--batch"]])
-def test_programs_get_json(script: Path, batch: list[str]) -> None:
+def test_json_output_has_one_object_per_row(script: Path, batch: list[str]) -> None:
     result = run(str(script), "--format", "json", *batch)
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"window_start": "2020-04-15 08:00:00.000", "total_price": 11.0},
@@ -73,7 +73,7 @@ def test_programs_get_json(script: Path, batch: list[str]) -> None:
     ]
 
 
-def test_a_script_from_standard_input_or_an_option() -> None:
+def test_a_script_is_read_from_standard_input_or_an_option() -> None:
     expected = "+---+\n| a |\n+---+\n| 1 |\n+---+\n1 row in set\n"
     assert run("-", stdin="SELECT 1 AS a;").stdout == expected
     assert run("-e", "SELECT 1 AS a").stdout == expected
@@ -123,7 +123,7 @@ def test_errors_have_a_code_and_an_exit_code(script: Path, sql: str, code: str, 
     assert (error.code, error.exit_code) == (code, exit_code)
 
 
-def test_what_the_memory_engine_does_not_do_is_refused(script: Path) -> None:
+def test_what_the_memory_engine_lacks_is_refused(script: Path) -> None:
     assert error_of(run(str(script), "--suspend")).code == "not-in-memory"
     script.write_text(TABLE.replace("'format'", "'source.monitor-interval' = '1 s', 'format'") + QUERY)
     assert error_of(run(str(script))).code == "not-in-memory"

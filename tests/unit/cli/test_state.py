@@ -1,4 +1,7 @@
-"""`everfold state` as it is typed: what it prints and writes of a state, without Spark. That the state is read right: tests/spark/test_state.py."""
+"""`everfold state`: what it prints and writes, without Spark.
+
+`tests/spark/test_state.py` checks that the state is read correctly.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from everfold.inspection.tables import to_state_table
 from everfold.jobs.folder import Version
 
 SELECT = "CREATE TABLE e (k STRING, v INT, p DECIMAL(4, 2), t TIME); SELECT k, SUM(p), COUNT(DISTINCT v), MAX(t) FROM e GROUP BY k"
-Typed = Callable[..., tuple[int, str, str]]
+RunState = Callable[..., tuple[int, str, str]]
 
 
 def job_state(rows: int) -> JobState:
-    """The state of a job in its second version, after so many rows of as many keys."""
+    """Return the state of a job in its second version, after `rows` rows with as many keys."""
     query = Query(SELECT)
     pipeline = query.pipeline()
     made = [{"k": f"k{n:03}", "v": n, "p": Decimal("1.10"), "t": 3_600_000} for n in range(rows)]
@@ -46,8 +49,10 @@ def job_state(rows: int) -> JobState:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Typed:
-    """Types `everfold state job` with more arguments, where the job has so many groups."""
+def run_state(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> RunState:
+    """Return a function that runs `everfold state job` with more arguments, on a job with `rows`
+    groups.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(rows: int, *arguments: str) -> tuple[int, str, str]:
@@ -60,14 +65,14 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
         except SystemExit as ended:
             code = ended.code
         assert isinstance(code, int)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
 
-def test_tables_with_since_when_their_aggregates_count(typed: Typed) -> None:
-    code, out, _ = typed(2)
+def test_tables_are_printed_with_the_start_of_their_aggregates(run_state: RunState) -> None:
+    code, out, _ = run_state(2)
     assert code == 0
     assert (
         out
@@ -97,44 +102,44 @@ values e.v
     )
 
 
-def test_no_more_than_a_hundred_rows_unless_they_are_asked_for(typed: Typed) -> None:
-    for arguments, shown, said in (
+def test_at_most_100_rows_are_printed_by_default(run_state: RunState) -> None:
+    for arguments, shown, last_line in (
         ((), 100, "100 of 120 rows in set: --limit 0 shows all"),
         (("--limit", "3"), 3, "3 of 120 rows in set: --limit 0 shows all"),
         (("--limit", "0"), 120, "120 rows in set"),
         (("--limit", "120"), 120, "120 rows in set"),
     ):
-        _, out, _ = typed(120, *arguments)
+        _, out, _ = run_state(120, *arguments)
         groups = out.partition("values")[0]
         assert sum(line.startswith("| k") for line in groups.splitlines()) == shown
-        assert groups.splitlines()[-1] == said
-        _, out, _ = typed(120, "--format", "json", *arguments)
+        assert groups.splitlines()[-1] == last_line
+        _, out, _ = run_state(120, "--format", "json", *arguments)
         table = json.loads(out)["operators"][0]["tables"][0]
         assert (table["count"], len(table["rows"])) == (120, shown)
     assert command.DEFAULT_LIMIT == 100
 
 
-def test_a_condition_shows_the_tables_that_have_its_columns(typed: Typed) -> None:
-    _, out, _ = typed(120, "--where", "k > 'k117'")
+def test_a_condition_selects_the_tables_that_have_its_columns(run_state: RunState) -> None:
+    _, out, _ = run_state(120, "--where", "k > 'k117'")
     assert out.count("2 rows in set") == 2
-    _, out, _ = typed(120, "--where", "v > 117")
+    _, out, _ = run_state(120, "--where", "v > 117")
     assert "values e.v" in out
     assert "groups" not in out
-    _, out, _ = typed(120, "--where", '"COUNT(DISTINCT v)" > 5')
+    _, out, _ = run_state(120, "--where", '"COUNT(DISTINCT v)" > 5')
     assert "groups\nEmpty set\n" in out
 
 
-def test_a_wrong_condition(typed: Typed) -> None:
-    code, out, err = typed(2, "--where", "nobody = 1")
+def test_a_wrong_condition_is_refused(run_state: RunState) -> None:
+    code, out, err = run_state(2, "--where", "nobody = 1")
     assert (code, out) == (2, "")
     assert err.startswith("error[wrong-condition]: the condition `nobody = 1` cannot be evaluated: Referenced column")
     assert "= help: the columns are `k`, `SUM(p) sum`, " in err
-    code, _, err = typed(2, "--where", "k = ")
+    code, _, err = run_state(2, "--where", "k = ")
     assert (code, err.partition(":")[0]) == (2, "error[wrong-condition]")
 
 
-def test_json_has_values_as_they_are_with_sizes_and_since(typed: Typed) -> None:
-    _, out, _ = typed(2, "--format", "json")
+def test_json_has_exact_values_sizes_and_start_times(run_state: RunState) -> None:
+    _, out, _ = run_state(2, "--format", "json")
     assert '{"k": "k000", "SUM(p) sum": 1.10, "SUM(p) nonnull": 1, "COUNT(DISTINCT v)": 1, "MAX(t)": "01:00:00"}' in out
     found = json.loads(out)
     (operator,) = found.pop("operators")
@@ -148,14 +153,14 @@ def test_json_has_values_as_they_are_with_sizes_and_since(typed: Typed) -> None:
     }
     assert operator["sizes"]["bytes"] == sum(operator["sizes"]["parts"].values())
     assert operator["tables"][1]["columns"][1:] == [{"name": "v", "type": "INT"}, {"name": "count", "type": "BIGINT"}]
-    empty = json.loads(typed(0, "--format", "json")[1])["operators"][0]["tables"]
+    empty = json.loads(run_state(0, "--format", "json")[1])["operators"][0]["tables"]
     assert empty == [{"table": name, "columns": [], "count": 0, "rows": []} for name in ("groups", "values e.v")]
-    _, out, _ = typed(2, "--format", "json", "--sizes")
+    _, out, _ = run_state(2, "--format", "json", "--sizes")
     assert [[*each] for each in json.loads(out)["operators"][0]["tables"]] == [["table", "columns", "count"]] * 2
 
 
-def test_sizes_in_place_of_rows(typed: Typed) -> None:
-    _, out, _ = typed(2, "--sizes")
+def test_sizes_replace_rows(run_state: RunState) -> None:
+    _, out, _ = run_state(2, "--sizes")
     sizes = job_state(2).operators[0].sizes
     lines = out.splitlines()
     assert lines[2:4] == [
@@ -166,8 +171,8 @@ def test_sizes_in_place_of_rows(typed: Typed) -> None:
     assert "k000" not in out
 
 
-def test_parquet_has_a_file_a_table_with_all_rows(typed: Typed, tmp_path: Path) -> None:
-    code, out, _ = typed(120, "--format", "parquet", "--out", "there/files")
+def test_parquet_writes_one_file_per_table_with_all_rows(run_state: RunState, tmp_path: Path) -> None:
+    code, out, _ = run_state(120, "--format", "parquet", "--out", "there/files")
     assert code == 0
     assert out == "there/files/w1-groups.parquet: 120 rows\nthere/files/w1-values-e-v.parquet: 120 rows\n"
     table = pq.read_table(tmp_path / "there" / "files" / "w1-groups.parquet")
@@ -175,7 +180,7 @@ def test_parquet_has_a_file_a_table_with_all_rows(typed: Typed, tmp_path: Path) 
     assert str(table["SUM(p) sum"][119]) == "1.10"
     facts = json.loads(table.schema.metadata[b"everfold"])
     assert facts == {"operator": "GROUP BY k", "table": "groups", "batch": 7, "since": {"SUM(p)": 0, "MAX(t)": 1}}
-    _, out, _ = typed(120, "--format", "parquet", "--out", "less", "--limit", "5", "--where", "v > 3")
+    _, out, _ = run_state(120, "--format", "parquet", "--out", "less", "--limit", "5", "--where", "v > 3")
     assert out == "less/w1-values-e-v.parquet: 5 rows\n"
 
 
@@ -190,7 +195,7 @@ def test_parquet_has_a_file_a_table_with_all_rows(typed: Typed, tmp_path: Path) 
         (("--conf", "x"), "error[wrong-option-value]"),
     ],
 )
-def test_wrong_use(typed: Typed, arguments: tuple[str, ...], words: str) -> None:
-    code, out, err = typed(1, *arguments)
+def test_wrong_arguments_are_refused(run_state: RunState, arguments: tuple[str, ...], words: str) -> None:
+    code, out, err = run_state(1, *arguments)
     assert (code, out) == (2, "")
     assert words in err

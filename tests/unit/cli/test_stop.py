@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: at once while nothing runs yet, after the running batch when something does."""
+"""Ctrl-C and SIGTERM stop at once before the first batch, and after the running batch later."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def run(stage: str, folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_before_anything_runs_the_first_word_ends_it(tmp_path: Path) -> None:
+def test_the_first_signal_ends_a_job_that_has_not_started(tmp_path: Path) -> None:
     assert run("starting", tmp_path) == (130, "", "stopped\n")
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_a_running_job_is_asked_first(tmp_path: Path) -> None:
+def test_the_first_signal_lets_the_running_batch_finish(tmp_path: Path) -> None:
     assert run("running", tmp_path) == (130, "True\n", FIRST + "stopped\n")

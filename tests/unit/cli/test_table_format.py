@@ -1,4 +1,6 @@
-"""Tables on the terminal: the frame of Flink's SQL client, cut cells, wide characters, types' widths."""
+"""Tables on the terminal: the frame of Flink's SQL client, truncated cells, wide characters, widths
+by type.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ ROWS = pa.table(
 )
 
 
-def printed(format: Format = "text", **kwargs: Any) -> str:
+def print_rows(format: Format = "text", **kwargs: Any) -> str:
     out = io.StringIO()
     made = create_output(format, out, SCHEMA, **kwargs)
     made.write(ROWS)
@@ -59,7 +61,7 @@ def printed(format: Format = "text", **kwargs: Any) -> str:
 
 
 def test_a_table_of_known_rows_is_as_wide_as_its_cells() -> None:
-    assert printed() == (
+    assert print_rows() == (
         "+-------------------------+-------------+-------------+\n"
         "|            window_start | supplier_id | total_price |\n"
         "+-------------------------+-------------+-------------+\n"
@@ -71,31 +73,31 @@ def test_a_table_of_known_rows_is_as_wide_as_its_cells() -> None:
 
 
 def test_a_live_table_is_as_wide_as_its_types() -> None:
-    lines = printed(live=True, kinds=True).splitlines()
+    lines = print_rows(live=True, kinds=True).splitlines()
     assert lines[0] == f"+----+-------------------------+{'-' * 32}+{'-' * 42}+"
     assert lines[1].startswith("| op |            window_start |")
     assert lines[3] == f"| +I | 2020-04-15 08:00:00.000 | {'supplier1':>30} | {'11.00':>40} |"
     assert lines[-2:] == [lines[0], "Received a total of 2 rows"]
 
 
-def test_json_and_csv_are_for_programs() -> None:
-    assert printed("json") == (
+def test_json_and_csv_are_written_without_a_frame() -> None:
+    assert print_rows("json") == (
         '{"window_start": "2020-04-15 08:00:00.000", "supplier_id": "supplier1", "total_price": 11.00}\n'
         '{"window_start": "2020-04-15 08:10:00.000", "supplier_id": null, "total_price": 10.00}\n'
     )
-    assert printed("csv", kinds=True) == (
+    assert print_rows("csv", kinds=True) == (
         "op,window_start,supplier_id,total_price\n"
         "+I,2020-04-15 08:00:00.000,supplier1,11.00\n"
         "+I,2020-04-15 08:10:00.000,,10.00\n"
     )
 
 
-def test_an_empty_table_and_one_row_are_counted_as_flink_counts_them() -> None:
+def test_row_counts_are_printed_as_in_flink() -> None:
     assert list(table_format.table(["a"], [])) == ["Empty set"]
     assert list(table_format.table(["a"], [["1"]]))[-1] == "1 row in set"
 
 
-def test_long_cells_are_cut_and_wide_characters_take_two_columns() -> None:
+def test_long_cells_are_truncated_and_wide_characters_take_two_columns() -> None:
     lines = list(table_format.table(["text"], [["x" * 40], ["中文" * 10], ["é"]]))
     assert lines[3] == "| " + "x" * 27 + "... |"
     assert lines[4] == "|  " + "中文" * 6 + "中" + "... |"
@@ -116,7 +118,7 @@ def test_long_cells_are_cut_and_wide_characters_take_two_columns() -> None:
         (29_100_000, TimeType(), "08:05:00"),
     ],
 )  # fmt: skip
-def test_values_look_as_in_the_sql_client(value: object, type: DataType, text: str) -> None:
+def test_values_are_formatted_as_in_the_sql_client(value: object, type: DataType, text: str) -> None:
     assert table_format.format_value(value, type, zone="Asia/Shanghai") == text
 
 
@@ -126,7 +128,7 @@ def test_widths_by_type() -> None:
     assert table_format.widths_by_type(schema, 30) == [11, 20, 10, 12, 23, 6, 12]
 
 
-def test_describe_shows_nothing_for_no_value_and_cuts_nothing() -> None:
+def test_describe_leaves_missing_values_empty_and_truncates_nothing() -> None:
     out = io.StringIO()
     show(out, ["name", "watermark"], [["bidtime", "`bidtime` - INTERVAL '1' SECOND"], ["price", None]], "text")
     assert out.getvalue().splitlines()[3:5] == [
@@ -135,7 +137,7 @@ def test_describe_shows_nothing_for_no_value_and_cuts_nothing() -> None:
     ]
 
 
-def test_texts_of_several_lines_stand_without_a_frame() -> None:
+def test_multiline_strings_are_printed_without_a_frame() -> None:
     out = io.StringIO()
     show(out, ["result"], [["CREATE TABLE t (\n  a INT\n)"]], "text")
     assert out.getvalue() == "CREATE TABLE t (\n  a INT\n)\n"

@@ -1,4 +1,4 @@
-"""`everfold translate`: what it prints, and what it refuses."""
+"""`everfold translate`: its output, and what it refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def everfold(folder: Path, script: str, *arguments: str) -> subprocess.Completed
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
 
 
-def test_there_and_back(tmp_path: Path) -> None:
+def test_a_translation_can_be_translated_back(tmp_path: Path) -> None:
     there = everfold(tmp_path, SCRIPT, "--from", "lenses", "--to", "flink")
     assert (there.returncode, there.stderr) == (0, "note: both scripts have the same plan\n")
     assert (
@@ -38,13 +38,13 @@ def test_there_and_back(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_said(tmp_path: Path) -> None:
+def test_what_flink_cannot_express_is_refused(tmp_path: Path) -> None:
     done = everfold(tmp_path, SCRIPT.replace("SUM(points)", "TOPK(points)"), "--from", "lenses", "--to", "flink")
     assert (done.returncode, done.stdout) == (2, "")
     assert "error[not-in-flink]: Flink SQL cannot express the aggregate `TOPK`" in done.stderr
 
 
-def test_brokers_that_nobody_named(tmp_path: Path) -> None:
+def test_missing_brokers_become_a_variable(tmp_path: Path) -> None:
     script = "\n".join(line for line in SCRIPT.splitlines() if "properties" not in line)
     done = everfold(tmp_path, script, "--from", "lenses", "--to", "flink")
     assert "'properties.bootstrap.servers' = '${BROKERS}'" in done.stdout

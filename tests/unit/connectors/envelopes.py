@@ -1,4 +1,7 @@
-"""Records of Debezium and Canal, and the changes that Flink 2.3 reads from them (asked 2026-11): the same for Catalyst and for Python."""
+"""Records of Debezium and Canal, and the changes that Flink 2.3 reads from them (asked 2026-11).
+
+The Spark tests and the Python tests share this table.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ GOOD_OF_CANAL = '{"data":[{"id":"9","name":"ok"}],"type":"INSERT"}'
 _KEPT = ("+I", 9, "ok", None)
 
 Change = tuple[str, int | None, str | None, str | None]
-"""Kind, id, name, and price to five digits."""
+"""Kind, id, name, and price as a string."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Records one after the other, and what they come to; `wrong` are words of the error that stops the job at the last record, unless
-    errors are ignored: then `ignored` is what is left."""
+    """A sequence of records, and the changes that they produce.
+
+    `wrong` is part of the error that stops the job at the last record. With errors ignored, the
+    result is `ignored`.
+    """
 
     name: str
     format: str
@@ -33,16 +39,16 @@ class Sample:
 
     @property
     def expected(self) -> list[tuple[object, ...]]:
-        """The changes as values."""
-        return [valued(each) for each in self.changes]
+        """Return the changes as values."""
+        return [to_values(each) for each in self.changes]
 
     @property
     def expected_when_ignored(self) -> list[tuple[object, ...]]:
-        """What is left when errors are ignored, as values."""
-        return [valued(each) for each in self.ignored]
+        """Return the changes with errors ignored, as values."""
+        return [to_values(each) for each in self.ignored]
 
 
-def valued(change: Change) -> tuple[object, ...]:
+def to_values(change: Change) -> tuple[object, ...]:
     kind, id_, name, price = change
     exact = None if price is None else Decimal(price).quantize(Decimal("1.00000"))
     return (id_, name, exact, ("+I", "-U", "+U", "-D").index(kind))
@@ -99,7 +105,8 @@ SAMPLES = (
         {"schema-include": "true"},
     ),
     Sample(
-        # As doubles they would be 1.5, 5E-6, which is rounded up, and 4.000000001E7. Flink keeps the digits of a DECIMAL and the text of a STRING.
+        # As doubles, the values would be 1.5, 5E-6 (rounded up) and 4.000000001E7. Flink keeps the
+        # digits of a DECIMAL and the original string of a STRING.
         "numbers as they are written", "debezium-json",
         ('{"after": {"id": 1, "name": 1.50, "price": 0.000004999999999999999999}, "op": "c"}', '{"after": {"id": 2, "name": 1e2, "price": 4000000000.1000049999999999e-2}, "op": "c"}'),
         (("+I", 1, "1.50", "0.00000"), ("+I", 2, "1e2", "40000000.00100")),
@@ -131,7 +138,8 @@ SAMPLES = (
     ),
     Sample("no table by that pattern", "canal-json", _CANAL, (), {"table.include": "product"}),
     Sample(
-        # Flink looks for a column in all of `old`: it has NULL for the price of 101 and the name of 103.
+        # Flink looks for a column in all of `old`: it has NULL for the price of 101 and the name of
+        # 103.
         "rows that changed in different columns", "canal-json",
         ('{"data":[{"id":101,"name":null,"price":5},{"id":102,"name":"bus","price":null},{"id":103,"name":"x","price":1}],"old":[{"name":"scooter"},{"price":8.1,"name":"car"},{"price":null}],"type":"UPDATE"}',),
         (("-U", 101, "scooter", "5"), ("+U", 101, None, "5"), ("-U", 102, "car", "8.1"), ("+U", 102, "bus", None), ("-U", 103, "x", None), ("+U", 103, "x", "1")),

@@ -1,4 +1,7 @@
-"""Seeded records of every format with values of every column type, many of them damaged: what a source has to read the same way on every engine."""
+"""Seeded records of every format with values of every column type, many of them damaged.
+
+A source must read the same rows from them on every engine.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
     "csv": (*SCALARS, *(ArrayType(element=each) for each in (INT, STRING, DecimalType(precision=10, scale=2))), PAIR),
     "avro": (*TYPES, *NESTED),
 }
-"""The types of the columns of the table that is read, by format."""
+"""The column types of the table that is read, by format."""
 
 ODD_TEXTS = (
     "٣", "３", "1٣", "٢٠٢٠-٠١-٠١", "٢٠٢٠-٠١-٠١ ٠٠:٠٠:٠٠", "١٢:٠٠:٠٠", "²", "Ⅷ", "𝟏", "1\u00a0", "\u00a01", "\u20031", "1\u0085", "1\u001c",
@@ -61,7 +64,7 @@ ODD_TEXTS = (
     "aGVsbG9=", "YQ", "YQ=", "YQ==", "YQ===", "YR==", "Y", "YWI=", "YWJ=", "YWJj", "YWJjZ", "=", "==", "====", "a-_b", "a+/b", "", " ", "  ", "\t", "abc", "ä", "e\u0301", "😀", "\ufffd",
     "\ufffe", "a,b", "a;b", "a|b", 'a"b', '"', '""', "'", "\\", "\\n", "\\u0041", "#x", "a" * 30, "1;2", "1;", ";1", ";", ";;", "1;x", "x;1", "1;2;3", "٣;1", "1; 2", " 1;2 ", "12;ab", "0.5;1e2",
 )  # fmt: skip
-"""Texts of which some mean a value of some type and most mean none, or only to some library."""
+"""Strings: some are values of some type, most are values of no type, or only to some library."""
 
 ODD_JSON = (
     *JSON_TEXTS, '-1', '+1', '.5', '5.', '01', '-', '-0', '-0.0', '0.0', '1e400', '-1e400', '1e-400', '12345678901234567890.123e0', '2147483647.99999999999999999',
@@ -72,7 +75,7 @@ ODD_JSON = (
     '{"a":1,"b":2}', '{"b":"x"}', '{"a":1.5}', '{"a" : 1 , "b" :"2"}', '{"A":1}', '{"":1}', '{a:1}', "{'a':1}", '{"a":1,}', '{"a"}', '{"a":}', '{"a":1', '{"\\u0061":1}', '/* c */ 1', '1 // c', '{"a":"2147483648"}',
     '"' + 'x' * 30 + '"', '[' * 40 + ']' * 40, '1577836800000', '1.577836800E12', '"1e2"', '"1E+2"', '123456789012345678901234567890.5', '[12345678901234567890.123]', '1.500', '-1.5e1', '"{}"', '"[1]"', '"null"',
 )  # fmt: skip
-"""What may stand where JSON has a value."""
+"""JSON fragments that may occur in place of a JSON value."""
 
 
 def record_of(form: str, random: Random) -> bytes:
@@ -82,7 +85,7 @@ def record_of(form: str, random: Random) -> bytes:
 
 
 def records(form: str, count: int, seed: int) -> list[bytes]:
-    """Return so many records of a format. The same seed makes the same ones."""
+    """Return `count` records of a format. The same seed produces the same records."""
     random = Random(f"{form} {seed}")
     return [record_of(form, random) for _ in range(count)]
 
@@ -119,11 +122,11 @@ def _damage(record: bytes, random: Random) -> bytes:
     return bytes(bytes_).replace(b"\n", b"\\n")
 
 
-# --- values as texts --------------------------------------------------------------------------------------------------
+# --- values as strings --------------------------------------------------------------------------
 
 
 def text_for(of: DataType, random: Random) -> str:
-    """Return a text that means a value of the type."""
+    """Return a string that is a value of the type."""
     match of:
         case BooleanType():
             return random.choice(("true", "false", "TRUE", " False "))
@@ -160,7 +163,7 @@ def _text(of: DataType, random: Random) -> str:
     return random.choice(ODD_TEXTS) if random.random() < 0.4 else text_for(of, random)
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def _json_value(of: DataType, random: Random, sound: bool) -> str:
@@ -292,7 +295,7 @@ def _canal(random: Random) -> bytes:
     )
 
 
-# --- other formats ----------------------------------------------------------------------------------------------------
+# --- other formats --------------------------------------------------------------------------------
 
 
 def _csv(random: Random) -> bytes:
@@ -336,7 +339,7 @@ def _avro(random: Random) -> bytes:
 
 
 def value_for(of: DataType, random: Random) -> object:
-    """Return a value of the type as Arrow gives it to Python."""
+    """Return a value of the type as Arrow returns it in Python."""
     from everfold.connectors.formats.csv import RULES
     from everfold.connectors.formats.text_decode import converter
 
@@ -359,7 +362,7 @@ RAW: tuple[DataType, ...] = (*TYPES[:7], STRING, *(each for each in TYPES if isi
 
 
 def raw_records(of: DataType, count: int, seed: int) -> list[bytes]:
-    """Return so many records of the format raw for a type."""
+    """Return `count` records of the format raw for a type."""
     random = Random(f"raw {of} {seed}")
     width = {"BOOLEAN": 1, "FLOAT": 4, "DOUBLE": 8}.get(of.sql, of.bits // 8 if isinstance(of, IntegerType) else 5)
     odd = [

@@ -1,4 +1,7 @@
-"""Values as texts, and what Flink 2.3 reads from them (asked 2026-11): the same table for Catalyst and for Python."""
+"""Strings, and the values that Flink 2.3 reads from them (asked 2026-11).
+
+The Spark tests and the Python tests share this table.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ FLINK_READS: dict[str, dict[str, str]] = {
     },
     "TIMESTAMP_LTZ(3)": {'"2020-01-01 00:00:00Z"': "2020-01-01 00:00:00+00:00"},
 }  # fmt: skip
-"""By type: what is read from which text; all others are no values. An INT written as a text with a fraction is left out: see below."""
+"""By type: the value that is read from each string. All other strings are refused.
+
+An INT written as a string with a fraction is in `OURS`.
+"""
 
 OURS: dict[str, dict[str, str]] = {"INT": {'"1.0"': "1", '"1e2"': "100", '"123.456"': "123"}}
-"""What Flink does not read and we do: an integer with a fraction, in quotes."""
+"""Values that everfold reads and Flink does not: an integer with a fraction, in quotes."""

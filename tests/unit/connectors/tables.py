@@ -1,4 +1,4 @@
-"""Tables for tests, in few words."""
+"""Short constructors of tables for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def table(
     /,
     **columns: DataType,
 ) -> TableMaker:
-    """A table's columns: physical ones, then VIRTUAL METADATA ones by (type, key). Its options come by `with_`."""
+    """Return a table's columns: physical ones, then VIRTUAL METADATA ones by (type, key).
+
+    `with_` adds the options.
+    """
     made = [TableColumn(name=each, type=of) for each, of in columns.items()]
     made += [
         TableColumn(name=each, type=of, metadata_key=key, virtual=True) for each, (of, key) in (metadata or {}).items()
@@ -23,30 +26,34 @@ def table(
 
 
 class TableMaker:
-    """Columns that wait for options."""
+    """Columns of a table that has no options yet."""
 
     def __init__(self, name: str, columns: tuple[TableColumn, ...], partition_keys: tuple[str, ...]) -> None:
         self.name, self.columns, self.partition_keys = name, columns, partition_keys
 
     def with_(self, connector: str | None, **options: str) -> Table:
-        """The table with options: `path="x"`, `json__ignore_parse_errors="true"` for `json.ignore-parse-errors`."""
-        said = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-        if connector is not None:
-            said["connector"] = connector
-        return self.with_options(said)
+        """Return the table with options.
 
-    def with_options(self, said: dict[str, str]) -> Table:
-        """The table with options by their names; each has a place in a text."""
-        text = ", ".join(f"'{key}' = '{value}'" for key, value in said.items())
+        `path="x"` sets `path`, and `json__ignore_parse_errors="true"` sets
+        `json.ignore-parse-errors`.
+        """
+        options_by_name = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+        if connector is not None:
+            options_by_name["connector"] = connector
+        return self.with_options(options_by_name)
+
+    def with_options(self, options_by_name: dict[str, str]) -> Table:
+        """Return the table with options by their names, each with a position in a script."""
+        text = ", ".join(f"'{key}' = '{value}'" for key, value in options_by_name.items())
         spans, at = [], 0
-        for key, value in said.items():
+        for key, value in options_by_name.items():
             size = len(f"'{key}' = '{value}'")
             spans.append((key, Span(at, at + size, "script.sql", text)))
             at += size + 2
         return Table(
             name=self.name,
             columns=self.columns,
-            options=tuple(sorted(said.items())),
+            options=tuple(sorted(options_by_name.items())),
             option_spans=tuple(sorted(spans)),
             partition_keys=self.partition_keys,
         )

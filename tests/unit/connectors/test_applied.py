@@ -1,4 +1,7 @@
-"""Which batches a sink accepts: compared by number and by what they read; and the mark that files of a table carry."""
+"""Which batches a sink accepts: compared by number and by the digest of their input.
+
+Also: the mark files in a table's directory.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def batch(number: int, digest: str = "", epoch: int = 1) -> BatchId:
         (5, "", AppliedBatch(1, 5, "a"), True),
     ],
 )
-def test_a_batch_is_new_or_known(number: int, digest: str, last: AppliedBatch | None, known: bool) -> None:
+def test_a_batch_is_new_or_already_applied(number: int, digest: str, last: AppliedBatch | None, known: bool) -> None:
     assert is_applied("o", batch(number, digest), last) is known
     check_not_ahead("o", batch(number, digest), last)
 
@@ -58,7 +61,7 @@ def test_a_sink_that_is_ahead_is_refused(last: AppliedBatch, words: str) -> None
         assert "everfold rollback FOLDER --restored" in str(caught.value)
 
 
-def test_a_later_epoch_is_ahead_at_the_start_and_another_run_later_on() -> None:
+def test_a_later_epoch_is_ahead_at_the_start_and_another_run_afterwards() -> None:
     with pytest.raises(
         StateError, match=r"sink-ahead.*holds batch 0 of epoch 2 of the job, and .* at batch 5 of epoch 1"
     ):
@@ -69,13 +72,13 @@ def test_a_later_epoch_is_ahead_at_the_start_and_another_run_later_on() -> None:
         check_not_ahead("o", batch(-1), AppliedBatch(1, 0))
 
 
-def test_a_mark_of_the_first_version_is_read(sink: FileSink) -> None:
+def test_a_mark_of_the_first_format_is_readable(sink: FileSink) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / "mark-v1.json"
     (sink.root / f".everfold-{OWN}").write_bytes(golden.read_bytes())
     assert sink.last_applied("job", "0_o") == AppliedBatch(2, 17, "0123456789abcdef0123456789abcdef")
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -95,11 +98,11 @@ def mark(sink: FileSink, job: str = "job", **more: object) -> Path:
     return path
 
 
-def test_the_last_batch_is_that_of_the_mark_or_of_the_visible_files(sink: FileSink) -> None:
+def test_the_last_batch_is_found_in_the_mark_or_the_visible_files(sink: FileSink) -> None:
     assert sink.last_applied("job", "0_o") is None
     for name in (f"part-{OWN}-0-2-00000.json", f".part-{OWN}-0-9-00000.json.withdrawn", "part-01234567-0-9-00000.json"):
         (sink.root / name).write_text("")
-    assert sink.last_applied("job", "0_o") == AppliedBatch(0, 2)  # of an earlier version
+    assert sink.last_applied("job", "0_o") == AppliedBatch(0, 2)  # without a mark, as written by an earlier version
     mark(sink)
     assert sink.last_applied("job", "0_o") == AppliedBatch(0, 3, "d")
     assert sink.last_applied("another", "0_o") is None
@@ -108,7 +111,7 @@ def test_the_last_batch_is_that_of_the_mark_or_of_the_visible_files(sink: FileSi
     assert sink.last_applied("job", "0_o") == AppliedBatch(0, 10)
 
 
-def test_a_mark_does_not_go_back(sink: FileSink) -> None:
+def test_a_mark_never_goes_back(sink: FileSink) -> None:
     path = mark(sink)
     later = path.read_bytes()
     sink._write_mark({**json.loads(later), "batch": 2})
@@ -117,7 +120,7 @@ def test_a_mark_does_not_go_back(sink: FileSink) -> None:
     assert sink.last_applied("job", "0_o") == AppliedBatch(1, 0, "d")
 
 
-def test_a_batch_whose_record_is_gone_must_be_visible_as_a_whole(sink: FileSink) -> None:
+def test_an_incomplete_batch_without_a_record_is_refused(sink: FileSink) -> None:
     (sink.root / f".part-{OWN}-1-4-00000-abc.json.inprogress").write_text("")
     sink._check_published(OWN, batch(3))
     with pytest.raises(StateError, match=r"lost-record.*batch 4 was being made visible, and its record in .* is gone"):
@@ -125,7 +128,7 @@ def test_a_batch_whose_record_is_gone_must_be_visible_as_a_whole(sink: FileSink)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"job": "job"}'])
-def test_a_damaged_mark_is_named(sink: FileSink, content: str) -> None:
+def test_a_damaged_mark_is_reported(sink: FileSink, content: str) -> None:
     path = mark(sink)
     path.write_text(content)
     with pytest.raises(StateError, match="damaged-record") as caught:
@@ -133,7 +136,7 @@ def test_a_damaged_mark_is_named(sink: FileSink, content: str) -> None:
     assert f"`{path}`" in str(caught.value)
 
 
-def test_a_mark_with_a_field_of_another_type_is_damaged(sink: FileSink) -> None:
+def test_a_mark_with_a_field_of_a_wrong_type_is_damaged(sink: FileSink) -> None:
     fields: list[dict[str, Any]] = [{"batch": "3"}, {"epoch": None}, {"digest": 5}, {"batch": True}]
     for field in fields:
         mark(sink, **field)
@@ -141,7 +144,7 @@ def test_a_mark_with_a_field_of_another_type_is_damaged(sink: FileSink) -> None:
             sink.last_applied("job", "0_o")
 
 
-def test_another_job_is_known_while_its_files_are_there(sink: FileSink) -> None:
+def test_another_job_is_detected_while_its_files_exist(sink: FileSink) -> None:
     mark(sink, "other")
     assert sink.find_other_job("job") is None
     file = sink.root / f"part-{_identity('other', '0_o')}-0-3-00000.json"

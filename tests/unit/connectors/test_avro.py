@@ -1,4 +1,4 @@
-"""Bare records of Avro, held against fastavro with schemas of its own; and numbers alone."""
+"""Bare Avro records, compared with fastavro and explicit schemas; and single numbers."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def columns(*types: DataType) -> list[RecordColumn]:
         ),
     ],
 )  # fmt: skip
-def test_values(of: DataType, schema: Any, value: object, meant: object) -> None:
-    """One that may be NULL is a union with null, and null comes first."""
+def test_values_are_written_and_read(of: DataType, schema: Any, value: object, meant: object) -> None:
+    """A nullable column is a union with null, and null comes first."""
     whole = {"type": "record", "name": "r", "fields": [{"name": "f0", "type": ["null", schema]}, {"name": "f1", "type": ["null", "int"]}]}  # fmt: skip
     record = FORMAT.encoder(columns(of, INT))([value, None])
     assert record is not None
@@ -90,13 +90,13 @@ def test_values(of: DataType, schema: Any, value: object, meant: object) -> None
     assert read[1] is None
 
 
-def test_what_must_not_be_null_is_no_union() -> None:
+def test_a_column_that_is_not_null_is_not_a_union() -> None:
     assert FORMAT.encoder(columns(INT.as_nullable(False)))([3]) == b"\x06"
     assert FORMAT.encoder(columns(INT))([3]) == b"\x02\x06"
 
 
 @pytest.mark.parametrize(("record", "reason"), [(b"", "not an Avro record"), (b"\x02\x06\x00", "1 bytes are left over"), (b"\x08", "not an Avro record")])  # fmt: skip
-def test_other_bytes(record: bytes, reason: str) -> None:
+def test_other_bytes_are_refused(record: bytes, reason: str) -> None:
     with pytest.raises(BadValue, match=reason):
         list(FORMAT.decoder(columns(INT))(record))
 
@@ -105,8 +105,8 @@ def test_other_bytes(record: bytes, reason: str) -> None:
     ("of", "record"),
     [(INT, 1 << 40), (TINYINT, 128), (DATE, 3_000_000), (TimeType(), 86_400_000), (TIMESTAMP3, 1 << 50)],
 )  # fmt: skip
-def test_numbers_that_a_type_does_not_have(of: DataType, record: int) -> None:
-    """Arrow and Python would fail on them."""
+def test_numbers_out_of_range_are_refused(of: DataType, record: int) -> None:
+    """Arrow and Python would raise other errors for them."""
     zigzag = record << 1
     encoded = bytearray(b"\x02")
     while zigzag > 0x7F:
@@ -117,7 +117,7 @@ def test_numbers_that_a_type_does_not_have(of: DataType, record: int) -> None:
         list(FORMAT.decoder(columns(of))(bytes(encoded)))
 
 
-def test_a_decimal_with_too_many_digits() -> None:
+def test_a_decimal_with_too_many_digits_is_refused() -> None:
     record = FORMAT.encoder(columns(DecimalType(precision=20, scale=2)))([Decimal("123456789012.00")])
     assert record is not None
     with pytest.raises(BadValue, match="is outside of DECIMAL"):
@@ -128,14 +128,14 @@ def test_a_decimal_with_too_many_digits() -> None:
     ("name", "of"),
     [("a-b", INT), ("a", IntervalType()), ("a", MapType(key=INT, value=INT)), ("a", TimestampType(precision=9)), ("a", ArrayType(element=IntervalType()))],
 )  # fmt: skip
-def test_what_avro_has_not(name: str, of: DataType) -> None:
+def test_types_and_names_that_avro_lacks_are_refused(name: str, of: DataType) -> None:
     made = table("t", x=INT).with_("kafka")
     with pytest.raises(UnsupportedFeature, match=r"avro-type"):
         FORMAT.check(made, [RecordColumn(name, 0, of)])
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -2.25e-300, 5e-324, float("inf"), 1.7976931348623157e308])
-def test_a_number_alone_has_the_bytes_of_kafkas_serializer(value: float) -> None:
+def test_a_raw_double_has_the_bytes_of_kafkas_serializer(value: float) -> None:
     raw = RawFormat()
     assert raw.encoder(columns(DOUBLE))([value]) == struct.pack(">d", value)
     (read,) = raw.decoder(columns(DOUBLE))(struct.pack(">d", value))

@@ -1,4 +1,6 @@
-"""Folders and files that are not as they should be, read without Spark: what is said, and that nothing is read twice or made up."""
+"""Malformed files and directories, read without Spark: each is reported, and no row is read twice
+or invented.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ GOOD = b'{"n":1}\n{"n":2}\r\n{"n":3}'
 
 
 def source(format: str = "json", **options: str) -> FileSource:
-    said = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
-    of = table("t", n=INT, s=STRING).with_options({"connector": "filesystem", "path": "in", "format": format, **said})
+    more = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    of = table("t", n=INT, s=STRING).with_options({"connector": "filesystem", "path": "in", "format": format, **more})
     found = connector_of(of).source(of)
     assert isinstance(found, FileSource)
     return found
@@ -46,10 +48,10 @@ def failure(folder: Path, **options: str) -> ConnectorError:
     return caught.value
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
-def test_compressed_files_are_read_by_their_names(folder: Path) -> None:
+def test_compressed_files_are_read_by_their_extension(folder: Path) -> None:
     (folder / "a.json.gz").write_bytes(gzip.compress(GOOD))
     (folder / "b.json.bz2").write_bytes(bz2.compress(GOOD + b"\n{"))
     error = failure(folder)
@@ -59,14 +61,14 @@ def test_compressed_files_are_read_by_their_names(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [gzip.compress(GOOD * 100)[:-12], GOOD], ids=["cut off", "not compressed"])
-def test_a_file_that_is_not_what_its_name_says(folder: Path, content: bytes) -> None:
+def test_a_file_that_contradicts_its_extension_is_refused(folder: Path, content: bytes) -> None:
     (folder / "a.json.gz").write_bytes(content)
     error = failure(folder)
     assert str(error).startswith("error[bad-file]: `in/a.json.gz`: ")
     assert error.diagnostics[0].help == "fix or remove the file, and run the same command again"
 
 
-def test_files_without_a_row(folder: Path) -> None:
+def test_empty_files_and_byte_order_marks_are_accepted(folder: Path) -> None:
     (folder / "a.json").write_bytes(b"")
     (folder / "b.json").write_bytes(b"\xef\xbb\xbf")
     (folder / "c.json").write_bytes(b"\n \t\r\n\r\n")
@@ -75,7 +77,7 @@ def test_files_without_a_row(folder: Path) -> None:
     assert numbers(folder) == [1, 2, 3]
 
 
-def test_a_line_of_ten_megabytes(folder: Path) -> None:
+def test_a_line_of_ten_megabytes_is_read_and_quoted_shortened(folder: Path) -> None:
     text = "x" * 10_000_000
     (folder / "a.json").write_text(f'{{"n":1,"s":"{text}"}}\n{{"n":2,"s":"{text}\n')
     error = failure(folder)
@@ -85,8 +87,8 @@ def test_a_line_of_ten_megabytes(folder: Path) -> None:
     assert numbers(folder) == [1]
 
 
-def test_a_string_that_is_too_long_is_named(folder: Path) -> None:
-    """Without a limit Spark's parser takes several times its size of memory."""
+def test_a_string_that_is_too_long_is_reported(folder: Path) -> None:
+    """Without a limit, Spark's parser needs several times the string's size in memory."""
     (folder / "a.json").write_bytes(b'{"n":1}\n{"n":2,"s":"' + b"x" * 100_000_000 + b'"}\n')
     error = failure(folder)
     assert str(error).startswith(
@@ -95,16 +97,16 @@ def test_a_string_that_is_too_long_is_named(folder: Path) -> None:
     assert len(str(error)) < 1000
 
 
-# --- links ----------------------------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------
 
 
-def test_a_link_to_nothing_is_no_file(folder: Path) -> None:
+def test_a_dangling_link_is_skipped(folder: Path) -> None:
     (folder / "a.json").write_bytes(GOOD)
     (folder / "b.json").symlink_to(folder / "gone.json")
     assert numbers(folder) == [1, 2, 3]
 
 
-def test_a_link_to_another_folder_is_followed(folder: Path) -> None:
+def test_a_link_to_another_directory_is_followed(folder: Path) -> None:
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "a.json").write_bytes(GOOD)
@@ -112,8 +114,8 @@ def test_a_link_to_another_folder_is_followed(folder: Path) -> None:
     assert numbers(folder) == [1, 2, 3]
 
 
-def test_links_in_a_circle_are_refused(folder: Path) -> None:
-    """Each row would be read as often as the system follows links."""
+def test_link_loops_are_refused(folder: Path) -> None:
+    """Each row would be read as often as the operating system follows links."""
     (folder / "a.json").write_bytes(GOOD)
     (folder / "again").symlink_to(folder)
     error = failure(folder)
@@ -126,11 +128,11 @@ def test_links_in_a_circle_are_refused(folder: Path) -> None:
     assert "in/there/back` leads back" in str(failure(folder))
 
 
-# --- names ----------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [b"a\xff.json", b"\xed\xa0\x80/a.json"], ids=["file", "folder"])
-def test_a_name_that_spark_would_not_see_is_refused(folder: Path, name: bytes) -> None:
+def test_a_name_that_spark_does_not_see_is_refused(folder: Path, name: bytes) -> None:
     (folder / "b.json").write_bytes(GOOD)
     path = os.path.join(os.fsencode(folder), name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -145,7 +147,7 @@ def test_a_name_that_spark_would_not_see_is_refused(folder: Path, name: bytes) -
 
 
 @pytest.mark.parametrize("below", [b"", b"dt=1/k=2"], ids=["in the folder", "in a folder below"])
-def test_a_name_that_comes_later_is_refused(folder: Path, below: bytes) -> None:
+def test_a_name_that_arrives_later_is_refused(folder: Path, below: bytes) -> None:
     at = os.path.join(os.fsencode(folder), below)
     os.makedirs(at, exist_ok=True)
     long_ago = 1_000_000_000
@@ -164,14 +166,14 @@ def test_a_name_that_comes_later_is_refused(folder: Path, below: bytes) -> None:
     of.check_arrivals(folder.parent)
 
 
-def test_names_of_hidden_files_do_not_matter(folder: Path) -> None:
+def test_names_of_hidden_files_are_not_checked(folder: Path) -> None:
     (folder / "b.json").write_bytes(GOOD)
     with open(os.path.join(os.fsencode(folder), b".\xff"), "wb"):
         pass
     assert numbers(folder) == [1, 2, 3]
 
 
-def test_a_colon_in_a_name_is_refused_for_spark_alone(folder: Path) -> None:
+def test_a_colon_in_a_name_is_refused_for_spark_only(folder: Path) -> None:
     (folder / "12:00.json").write_bytes(GOOD)
     assert numbers(folder) == [1, 2, 3]
     with pytest.raises(ConnectorError) as caught:
@@ -181,18 +183,18 @@ def test_a_colon_in_a_name_is_refused_for_spark_alone(folder: Path) -> None:
     )
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- display ------------------------------------------------------------------------------------
 
 
-def test_no_record_and_no_name_of_a_file_commands_a_terminal(folder: Path) -> None:
+def test_control_characters_are_escaped_in_messages(folder: Path) -> None:
     (folder / "a\x1b[2J\nb.json").write_bytes(b'{"n":"\x1b[31m7"}\n')
-    said = str(failure(folder))
-    assert "`in/a\\x1b[2J\\nb.json` line 1: field `n` is not an INT: `\\x1b[31m7`" in said
-    assert "\x1b" not in said
+    message = str(failure(folder))
+    assert "`in/a\\x1b[2J\\nb.json` line 1: field `n` is not an INT: `\\x1b[31m7`" in message
+    assert "\x1b" not in message
     assert excerpt("ä€😀 \u202e\ufeff") == "ä€😀 \\u202e\\ufeff"
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def rows(record: str, **options: str) -> list[list[object]]:
@@ -219,7 +221,7 @@ Flink 2.3 reads the same, except where elements are wrong: there it emits some o
 """
 
 
-def test_arrays_of_rows(folder: Path) -> None:
+def test_arrays_of_rows_are_read(folder: Path) -> None:
     for record, expected in ARRAYS:
         (folder / "a.json").write_text(record + "\n")
         assert numbers(folder, json__ignore_parse_errors="true") == expected, record
@@ -239,7 +241,7 @@ def test_a_wrong_element_of_an_array_stops_the_job() -> None:
         rows('[{"n":1,"s":null},{"n":2}]', json__fail_on_missing_field="true")
 
 
-def test_objects_in_a_string_column_keep_their_text_in_an_array_too() -> None:
+def test_objects_in_a_string_column_of_an_array_keep_their_json() -> None:
     assert [row[1] for row in rows('[{"s":{"b": [1, 2.50]}},{"s":[ 1 ]},{"s":"[ ]"}]')] == [
         '{"b": [1, 2.50]}',
         "[ 1 ]",
@@ -247,7 +249,7 @@ def test_objects_in_a_string_column_keep_their_text_in_an_array_too() -> None:
     ]
 
 
-def test_json_that_would_break_the_parser() -> None:
+def test_json_that_would_break_the_parser_is_handled() -> None:
     for depth in (900, 5_000, 100_000):
         with pytest.raises(BadValue, match=r"nested too deeply|not an INT"):
             rows('{"n":' + "[" * depth + "]" * depth + "}")

@@ -1,4 +1,4 @@
-"""Formats of changes in Python: what is read, what is refused, what is written."""
+"""Changelog formats in Python: what they read, refuse and write."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from everfold.types import INT, STRING, TIMESTAMP3, ArrayType, DecimalType, MapT
 
 def lines_of(sample: Sample, folder: Path, **options: str) -> Table:
     (folder / "lines.json").write_text("\n".join(sample.records) + "\n")
-    said = {f"{sample.format}.{name}": value for name, value in {**sample.options, **options}.items()}
-    return ROWS.with_options({"connector": "filesystem", "path": str(folder), "format": sample.format, **said})
+    options_of_format = {f"{sample.format}.{name}": value for name, value in {**sample.options, **options}.items()}
+    return ROWS.with_options(
+        {"connector": "filesystem", "path": str(folder), "format": sample.format, **options_of_format}
+    )
 
 
 def rows(of: Table) -> list[tuple[object, ...]]:
@@ -35,7 +37,7 @@ def rows(of: Table) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_what_flink_reads(sample: Sample, tmp_path: Path) -> None:
+def test_records_are_read_as_in_flink(sample: Sample, tmp_path: Path) -> None:
     of = lines_of(sample, tmp_path)
     assert apply_connector(of).changelog is ChangelogMode.ALL
     if sample.wrong is None:
@@ -48,7 +50,7 @@ def test_what_flink_reads(sample: Sample, tmp_path: Path) -> None:
     assert rows(lines_of(sample, tmp_path, **{"ignore-parse-errors": "true"})) == sample.expected_when_ignored
 
 
-def test_values_are_those_of_json(tmp_path: Path) -> None:
+def test_values_are_decoded_as_in_json(tmp_path: Path) -> None:
     of = table(
         "t", id=INT, tags=ArrayType(element=STRING), at=TIMESTAMP3, m=MapType(key=STRING, value=INT),
         r=RowType(fields=(RowField(name="x", type=INT), RowField(name="y", type=ArrayType(element=DecimalType(precision=5, scale=2))))),
@@ -85,20 +87,22 @@ def test_values_are_those_of_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_flink_writes(name: str, expected: list[str]) -> None:
+def test_changes_are_written_as_in_flink(name: str, expected: list[str]) -> None:
     changes: list[list[object]] = [
         [1, "a", Decimal("1.50000"), 0], [1, "a", Decimal("1.50000"), 1], [1, None, Decimal("100.00000"), 2], [1, None, Decimal("100.00000"), 3],
     ]  # fmt: skip
-    encode, decode = both(name)
+    encode, decode = make_codec(name)
     assert [encode(change) for change in changes] == expected
     again = [row for line in expected for row in decode(line)]
     assert again == [[*change[:3], kind] for change, kind in zip(changes, (0, 3, 0, 3), strict=True)]
-    encode, _ = both(name, **{"encode.ignore-null-fields": "true"})
+    encode, _ = make_codec(name, **{"encode.ignore-null-fields": "true"})
     assert "null" not in "".join(encode(change) for change in changes)
     assert json.loads(encode(changes[2]))
 
 
-def both(name: str, **options: str) -> tuple[Callable[[list[object]], str], Callable[[str], Iterator[list[object]]]]:
+def make_codec(
+    name: str, **options: str
+) -> tuple[Callable[[list[object]], str], Callable[[str], Iterator[list[object]]]]:
     of = ROWS.with_options(
         {
             "connector": "filesystem",
@@ -111,15 +115,15 @@ def both(name: str, **options: str) -> tuple[Callable[[list[object]], str], Call
     columns = record_columns(of, Role.SINK)
     encode, decode = form.encoder(columns), form.decoder(columns)
 
-    def encoded(change: list[object]) -> str:
+    def encode_line(change: list[object]) -> str:
         found = encode(change)
         assert found is not None
         return found.decode()
 
-    return encoded, lambda line: decode(line.encode())
+    return encode_line, lambda line: decode(line.encode())
 
 
-def test_options_that_are_wrong() -> None:
+def test_wrong_options_are_refused() -> None:
     def error_of(**options: str) -> SqlError:
         of = ROWS.with_options({"connector": "filesystem", "path": "x", **options})
         with pytest.raises(SqlError) as caught:

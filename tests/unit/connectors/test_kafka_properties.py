@@ -1,4 +1,7 @@
-"""`properties.*` of a Kafka table: what Spark's client gets, what the client of this process gets, and that no secret of it is shown."""
+"""`properties.*` of a Kafka table: the settings for Spark's client and for the local client.
+
+No output shows a secret of them.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ OWN = {"isolation.level": "read_committed", "bootstrap.servers": "localhost:9092
 
 
 def of(**properties: str) -> Table:
-    """A table with settings of Kafka's client; `__` stands for a dot."""
-    said = {f"properties.{name.replace('__', '.')}": value for name, value in properties.items()}
-    return table("bids", n=INT).with_options({**KAFKA, **said})
+    """Return a table with settings of Kafka's client; `__` stands for a dot."""
+    client_options = {f"properties.{name.replace('__', '.')}": value for name, value in properties.items()}
+    return table("bids", n=INT).with_options({**KAFKA, **client_options})
 
 
 def options(made: Table) -> OptionValues:
@@ -72,10 +75,10 @@ def options(made: Table) -> OptionValues:
         ({"fetch__max__wait__ms": "5", "interceptor__classes": "x", "group__id": "g", "client__id": "me"}, {"client.id": "me"}),
     ],
 )  # fmt: skip
-def test_both_clients_mean_the_same(properties: dict[str, str], own: dict[str, str]) -> None:
-    said = options(of(**properties))
-    assert client_settings(said) == {**OWN, **own}
-    java = java_settings(said)
+def test_both_clients_get_equivalent_settings(properties: dict[str, str], own: dict[str, str]) -> None:
+    checked = options(of(**properties))
+    assert client_settings(checked) == {**OWN, **own}
+    java = java_settings(checked)
     ours = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
     theirs = {name.replace("__", "."): value for name, value in properties.items()}
     theirs = {name: value for name, value in theirs.items() if name not in ("interceptor.classes", "group.id")}
@@ -94,7 +97,7 @@ def test_a_key_store_that_only_java_reads_is_refused() -> None:
         assert "'PEM'" in str(caught.value.diagnostics[0].help)
 
 
-# --- secrets ----------------------------------------------------------------------------------------------------------
+# --- secrets --------------------------------------------------------------------------------------
 
 SECRETS = {
     "sasl.jaas.config": JAAS,
@@ -121,7 +124,7 @@ def test_no_statement_shows_a_secret(statement: str) -> None:
         assert json.dumps(answer.rows).count("'******'") == len(SECRETS)
 
 
-def test_no_plan_and_no_manifest_has_a_secret(tmp_path: Path) -> None:
+def test_no_plan_and_no_manifest_contains_a_secret(tmp_path: Path) -> None:
     (*_, job) = Session().run(DDL + QUERY)
     assert isinstance(job, Submit)
     assert CANARY not in repr(job.roots)
@@ -130,8 +133,8 @@ def test_no_plan_and_no_manifest_has_a_secret(tmp_path: Path) -> None:
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and CANARY in file.read_text()]
 
 
-def checked(script: str) -> None:
-    """Binds a script and looks at its tables, as a run does before it starts anything."""
+def check_script(script: str) -> None:
+    """Bind a script and check its tables, as a run does before it starts."""
     for action in Session().run(script, source="job.sql"):
         if isinstance(action, Submit):
             connector_of(action.sources[0]).check(action.sources[0], Role.SOURCE)
@@ -153,31 +156,33 @@ def checked(script: str) -> None:
 )
 def test_no_error_quotes_a_secret_of_the_script(script: str) -> None:
     with pytest.raises(EverfoldError) as caught:
-        checked(script)
-    said = str(caught.value)
-    assert CANARY not in said
-    assert "--> job.sql:1:" in said
+        check_script(script)
+    message = str(caught.value)
+    assert CANARY not in message
+    assert "--> job.sql:1:" in message
 
 
-def test_places_stay_where_they_were() -> None:
+def test_redaction_keeps_all_positions() -> None:
     text = f"SET 'a.password'\n = '{CANARY}'; SELECT 'password' AS x, 'it''s' AS y"
     hidden = redact_script(text)
     assert hidden == text.replace(CANARY, "*" * len(CANARY))
     assert redact_script("WITH ('topic' = 'a', 'b.token' = 'x''y')") == "WITH ('topic' = 'a', 'b.token' = '*''*')"
 
 
-def test_no_command_is_written_down_with_its_secrets() -> None:
+def test_the_logged_command_line_has_no_secrets() -> None:
     command = ["everfold", "run", "-e", DDL, "--var", f"pw={CANARY}", f"--var=x={CANARY}", "--conf", f"a.password={CANARY}"]  # fmt: skip
-    said = redact_command_line([*command, "--conf", "spark.ui.enabled=true"])
-    assert CANARY not in said
-    assert said.endswith("--var pw=****** --var=****** --conf a.password=****** --conf spark.ui.enabled=true")
+    logged = redact_command_line([*command, "--conf", "spark.ui.enabled=true"])
+    assert CANARY not in logged
+    assert logged.endswith("--var pw=****** --var=****** --conf a.password=****** --conf spark.ui.enabled=true")
 
 
-def test_what_kafka_says_has_no_secret() -> None:
+def test_errors_of_kafka_have_no_secrets() -> None:
     made = of(security__protocol="SSL", ssl__key__password=CANARY, ssl__keystore__type="PEM", ssl__keystore__key=CANARY)
     with pytest.raises(ConnectorError) as caught:
         Client(made, options(made)).partitions()
     assert caught.value.code == "kafka-refused"
     assert CANARY not in str(caught.value)
-    said = kafka_error(made, options(made), KafkaException(KafkaError(KafkaError._INVALID_ARG, f"bad value {CANARY}")))
-    assert str(said) == "error[kafka-refused]: table `bids`: Kafka says: bad value ******"
+    message = kafka_error(
+        made, options(made), KafkaException(KafkaError(KafkaError._INVALID_ARG, f"bad value {CANARY}"))
+    )
+    assert str(message) == "error[kafka-refused]: table `bids`: Kafka says: bad value ******"

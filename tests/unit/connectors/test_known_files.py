@@ -1,4 +1,4 @@
-"""Files that were read and have changed since, or are there under another name."""
+"""Input files that were read and have changed or were renamed since."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from everfold.connectors.filesystem.source_log import uri
 NOTHING = ChangedFiles((), ())
 
 
-def test_each_change_of_a_file_is_found_once(tmp_path: Path) -> None:
-    log, record, place = tmp_path / "log", tmp_path / "record.json", tmp_path / "in"
+def test_each_change_of_a_file_is_reported_once(tmp_path: Path) -> None:
+    log, record, directory = tmp_path / "log", tmp_path / "record.json", tmp_path / "in"
     log.mkdir()
-    place.mkdir()
-    files = [place / f"{at}.json" for at in range(4)]
+    directory.mkdir()
+    files = [directory / f"{at}.json" for at in range(4)]
     lines = ["v1"]
     for at, file in enumerate(files):
         file.write_text("x" * (at + 1))
@@ -25,21 +25,21 @@ def test_each_change_of_a_file_is_found_once(tmp_path: Path) -> None:
     (log / "0").write_text("\n".join(lines))
 
     def look() -> ChangedFiles:
-        return find_changed_files(log, record, place)
+        return find_changed_files(log, record, directory)
 
     assert look() == NOTHING
-    files[0].write_text("more")  # another size and another time
+    files[0].write_text("more")  # other size and other time
     files[1].write_text("more")
-    os.utime(files[1], (1001, 1001))  # another size alone
-    os.utime(files[2], (2000, 2000))  # another time alone
+    os.utime(files[1], (1001, 1001))  # other size only
+    os.utime(files[2], (2000, 2000))  # other time only
     assert look() == ChangedFiles((files[0], files[1], files[2]), ())
     assert look() == NOTHING
-    renamed = files[3].rename(place / "renamed.json")
-    (place / "new.json").write_text("xxxx")
+    renamed = files[3].rename(directory / "renamed.json")
+    (directory / "new.json").write_text("xxxx")
     assert look() == ChangedFiles((), ((renamed, files[3]),))
 
 
-def test_a_file_that_changed_before_anybody_looked_is_found_by_its_time(tmp_path: Path) -> None:
+def test_a_change_before_the_first_check_is_detected_by_its_time(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     file = tmp_path / "a.json"
     file.write_text("x")

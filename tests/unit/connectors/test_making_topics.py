@@ -1,4 +1,4 @@
-"""Topics that Lenses SQL makes, and brokers that do not answer."""
+"""Creating topics for Lenses SQL when no broker answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ INSERT INTO counts SELECT STREAM COUNT(*) AS n FROM sessions GROUP BY country;
 """
 
 
-def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """What the client itself has to say of it is for the log, and not for the terminal."""
+def test_an_unreachable_broker_is_reported(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """The Kafka client logs its own messages and does not print them."""
     monkeypatch.setattr(topic_records, "TIMEOUT_S", 0.5)
     [submit] = [each for each in Session(OPTIONS, connected=apply_connector).run(SQL) if isinstance(each, Submit)]
     [root] = submit.roots

@@ -1,4 +1,7 @@
-"""Notes of the keys of topics, in files. How they are used: tests/spark/connectors/test_left_over_in_topics.py."""
+"""Key snapshots of topics, in files.
+
+tests/spark/connectors/test_left_over_in_topics.py checks their use.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keys-v1.arrow"
 NOTE = TopicKeys({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
 
 
-def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_snapshot_is_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "keys-topic" / "3.arrow"
     NOTE.write(path)
     assert TopicKeys.read(path) == NOTE
     assert [each.name for each in path.parent.iterdir()] == ["3.arrow"]
 
 
-def test_notes_of_before_are_read() -> None:
+def test_snapshots_of_earlier_versions_are_readable() -> None:
     assert TopicKeys.read(GOLDEN) == NOTE

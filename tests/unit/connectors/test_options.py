@@ -1,4 +1,6 @@
-"""Options of tables: what is wrong is said before anything starts, without pyspark, and secrets are not said at all."""
+"""Table options: errors are reported before anything starts, without pyspark, and
+without secrets.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_connectors_are_found_by_name() -> None:
     assert error_of(BIDS.with_(None)).code == "missing-option"
 
 
-def test_an_unknown_option_is_refused_with_its_place_and_the_nearest_name() -> None:
+def test_an_unknown_option_is_refused_with_its_position_and_the_nearest_name() -> None:
     error = error_of(BIDS.with_("filesystem", path="x", format="json", source__monitor_intervall="1 s"))
     assert str(error) == (
         "error[unknown-option]: table `bids`: the connector `filesystem` has no option `source.monitor-intervall`\n"
@@ -61,7 +63,7 @@ def test_an_unknown_option_is_refused_with_its_place_and_the_nearest_name() -> N
     )
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     error = error_of(
         BIDS.with_("filesystem", format="json", json__fail_on_missing_field="yes", source__monitor_interval="soon")
     )
@@ -89,7 +91,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ({"path": "x", "format": "raw"}, "raw-columns", "exactly one column"),
     ],
 )  # fmt: skip
-def test_a_file_table_that_is_wrong(options: dict[str, str], code: str, words: str) -> None:
+def test_a_wrong_file_table_is_refused(options: dict[str, str], code: str, words: str) -> None:
     error = error_of(BIDS.with_options({**options, "connector": "filesystem"}))
     assert error.code == code
     assert words in str(error)
@@ -114,30 +116,30 @@ def test_a_file_table_that_is_wrong(options: dict[str, str], code: str, words: s
         ({"scan.startup.modee": "x"}, "unknown-option", "did you mean `scan.startup.mode`?"),
     ],
 )  # fmt: skip
-def test_a_kafka_table_that_is_wrong(options: dict[str, str | None], code: str, words: str) -> None:
-    said = {key: value for key, value in {**KAFKA, **options}.items() if value is not None}
-    error = error_of(BIDS.with_options(said))
+def test_a_wrong_kafka_table_is_refused(options: dict[str, str | None], code: str, words: str) -> None:
+    options_of_table = {key: value for key, value in {**KAFKA, **options}.items() if value is not None}
+    error = error_of(BIDS.with_options(options_of_table))
     assert error.code == code
     assert words in str(error)
 
 
-def test_options_of_the_client_are_handed_on() -> None:
+def test_client_options_are_passed_on() -> None:
     options = connector_of(of := BIDS.with_options({**KAFKA, "properties.security.protocol": "SASL_SSL"})).check(
         of, Role.SOURCE
     )
     assert options.with_prefix("properties.") == {"security.protocol": "SASL_SSL"}
 
 
-def test_secrets_are_in_no_message() -> None:
+def test_messages_contain_no_secrets() -> None:
     canary = "hunter2-canary"
     of = BIDS.with_options({**KAFKA, "properties.sasl.password": canary, "scan.startup.mode": "wrong"})
     assert canary not in repr(of)
     assert canary not in "".join(each.message + str(each.help) for each in error_of(of).diagnostics)
 
 
-def test_options_without_meaning_give_a_note() -> None:
+def test_options_without_meaning_produce_a_note() -> None:
     of = BIDS.with_("filesystem", path="x", format="json", sink__rolling_policy__file_size="1 mb")
-    # The name of the option has dots and dashes that the short form cannot tell apart.
+    # The short form cannot express this name: it has both dots and dashes.
     of = BIDS.with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "sink.rolling-policy.file-size": "1 mb"}
     )
@@ -147,7 +149,7 @@ def test_options_without_meaning_give_a_note() -> None:
     )
 
 
-def test_metadata_that_a_connector_does_not_have() -> None:
+def test_unknown_and_read_only_metadata_are_refused() -> None:
     of = table("bids", (), {"n": (STRING, "file.nam")}, item=STRING).with_("filesystem", path="x", format="json")
     error = error_of(of)
     assert error.code == "unknown-metadata"
@@ -160,14 +162,14 @@ def test_metadata_that_a_connector_does_not_have() -> None:
     assert error_of(of, Role.SINK).code == "read-only-metadata"
 
 
-def test_types_that_a_format_cannot_hold() -> None:
+def test_types_that_a_format_cannot_represent_are_refused() -> None:
     of = table(m=MapType(key=INT, value=INT)).with_("filesystem", path="x", format="json")
     assert error_of(of).code == "json-map-key"
     of = table(n=INT, a=ArrayType(element=ArrayType(element=INT))).with_("filesystem", path="x", format="csv")
     assert error_of(of).code == "csv-type"
 
 
-def test_partition_keys() -> None:
+def test_wrong_partition_keys_are_refused() -> None:
     assert (
         error_of(table("t", ("dt",), item=STRING).with_("filesystem", path="x", format="json")).code == "unknown-column"
     )
@@ -176,7 +178,7 @@ def test_partition_keys() -> None:
     assert error_of(of).code == "partition-type"
 
 
-def test_a_table_on_the_wrong_side() -> None:
+def test_a_table_in_the_wrong_role_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="only writes"):
         connector_of(of := BIDS.with_("print")).source(of)
     with pytest.raises(UnsupportedFeature, match="does not read from `datagen`"):
@@ -200,7 +202,7 @@ def test_a_table_on_the_wrong_side() -> None:
         ({"rows-per-second": "0"}, "wrong-option-value"),
     ],
 )
-def test_datagen(options: dict[str, str], code: str) -> None:
+def test_wrong_datagen_options_are_refused(options: dict[str, str], code: str) -> None:
     assert error_of(BIDS.with_options({"connector": "datagen", **options})).code == code
 
 
@@ -214,7 +216,7 @@ def test_datagen_is_bounded_by_rows_and_sequences() -> None:
         assert connector_of(of).source(of).is_bounded() is bounded
 
 
-def test_datagen_makes_all_columns_also_those_that_no_query_asks_for() -> None:
+def test_datagen_generates_columns_that_no_query_reads() -> None:
     script = """
         CREATE TABLE made (a INT, b INT) WITH ('connector' = 'datagen',
             'fields.b.kind' = 'sequence', 'fields.b.start' = '1', 'fields.b.end' = '3');
@@ -228,7 +230,7 @@ def test_datagen_makes_all_columns_also_those_that_no_query_asks_for() -> None:
     assert source.row_count == 3
 
 
-def test_boundedness() -> None:
+def test_boundedness_depends_on_the_options() -> None:
     files = BIDS.with_("filesystem", path="x", format="json")
     assert connector_of(files).source(files).is_bounded()
     watched = BIDS.with_options(
@@ -241,11 +243,11 @@ def test_boundedness() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("2 kb", 2048), ("256mb", 256 << 20), ("1 GB", 1 << 30)])
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_memory(text) == size
 
 
-def test_checking_needs_no_pyspark() -> None:
+def test_checking_options_imports_no_engine() -> None:
     code = (
         "import sys; from everfold.connectors.registry import connector_names, get_connector; [get_connector(n) for n in connector_names()];"
         "bad = [m for m in ('pyspark', 'polars', 'duckdb', 'pyarrow', 'confluent_kafka') if m in sys.modules]; print(bad); sys.exit(bool(bad))"

@@ -1,4 +1,7 @@
-"""Values of PARTITIONED BY as names of folders: whatever they are, they lie in the table's folder and are read as they were written."""
+"""Values of PARTITIONED BY as directory names.
+
+Any value stays inside the table's directory and is read back as written.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_catego
 
 
 @given(TEXTS, TEXTS)
-def test_every_value_has_a_folder_of_its_own(key: str, value: str) -> None:
+def test_every_value_has_its_own_directory(key: str, value: str) -> None:
     name = f"{escape_key(key)}={escape(value)}"
     assert os.path.normpath(name) == name
     assert not {"/", "\0"} & set(name)
@@ -37,14 +40,14 @@ def test_every_value_has_a_folder_of_its_own(key: str, value: str) -> None:
 
 
 @given(TEXTS)
-def test_a_value_that_is_the_name_for_null(name: str) -> None:
+def test_a_value_equal_to_the_name_for_null_is_escaped(name: str) -> None:
     if escape(name) == name:
         assert partition_values(Path(f"/t/k={escape_differently(name)}/part"), Path("/t"), ("k",), "") == [name]
     assert escape_differently("__DEFAULT_PARTITION__") == "%5F_DEFAULT_PARTITION__"
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "a%b", "\0"])
-def test_the_name_for_null_is_a_name(name: str) -> None:
+def test_the_name_for_null_must_be_a_plain_name(name: str) -> None:
     of = table("t", ("k",), a=INT, k=STRING).with_(
         "filesystem", path="t", format="json", **{"partition.default-name": name}
     )
@@ -53,12 +56,12 @@ def test_the_name_for_null_is_a_name(name: str) -> None:
 
 
 def write(root: Path, *folders: str) -> None:
-    """What a task does with a row for each folder."""
+    """Write one row for each directory, as a task does."""
     batch = pa.record_batch({"line": ["{}\n"] * len(folders), FOLDER: list(folders)})
     list(PartWriter(str(root), "stem", "json")(iter([batch])))
 
 
-def test_a_link_does_not_lead_out_of_the_table(tmp_path: Path) -> None:
+def test_a_link_out_of_the_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "t" / "k=a").symlink_to(tmp_path / "elsewhere")
@@ -70,7 +73,7 @@ def test_a_link_does_not_lead_out_of_the_table(tmp_path: Path) -> None:
     assert len(list((tmp_path / "t" / "k=b").iterdir())) == 1
 
 
-def test_a_value_that_is_too_long_leaves_nothing(tmp_path: Path) -> None:
+def test_a_value_that_is_too_long_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=errno.errorcode[errno.ENAMETOOLONG]):
         write(tmp_path, "k=a", f"k={'x' * 300}")
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []

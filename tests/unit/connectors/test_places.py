@@ -1,4 +1,6 @@
-"""Whatever is wrong in a table is said with its place in the script: the option, the column, or else the table's name."""
+"""Errors in a table point to a position in the script: the option, the column, or else the table's
+name.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ FILES = "'connector' = 'filesystem', 'path' = 'x', 'format'"
 KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'b:1', 'format' = 'json', 'scan.startup.mode' = 'earliest-offset'"
 
 
-def opened(table: Table, role: Role) -> object:
-    """The table as a source or sink."""
+def open_table(table: Table, role: Role) -> object:
+    """Open the table as a source or sink."""
     connector = connector_of(table)
     if role is Role.SOURCE:
         return connector.source(table)
@@ -26,7 +28,7 @@ def opened(table: Table, role: Role) -> object:
 
 
 @pytest.mark.parametrize(
-    ("ddl", "role", "code", "place"),
+    ("ddl", "role", "code", "position"),
     [
         ("CREATE TABLE t (a INT)", Role.SOURCE, "missing-option", "t"),
         ("CREATE TABLE t (a INT) WITH ('connector' = 'kafak')", Role.SOURCE, "unknown-connector", "'connector' = 'kafak'"),
@@ -48,15 +50,15 @@ def opened(table: Table, role: Role) -> object:
         (f"CREATE TABLE t (a INT, p BIGINT METADATA FROM 'offset') WITH ({KAFKA})", Role.SINK, "read-only-metadata", "p BIGINT METADATA FROM 'offset'"),
     ],
 )  # fmt: skip
-def test_place(ddl: str, role: Role, code: str, place: str) -> None:
+def test_an_error_has_the_position_of_its_cause(ddl: str, role: Role, code: str, position: str) -> None:
     session = Session()
     list(session.run(ddl, "q.sql"))
     (entry,) = session.catalog.entries()
     assert isinstance(entry, CatalogTable)
     with pytest.raises(EverfoldError) as caught:
-        opened(entry.table, role)
+        open_table(entry.table, role)
     (found,) = caught.value.diagnostics
     assert found.code == code
     assert found.span is not None
     assert found.span.source == "q.sql"
-    assert ddl[found.span.start : found.span.end] == place
+    assert ddl[found.span.start : found.span.end] == position

@@ -1,4 +1,6 @@
-"""Which tables keep columns that no query asks for: those whose records have fields without names, or columns in the key."""
+"""Which tables read columns that no query uses: those whose records have unnamed fields, or columns
+in the key.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 
 UPSERT = "'connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'localhost:9092', "
 
 
-def scanned(columns: str, options: str, select: str = "b") -> list[str]:
-    """The columns of the scan of `SELECT b FROM t`, which the connector finds right."""
+def scan_columns(columns: str, options: str, select: str = "b") -> list[str]:
+    """Return the columns that `SELECT b FROM t` scans, after a check by the connector."""
     session = Session(connected=apply_connector)
     *_, action = session.run(f"CREATE TABLE t ({columns}) WITH ({options}); SELECT {select} FROM t")
     assert isinstance(action, Submit)
@@ -39,12 +41,14 @@ def scanned(columns: str, options: str, select: str = "b") -> list[str]:
         ("a INT, b INT, c INT, PRIMARY KEY (a) NOT ENFORCED", UPSERT + "'key.format' = 'json', 'value.format' = 'json'", "a b"),
     ],
 )  # fmt: skip
-def test_columns_that_are_read(columns: str, options: str, read: str) -> None:
-    assert " ".join(scanned(columns, options)) == read
+def test_unused_columns_are_read_where_the_format_needs_them(columns: str, options: str, read: str) -> None:
+    assert " ".join(scan_columns(columns, options)) == read
 
 
-def test_metadata_alone() -> None:
-    assert scanned("a BIGINT, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp'", KAFKA + "'format' = 'raw'", "at") == [
+def test_a_query_of_metadata_only_reads_the_value_of_raw() -> None:
+    assert scan_columns(
+        "a BIGINT, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp'", KAFKA + "'format' = 'raw'", "at"
+    ) == [
         "a",
         "at",
     ]

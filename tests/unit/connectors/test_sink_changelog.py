@@ -1,4 +1,4 @@
-"""Which changes tables give and take, and what is refused because of it."""
+"""The changelog modes that tables emit and accept, and the queries refused because of them."""
 
 from __future__ import annotations
 
@@ -50,20 +50,22 @@ JDBC = {"connector": "jdbc", "url": "jdbc:postgresql://localhost/db", "table-nam
     ],
     ids=str,
 )
-def test_what_tables_give_and_take(options: dict[str, str], gives: ChangelogMode, takes: ChangelogMode) -> None:
+def test_tables_have_the_changelog_modes_of_their_format(
+    options: dict[str, str], gives: ChangelogMode, takes: ChangelogMode
+) -> None:
     of = TOTALS.with_options(options)
     assert apply_connector(of).changelog is gives
     assert connector_of(of).accepted_changelog(of) is takes
 
 
-def test_a_table_that_nobody_knows_is_left_as_it_is() -> None:
+def test_an_unknown_connector_leaves_the_changelog_mode() -> None:
     of = replace(TOTALS.with_options({}), changelog=ALL)
     assert apply_connector(of).changelog is ALL
     assert apply_connector(TOTALS.with_options({"connector": "kafak"})).changelog is INSERTS
     assert apply_connector(TOTALS.with_options({**FILES, "format": "debezium"})).changelog is INSERTS
 
 
-def keyed(options: dict[str, str], *key: str) -> Table:
+def with_primary_key(options: dict[str, str], *key: str) -> Table:
     return replace(TOTALS.with_options(options), primary_key=key)
 
 
@@ -73,14 +75,16 @@ def keyed(options: dict[str, str], *key: str) -> Table:
         (INSERTS, [], ("a",)),  # the last row wins, as in Flink
         (ALL, [{0}], ("a",)),
         (ALL, [{0, 1}, {2}], ("a", "b")),
-        (ALL, [{0}], ("a", "b")),  # a row that moves to another key comes with where it was
-        (ALL, [set()], ("n",)),  # there is one row at most
+        (ALL, [{0}], ("a", "b")),  # a row that moves to another key is emitted with its previous key
+        (ALL, [set()], ("n",)),  # at most one row
         (UPSERTS, [{0, 1}], ("b", "a")),
     ],
 )
-def test_keys_that_fit(mode: ChangelogMode, keys: Sequence[set[int]], key: tuple[str, ...]) -> None:
+def test_keys_that_contain_a_unique_key_are_accepted(
+    mode: ChangelogMode, keys: Sequence[set[int]], key: tuple[str, ...]
+) -> None:
     for options in (JDBC, UPSERT_KAFKA):
-        check_sink_accepts(keyed(options, *key), mode, [frozenset(each) for each in keys])
+        check_sink_accepts(with_primary_key(options, *key), mode, [frozenset(each) for each in keys])
 
 
 @pytest.mark.parametrize(
@@ -92,11 +96,11 @@ def test_keys_that_fit(mode: ChangelogMode, keys: Sequence[set[int]], key: tuple
         (UPSERTS, [{0}], ("a", "b"), "has one row for each (`a`)"),
     ],
 )
-def test_keys_that_would_lump_rows_together(
+def test_keys_that_would_merge_rows_are_refused(
     mode: ChangelogMode, keys: Sequence[set[int]], key: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
-        check_sink_accepts(keyed(JDBC, *key), mode, [frozenset(each) for each in keys])
+        check_sink_accepts(with_primary_key(JDBC, *key), mode, [frozenset(each) for each in keys])
     assert caught.value.code == "sink-key"
     assert words in str(caught.value)
 
@@ -110,7 +114,7 @@ def test_keys_that_would_lump_rows_together(
     ],
     ids=str,
 )
-def test_a_table_that_only_grows_says_what_to_do(options: dict[str, str], words: tuple[str, ...]) -> None:
+def test_an_append_only_table_suggests_alternatives(options: dict[str, str], words: tuple[str, ...]) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
         check_sink_accepts(TOTALS.with_options(options), ALL, [frozenset({0})])
     assert caught.value.code == "updates-into-appends"
@@ -118,7 +122,7 @@ def test_a_table_that_only_grows_says_what_to_do(options: dict[str, str], words:
     check_sink_accepts(TOTALS.with_options(options), INSERTS, [])
 
 
-def test_all_changes_go_to_a_table_that_takes_all() -> None:
+def test_all_changes_are_accepted_by_a_table_with_mode_all() -> None:
     for options in ({"connector": "print"}, {"connector": "blackhole"}, {**FILES, "format": "canal-json"}):
         check_sink_accepts(TOTALS.with_options(options), ALL, [])
 
@@ -139,15 +143,15 @@ def test_all_changes_go_to_a_table_that_takes_all() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_table_that_is_wrong(options: dict[str, str], key: tuple[str, ...], code: str) -> None:
-    of = keyed(options, *key)
+def test_a_wrong_table_is_refused(options: dict[str, str], key: tuple[str, ...], code: str) -> None:
+    of = with_primary_key(options, *key)
     with pytest.raises(SqlError) as caught:
         connector_of(of).check(of, Role.SOURCE)
     assert caught.value.code == code
 
 
-def test_options_that_flink_has() -> None:
-    of = keyed(
+def test_options_of_flink_are_accepted() -> None:
+    of = with_primary_key(
         {
             **UPSERT_KAFKA,
             "sink.buffer-flush.max-rows": "100",
@@ -159,11 +163,11 @@ def test_options_that_flink_has() -> None:
     options = connector_of(of).check(of, Role.SINK)
     assert len(options.notes) == 3
     assert (options.values["key.fields"], options.string("scan.startup.mode")) == (("a",), "earliest-offset")
-    of = keyed({**KAFKA, "format": "debezium-json"}, "a")
+    of = with_primary_key({**KAFKA, "format": "debezium-json"}, "a")
     assert connector_of(of).check(of, Role.SOURCE)
 
 
-def test_the_binder_knows() -> None:
+def test_the_binder_adds_changelog_normalization() -> None:
     session = Session(connected=apply_connector)
     options = ", ".join(f"'{key}' = '{value}'" for key, value in UPSERT_KAFKA.items())
     *_, query = session.run(
@@ -174,7 +178,7 @@ def test_the_binder_knows() -> None:
     assert any(isinstance(node, ChangelogNormalize) for node in walk_plan(query.roots[0].input))
 
 
-def test_the_last_row_of_each_key() -> None:
+def test_the_last_row_of_each_key_is_kept() -> None:
     rows = pa.table(
         {
             "c0": [1, 2, 1, None, None],

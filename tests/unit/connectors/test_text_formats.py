@@ -1,4 +1,6 @@
-"""JSON, CSV and raw records in Python: what Flink 2.3 reads (asked of it) and where everfold says no."""
+"""JSON, CSV and raw records in Python: what Flink 2.3 reads (asked of it), and what everfold
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def json_table(**columns: DataType) -> Table:
 
 
 @pytest.mark.parametrize("of", [each for each in TYPES if each.sql in FLINK_READS], ids=lambda each: each.sql)
-def test_json_values_as_flink_reads_them(of: DataType) -> None:
+def test_json_values_are_read_as_in_flink(of: DataType) -> None:
     expected = FLINK_READS[of.sql] | OURS.get(of.sql, {})
     for text in JSON_TEXTS:
         try:
@@ -75,7 +77,7 @@ def test_json_values_as_flink_reads_them(of: DataType) -> None:
 
 @pytest.mark.parametrize("text", ["٣", "３", "1٣", "𝟏", "1\u00a0", "1\u0085", "1\u2003", "²"])
 @pytest.mark.parametrize("of", [INT, BIGINT, DOUBLE, FLOAT, DecimalType(precision=10, scale=2)], ids=str)
-def test_digits_and_spaces_of_other_scripts_are_none(of: DataType, text: str) -> None:
+def test_digits_and_spaces_of_other_scripts_are_refused(of: DataType, text: str) -> None:
     for form_, record in (("json", json.dumps({"x": text})), ("csv", text)):
         with pytest.raises(BadValue):
             read(table(x=of).with_("filesystem", path="x", format=form_), record)
@@ -93,7 +95,7 @@ def test_digits_and_spaces_of_other_scripts_are_none(of: DataType, text: str) ->
         (BOOLEAN, "\ttrue\x00", True),
     ],
 )
-def test_texts_as_java_reads_them(of: DataType, text: str, value: object) -> None:
+def test_strings_are_read_as_in_java(of: DataType, text: str, value: object) -> None:
     assert read(table(x=of).with_("filesystem", path="x", format="csv"), text) == [[value]]
 
 
@@ -101,16 +103,16 @@ def test_texts_as_java_reads_them(of: DataType, text: str, value: object) -> Non
     ("of", "text"),
     [(DOUBLE, "1_0"), (DOUBLE, "+nan"), (DOUBLE, "NaNf"), (DATE, "0000-01-01"), (BYTES, "="), (BYTES, "PY="), (DecimalType(precision=10, scale=2), "1e-3000000000")],
 )  # fmt: skip
-def test_texts_that_java_does_not_read(of: DataType, text: str) -> None:
+def test_strings_that_java_refuses_are_refused(of: DataType, text: str) -> None:
     with pytest.raises(BadValue):
         read(table(x=of).with_("filesystem", path="x", format="csv"), text)
 
 
-def test_a_comment_may_be_of_any_bytes() -> None:
+def test_a_comment_may_contain_any_bytes() -> None:
     assert read(csv(allow_comments="true"), b"#\xff", "1,x") == [[1, "x"]]
 
 
-def test_json_in_general() -> None:
+def test_json_records_are_read() -> None:
     of = json_table(n=INT, x=STRING)
     assert read(of, '{"x":"a","n":1}', "", "  ", '{"n":null}', '{"N":3}', '{"n":1,"n":2,"x":"a"}', '\ufeff{"n":5}', '{"n":1} trailing') == [
         [1, "a"], [None, None], [None, None], [2, "a"], [5, None], [1, None],
@@ -137,13 +139,13 @@ def test_json_in_general() -> None:
         (b'{"n":1,"x":"\xff\xfe"}', "it is not UTF-8: byte 13 is 0xff"),
     ],
 )  # fmt: skip
-def test_json_that_is_wrong(record: str | bytes, reason: str) -> None:
+def test_wrong_json_is_refused(record: str | bytes, reason: str) -> None:
     with pytest.raises(BadValue) as caught:
         read(json_table(n=INT, x=STRING), record)
     assert caught.value.reason.startswith(reason)
 
 
-def test_json_ignoring_errors_loses_fields_not_rows() -> None:
+def test_json_with_ignored_errors_loses_fields_not_rows() -> None:
     of = table(n=INT, a=ArrayType(element=INT)).with_(
         "filesystem", path="x", format="json", json__ignore_parse_errors="true"
     )
@@ -152,7 +154,7 @@ def test_json_ignoring_errors_loses_fields_not_rows() -> None:
         read(of, "{")
 
 
-def test_json_that_spark_cannot_read_is_wrong_here_too() -> None:
+def test_json_that_spark_cannot_read_is_refused_here_too() -> None:
     a, r = ArrayType(element=INT), RowType(fields=(RowField(name="a", type=ArrayType(element=INT)),))
     for of, record in (
         (json_table(a=a), '{"a":5,"a":[1]}'),
@@ -168,7 +170,7 @@ def test_json_that_spark_cannot_read_is_wrong_here_too() -> None:
     assert read(json_table(a=a), '{"a":[5],"a":[1]}') == [[[1]]]
 
 
-def test_json_with_a_missing_field() -> None:
+def test_a_missing_json_field_is_refused_on_demand() -> None:
     of = table(n=INT, x=STRING).with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "json.fail-on-missing-field": "true"}
     )
@@ -177,7 +179,7 @@ def test_json_with_a_missing_field() -> None:
         read(of, '{"n":1}')
 
 
-def test_json_iso_times() -> None:
+def test_json_reads_iso_timestamps() -> None:
     of = table(t=TIMESTAMP3, z=TIMESTAMP_LTZ3).with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "json.timestamp-format.standard": "ISO-8601"}
     )
@@ -234,7 +236,7 @@ def csv(**options: str) -> Table:
         ('1,"a\\"b"', {"escape_character": "\\"}, [1, 'a"b']),
     ],
 )
-def test_csv_as_flink_reads_it(record: str, options: dict[str, str], row: list[object]) -> None:
+def test_csv_is_read_as_in_flink(record: str, options: dict[str, str], row: list[object]) -> None:
     assert read(csv(**options), record) == [row]
 
 
@@ -249,18 +251,18 @@ def test_csv_as_flink_reads_it(record: str, options: dict[str, str], row: list[o
         ("1.5,x", "field `n` is not an INT: `1.5`"),
     ],
 )
-def test_csv_that_is_wrong(record: str, reason: str) -> None:
+def test_wrong_csv_is_refused(record: str, reason: str) -> None:
     with pytest.raises(BadValue) as caught:
         read(csv(), record)
     assert caught.value.reason == reason
 
 
-def test_csv_comments_and_empty_lines() -> None:
+def test_csv_skips_comments_but_not_empty_strings() -> None:
     assert read(csv(allow_comments="true"), "#c", "", "1,x") == [[1, "x"]]
     assert read(table(s=STRING).with_("filesystem", path="x", format="csv"), "", "a") == [[""], ["a"]]
 
 
-def test_csv_collections() -> None:
+def test_csv_reads_collections() -> None:
     of = table(
         a=ArrayType(element=INT), r=RowType(fields=(RowField(name="x", type=INT), RowField(name="y", type=STRING)))
     ).with_("filesystem", path="x", format="csv")
@@ -269,7 +271,7 @@ def test_csv_collections() -> None:
         read(of, "1,5")
 
 
-def test_raw() -> None:
+def test_raw_values_are_read() -> None:
     assert read(table(s=STRING).with_("filesystem", path="x", format="raw"), b"a\xff") == [["a\ufffd"]]
     assert read(table(n=INT).with_("filesystem", path="x", format="raw"), b"\xff\xff\xff\xfe") == [[-2]]
     little = table(n=BIGINT).with_options(
@@ -280,7 +282,7 @@ def test_raw() -> None:
         read(table(n=INT).with_("filesystem", path="x", format="raw"), b"abc")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 WRITTEN: dict[str, tuple[DataType, object, str, str]] = {
     "boolean": (BOOLEAN, True, "true", "true"),
@@ -298,11 +300,11 @@ WRITTEN: dict[str, tuple[DataType, object, str, str]] = {
     "row": (RowType(fields=(RowField(name="x", type=INT), RowField(name="y", type=STRING))), {"x": 1, "y": "z"}, '{"x":1,"y":"z"}', "1;z"),
     "null": (INT, None, "null", ""),
 }  # fmt: skip
-"""As Flink 2.3 writes them (seen), but decimals, which it strips of zeros."""
+"""As Flink 2.3 writes them (observed), except for decimals: Flink strips their trailing zeros."""
 
 
 @pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN.keys())
-def test_written_values(case: tuple[DataType, object, str, str]) -> None:
+def test_values_are_written_as_in_flink(case: tuple[DataType, object, str, str]) -> None:
     of, value, as_json, as_csv = case
     for name, expected in (("json", '{"x":' + as_json + "}"), ("csv", as_csv)):
         target = table(x=of).with_("filesystem", path="x", format=name)
@@ -310,7 +312,7 @@ def test_written_values(case: tuple[DataType, object, str, str]) -> None:
         assert written == expected.encode()
 
 
-def test_json_maps_and_nulls() -> None:
+def test_json_writes_null_map_keys_and_null_fields_as_configured() -> None:
     of = table(m=MapType(key=STRING, value=DOUBLE), n=INT)
     base = {"connector": "filesystem", "path": "x", "format": "json"}
     columns = record_columns(of.with_options(base), Role.SINK)
@@ -323,7 +325,7 @@ def test_json_maps_and_nulls() -> None:
     assert literal.encoder(columns)(row) == b'{"m":{"k":1.0,"none":2.0},"n":null}'
 
 
-def test_a_csv_without_quotes_says_what_it_cannot_write() -> None:
+def test_a_csv_without_quotes_refuses_values_that_need_them() -> None:
     of = csv(disable_quote_character="true")
     with pytest.raises(ConnectorError, match="csv-needs-quotes"):
         form(of).encoder(record_columns(of, Role.SINK))([1, "a,b"])
@@ -344,7 +346,7 @@ def test_a_csv_without_quotes_says_what_it_cannot_write() -> None:
         (BOOLEAN, True, "true"),
     ],
 )
-def test_printed_values_are_java_s(of: DataType, value: object, text: str) -> None:
+def test_values_are_printed_as_in_java(of: DataType, value: object, text: str) -> None:
     assert java_string(value, of) == text
 
 
@@ -352,19 +354,19 @@ def test_printed_values_are_java_s(of: DataType, value: object, text: str) -> No
     ("value", "text"),
     [(0.0, "0.0"), (1.0, "1.0"), (0.001, "0.001"), (0.0001, "1.0E-4"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (-1234567.5, "-1234567.5"), (1.5e300, "1.5E300")],
 )  # fmt: skip
-def test_doubles_are_java_s(value: float, text: str) -> None:
+def test_doubles_are_printed_as_in_java(value: float, text: str) -> None:
     assert java_double(value) == text
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
-def local(of: Table, base: Path) -> Iterator[dict[str, object]]:
+def read_local_rows(of: Table, base: Path) -> Iterator[dict[str, object]]:
     for piece in connector_of(of).source(of).read_local(base):
         yield from piece.to_pylist()
 
 
-def test_files_of_a_folder(tmp_path: Path) -> None:
+def test_files_of_a_directory_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "bids"
     (folder / "deep").mkdir(parents=True)
     (folder / "a.json").write_text('{"item":"A","price":1}\r\n\n')
@@ -374,23 +376,23 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
     of = table("bids", (), {"f": (STRING, "file.name"), "s": (BIGINT, "file.size")}, item=STRING, price=INT).with_(
         "filesystem", path="bids", format="json"
     )
-    assert sorted(local(of, tmp_path), key=str) == [
+    assert sorted(read_local_rows(of, tmp_path), key=str) == [
         {"c0": "A", "c1": 1, "c2": "a.json", "c3": 25},
         {"c0": "B", "c1": 2, "c2": "b.json", "c3": 22},
     ]
     one = table(item=STRING).with_("filesystem", path=f"file://{folder}/a.json", format="json")
-    assert list(local(one, Path("/elsewhere"))) == [{"c0": "A"}]
+    assert list(read_local_rows(one, Path("/elsewhere"))) == [{"c0": "A"}]
     some = table(item=STRING).with_options(
         {"connector": "filesystem", "path": "bids", "format": "json", "source.path.regex-pattern": ".*/deep/.*"}
     )
-    assert list(local(some, tmp_path)) == [{"c0": "B"}]
+    assert list(read_local_rows(some, tmp_path)) == [{"c0": "B"}]
 
 
-def test_a_bad_line_is_named(tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "bids.json").write_text('{"price":1}\n' * 16 + '{"price":"abc"}\n')
     of = table(price=INT).with_("filesystem", path="bids.json", format="json")
     with pytest.raises(ConnectorError) as caught:
-        list(local(of, tmp_path))
+        list(read_local_rows(of, tmp_path))
     assert str(caught.value) == (
         "error[bad-record]: `bids.json` line 17: field `price` is not an INT: `abc`\n"
         '  | {"price":"abc"}\n'
@@ -398,28 +400,28 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     of = table(price=INT).with_("filesystem", path="nowhere", format="json")
     with pytest.raises(ConnectorError) as caught:
-        list(local(of, tmp_path))
+        list(read_local_rows(of, tmp_path))
     assert caught.value.code == "no-such-path"
     assert "table `bids`: there is no file or folder `nowhere`" in str(caught.value)
 
 
-def test_partitions_of_a_folder(tmp_path: Path) -> None:
+def test_partition_columns_are_read_from_directory_names(tmp_path: Path) -> None:
     for folder, item in (("dt=2020-04-15/k=a%2Fb", "A"), ("dt=2020-04-16/k=__DEFAULT_PARTITION__", "B")):
         (tmp_path / "t" / folder).mkdir(parents=True)
         (tmp_path / "t" / folder / "f.json").write_text(f'{{"item":"{item}"}}\n')
     from everfold.types import DATE
 
     of = table("t", ("dt", "k"), item=STRING, dt=DATE, k=STRING).with_("filesystem", path="t", format="json")
-    assert sorted(local(of, tmp_path), key=str) == [
+    assert sorted(read_local_rows(of, tmp_path), key=str) == [
         {"c0": "A", "c1": date(2020, 4, 15), "c2": "a/b"},
         {"c0": "B", "c1": date(2020, 4, 16), "c2": None},
     ]
 
 
-def test_parquet_of_other_types(tmp_path: Path) -> None:
+def test_parquet_columns_are_converted_to_the_declared_types(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = pa.table({
@@ -430,7 +432,7 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
     of = table(n=BIGINT, t=TIMESTAMP3, z=TIMESTAMP_LTZ3, d=DecimalType(precision=10, scale=2)).with_(
         "filesystem", path="f.parquet", format="parquet"
     )
-    assert list(local(of, tmp_path)) == [
+    assert list(read_local_rows(of, tmp_path)) == [
         {
             "c0": 1,
             "c1": datetime(2020, 4, 15, 8, 5, 0, 120_000),
@@ -440,5 +442,5 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
     ]
     for wrong, code in ((table(n=TYPES[1]), "wrong-column-type"), (table(m=INT), "missing-column")):
         with pytest.raises(ConnectorError) as caught:
-            list(local(wrong.with_("filesystem", path="f.parquet", format="parquet"), tmp_path))
+            list(read_local_rows(wrong.with_("filesystem", path="f.parquet", format="parquet"), tmp_path))
         assert caught.value.code == code

@@ -1,4 +1,7 @@
-"""Files of batches that do not count any more are withdrawn, and come back when they count again; nobody else's are touched."""
+"""Files of discarded batches are withdrawn, and restored when their batches are valid again.
+
+Files of other writers are left alone.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,15 @@ def put(sink: FileSink, *names: str) -> None:
 
 
 def visible(sink: FileSink) -> set[str]:
-    """What readers see, each file with the text that it was given."""
+    """Return the files that readers see, and check that each has its own content."""
     found = {each.relative_to(sink.root) for each in sink.root.rglob("*") if each.is_file()}
     shown = {str(each) for each in found if not each.name.startswith(".")}
     assert all((sink.root / each).read_text() == each for each in shown)
     return shown
 
 
-def past(**last: int | None) -> JobLineage:
-    """Which batches count: `e0=3` for those of epoch 0 up to the third."""
+def lineage(**last: int | None) -> JobLineage:
+    """Return which batches are valid: `e0=3` means those of epoch 0 up to batch 3."""
     of = {int(epoch[1:]): batch for epoch, batch in last.items()}
     return JobLineage(
         job="job",
@@ -59,22 +62,22 @@ def name(epoch: int, batch: int, part: int = 0, *, identity: str = OWN) -> str:
     return f"part-{identity}-{epoch}-{batch}-{part:05d}.json"
 
 
-def test_only_batches_that_count_are_seen(sink: FileSink) -> None:
+def test_only_valid_batches_are_visible(sink: FileSink) -> None:
     own = {name(*each) for each in BATCHES}
     put(sink, *own)
-    sink.undo_discarded_batches(past(e0=1, e3=None))
+    sink.undo_discarded_batches(lineage(e0=1, e3=None))
     assert visible(sink) == {name(0, 0), name(0, 1)}
-    sink.undo_discarded_batches(past(e0=1, e3=None))
+    sink.undo_discarded_batches(lineage(e0=1, e3=None))
     assert visible(sink) == {name(0, 0), name(0, 1)}
-    sink.undo_discarded_batches(past(e0=None, e1=None, e4=None))
+    sink.undo_discarded_batches(lineage(e0=None, e1=None, e4=None))
     assert visible(sink) == own - {name(2, 2)}
-    sink.undo_discarded_batches(past(e5=None))
+    sink.undo_discarded_batches(lineage(e5=None))
     assert visible(sink) == set()
-    sink.undo_discarded_batches(past(e0=None, e1=None, e2=None))
+    sink.undo_discarded_batches(lineage(e0=None, e1=None, e2=None))
     assert visible(sink) == own
 
 
-def test_others_files_stay(sink: FileSink) -> None:
+def test_files_of_other_writers_stay(sink: FileSink) -> None:
     others = {
         name(7, 7, identity=OTHERS),
         name(7, 7, identity=OTHER_TABLE),
@@ -87,43 +90,43 @@ def test_others_files_stay(sink: FileSink) -> None:
     }
     hidden = f".part-{OWN}-7-7-00000-0123456789ab.json.inprogress"
     put(sink, *others, hidden)
-    sink.undo_discarded_batches(past(e1=None))
+    sink.undo_discarded_batches(lineage(e1=None))
     assert visible(sink) == others
     assert (sink.root / hidden).exists()
 
 
-def test_files_of_a_time_when_there_were_other_inserts_before_it(sink: FileSink) -> None:
+def test_files_written_under_another_sink_name_are_recognized(sink: FileSink) -> None:
     put(sink, name(0, 0, identity=MOVED), name(1, 0))
-    sink.undo_discarded_batches(past(e0=None, e2=None))
+    sink.undo_discarded_batches(lineage(e0=None, e2=None))
     assert visible(sink) == {name(0, 0, identity=MOVED)}
-    sink.undo_discarded_batches(past(e3=None))
+    sink.undo_discarded_batches(lineage(e3=None))
     assert visible(sink) == set()
 
 
-def test_files_in_folders_of_partitions(sink: FileSink) -> None:
+def test_files_in_partition_directories_are_withdrawn_too(sink: FileSink) -> None:
     put(sink, f"dt=1/k=a/{name(0, 0)}", f"dt=1/k=a/{name(1, 0)}", f"dt=2/k=a/{name(1, 0, 3)}")
-    sink.undo_discarded_batches(past(e0=None, e2=None))
+    sink.undo_discarded_batches(lineage(e0=None, e2=None))
     assert visible(sink) == {f"dt=1/k=a/{name(0, 0)}"}
-    sink.undo_discarded_batches(past(e0=None, e1=None, e3=None))
+    sink.undo_discarded_batches(lineage(e0=None, e1=None, e3=None))
     assert len(visible(sink)) == 3
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_a_withdrawal_that_is_cut_off_is_finished(sink: FileSink, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+def test_an_interrupted_withdrawal_is_finished(sink: FileSink, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     put(sink, *(name(1, 0, part) for part in range(4)), name(0, 0))
     moved: list[str] = []
     real = os.replace
 
-    def dies(source: str, target: str) -> None:
+    def interrupt(source: str, target: str) -> None:
         if len(moved) == after:
             raise KeyboardInterrupt
         moved.append(source)
         real(source, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", dies)
+        patched.setattr(os, "replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            sink.undo_discarded_batches(past(e0=None, e2=None))
+            sink.undo_discarded_batches(lineage(e0=None, e2=None))
     assert len(visible(sink)) == 5 - after
-    sink.undo_discarded_batches(past(e0=None, e2=None))
+    sink.undo_discarded_batches(lineage(e0=None, e2=None))
     assert visible(sink) == {name(0, 0)}

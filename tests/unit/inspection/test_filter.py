@@ -1,4 +1,4 @@
-"""Conditions over tables in memory: what they see, what they may not, what is said of wrong ones."""
+"""Conditions over tables in memory: what they can read, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = pa.table(
 )
 
 
-def kept(condition: str, zone: str = "UTC") -> list[str | None]:
+def filter_keys(condition: str, zone: str = "UTC") -> list[str | None]:
     found: list[str | None] = filter_rows(ROWS, SCHEMA, condition, zone)["k"].to_pylist()
     return found
 
@@ -49,21 +49,21 @@ def kept(condition: str, zone: str = "UTC") -> list[str | None]:
 )
 def test_rows_that_meet_a_condition_keep_their_order(condition: str, keys: list[str | None]) -> None:
     check_condition(condition)
-    assert kept(condition) == keys
+    assert filter_keys(condition) == keys
 
 
 @pytest.mark.parametrize(("zone", "hour"), [("UTC", 12), ("Europe/Berlin", 14), ("GMT+05:00", 17)])
-def test_instants_are_compared_as_they_are_shown(zone: str, hour: int) -> None:
-    assert kept(f"seen = '2020-07-01 {hour}:00:00'", zone) == ["a", "b"]
+def test_instants_are_compared_in_the_displayed_zone(zone: str, hour: int) -> None:
+    assert filter_keys(f"seen = '2020-07-01 {hour}:00:00'", zone) == ["a", "b"]
 
 
-def test_a_column_that_is_not_there() -> None:
+def test_an_unknown_column_is_refused() -> None:
     with pytest.raises(NoSuchColumn, match='"nobody" not found'):
-        kept("nobody = 1")
+        filter_keys("nobody = 1")
 
 
 @pytest.mark.parametrize("condition", ["k =", "k = 'a' AND"])
-def test_what_is_no_condition_is_said_before_anything_is_read(condition: str) -> None:
+def test_a_malformed_condition_is_refused_before_reading(condition: str) -> None:
     with pytest.raises(UsageError, match="wrong-condition") as caught:
         check_condition(condition)
     assert caught.value.exit_code == 2
@@ -73,6 +73,6 @@ def test_what_is_no_condition_is_said_before_anything_is_read(condition: str) ->
 @pytest.mark.parametrize(
     "condition", ["clock > 'noon'", "(SELECT count(*) FROM read_csv('x.csv')) > 0", "TRUE); DROP VIEW state; --"]
 )
-def test_a_condition_reads_the_table_and_nothing_else(condition: str) -> None:
+def test_a_condition_can_read_only_its_table(condition: str) -> None:
     with pytest.raises(UsageError, match="wrong-condition"):
-        kept(condition)
+        filter_keys(condition)

@@ -1,4 +1,6 @@
-"""A look at a job before Spark is there: which operators it has, and why there may be nothing to read."""
+"""Inspecting a job before Spark starts: its operators, and the reasons why there is no state to
+read.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ WINDOWS = "SELECT window_start, n, COUNT(*) AS c FROM TUMBLE(TABLE t, DESCRIPTOR
 STACKED = f"SELECT c, SUM(n) FROM ({WINDOWS}) GROUP BY c"
 
 
-def job(folder: Path, *queries: str) -> JobFolder:
-    """A job that was made and has not run."""
+def create_job(folder: Path, *queries: str) -> JobFolder:
+    """Create a job that has not run."""
     submits = [each for each in Session().run(TABLE + ";".join(queries)) if isinstance(each, Submit)]
     made = JobFolder(folder)
     made.open([root for each in submits for root in each.roots], "UTC", "", buckets=2, partitions=2)
     return made
 
 
-def ran(folder: Path, *queries: str) -> JobFolder:
-    """A job whose checkpoint has a finished batch, by its small files."""
-    made = job(folder, *queries)
+def create_job_with_batch(folder: Path, *queries: str) -> JobFolder:
+    """Create a job whose checkpoint has a finished batch, as far as small files show it."""
+    made = create_job(folder, *queries)
     files = {
         "metadata": '{"id":"19c7a3bf-22bc-4de0-ba9f-96c0caea76a0"}',
         "offsets/3": "v2\n{}",
@@ -41,8 +43,8 @@ def ran(folder: Path, *queries: str) -> JobFolder:
     return made
 
 
-def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -> None:
-    manifest = job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").read_manifest()
+def test_operators_are_listed_from_the_top_with_the_names_of_their_state(tmp_path: Path) -> None:
+    manifest = create_job(tmp_path, STACKED, "SELECT DISTINCT n FROM t").read_manifest()
     assert manifest is not None
     found = [(each.name, each.label) for each in named_operators(manifest.version)]
     assert found == [
@@ -52,8 +54,8 @@ def test_operators_have_the_names_of_their_state_topmost_first(tmp_path: Path) -
     ]
 
 
-def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
-    manifest = job(tmp_path, STACKED).read_manifest()
+def test_an_operator_is_selected_by_name_or_label(tmp_path: Path) -> None:
+    manifest = create_job(tmp_path, STACKED).read_manifest()
     assert manifest is not None
     operators = named_operators(manifest.version)
     assert [each.name for each in select_operators(operators, None)] == ["w2", "w1"]
@@ -69,40 +71,40 @@ def test_one_is_chosen_by_name_or_label(tmp_path: Path) -> None:
         select_operators([], "w1")
 
 
-def refused(folder: Path, **options: Any) -> EverfoldError:
+def expect_error(folder: Path, **options: Any) -> EverfoldError:
     with pytest.raises(EverfoldError) as caught:
         Inspection(folder, **options)
     return caught.value
 
 
-def test_a_folder_that_is_no_job(tmp_path: Path) -> None:
+def test_a_directory_without_a_job_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        error = refused(folder)
+        error = expect_error(folder)
         assert (error.code, error.exit_code) == ("no-job", 2)
     (tmp_path / "manifest.json").write_text("{")
-    assert refused(tmp_path).code == "damaged-manifest"
+    assert expect_error(tmp_path).code == "damaged-manifest"
 
 
-def test_a_job_that_has_not_finished_a_batch(tmp_path: Path) -> None:
-    made = job(tmp_path, STACKED)
-    assert (refused(tmp_path).code, refused(tmp_path).exit_code) == ("no-batch", 1)
+def test_a_job_without_a_finished_batch_is_refused(tmp_path: Path) -> None:
+    made = create_job(tmp_path, STACKED)
+    assert (expect_error(tmp_path).code, expect_error(tmp_path).exit_code) == ("no-batch", 1)
     (made.checkpoint(0) / "commits").mkdir(parents=True)
-    assert refused(tmp_path).code == "no-batch"
-    assert refused(tmp_path, wanted="w9").code == "no-operator"
+    assert expect_error(tmp_path).code == "no-batch"
+    assert expect_error(tmp_path, wanted="w9").code == "no-operator"
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/3", "commits/3"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
-    file = ran(tmp_path, STACKED).checkpoint(0) / name
+def test_a_damaged_file_is_reported(tmp_path: Path, name: str) -> None:
+    file = create_job_with_batch(tmp_path, STACKED).checkpoint(0) / name
     assert Inspection(tmp_path).batch == 3
     file.write_text("v1\n{")
-    error = refused(tmp_path)
+    error = expect_error(tmp_path)
     assert error.code == "damaged-checkpoint"
     assert f"`{file}`" in str(error)
 
 
-def test_without_operators_nothing_is_started(tmp_path: Path) -> None:
-    ran(tmp_path, "SELECT n FROM t")
+def test_without_operators_spark_is_not_started(tmp_path: Path) -> None:
+    create_job_with_batch(tmp_path, "SELECT n FROM t")
 
     def start() -> Any:
         raise AssertionError
@@ -111,8 +113,8 @@ def test_without_operators_nothing_is_started(tmp_path: Path) -> None:
     assert (found.batch, found.version.number, found.operators) == (3, 0, ())
 
 
-def test_state_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ran(tmp_path, STACKED)
+def test_missing_state_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = create_job_with_batch(tmp_path, STACKED)
     monkeypatch.setattr("everfold.inspection.job_state.reading_session", lambda *_: None)
     with pytest.raises(StateError, match="damaged-checkpoint"):
         Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
@@ -124,8 +126,10 @@ def test_state_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert f"`{metadata}`" in str(caught.value)
 
 
-def test_a_batch_that_was_cleared_away_meanwhile_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ran(tmp_path, STACKED)
+def test_a_batch_deleted_during_the_read_is_replaced_by_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = create_job_with_batch(tmp_path, STACKED)
     read: list[int] = []
 
     def reading(self: Inspection, spark: object, batch: int) -> int:
@@ -142,8 +146,8 @@ def test_a_batch_that_was_cleared_away_meanwhile_is_read_again(tmp_path: Path, m
     assert Inspection(tmp_path).read(lambda: None) == 5  # type: ignore[arg-type, comparison-overlap, return-value]
 
 
-def test_what_nobody_knows_is_said_in_our_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(tmp_path, STACKED)
+def test_an_unknown_failure_is_reported_as_unreadable_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_job_with_batch(tmp_path, STACKED)
 
     def reading(*_: object) -> None:
         raise RuntimeError("something new")
@@ -154,8 +158,8 @@ def test_what_nobody_knows_is_said_in_our_words(tmp_path: Path, monkeypatch: pyt
     assert "something new" in str(caught.value)
 
 
-def test_manifests_of_before_can_be_read(tmp_path: Path) -> None:
-    made = job(tmp_path, STACKED)
+def test_manifests_of_earlier_versions_are_readable(tmp_path: Path) -> None:
+    made = create_job(tmp_path, STACKED)
     found = json.loads(made.manifest_path.read_text())
     for operator in found["versions"][0]["shapes"][0]["operators"]:
         del operator["kept"]

@@ -1,4 +1,6 @@
-"""State as tables: what operators keep in memory, read back from their pages by what a manifest knows of them."""
+"""State as tables: operators run in memory, and their pages are read back with the information of a
+manifest only.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,10 @@ def at(seconds: int) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def fed(
+def feed_batches(
     query: Query, batches: Sequence[Sequence[tuple[int, str, int | None]]] = ROWS, buckets: int = 3
 ) -> MemoryPipeline:
-    """A pipeline that has taken batches, one a second."""
+    """Return a pipeline that has processed the batches, one per second."""
     pipeline = query.pipeline(buckets=buckets)
     for number, batch in enumerate(batches):
         rows = [{"ts": at(second), "k": k, "v": v} for second, k, v in batch]
@@ -56,7 +58,7 @@ def fed(
 
 
 def shapes(pipeline: MemoryPipeline) -> list[OperatorShape]:
-    """The operators as a manifest has them, topmost first."""
+    """Return the operators as a manifest describes them, topmost first."""
     return list(from_json(json.loads(json.dumps(to_json(shape_of(pipeline._root))))).operators)
 
 
@@ -71,20 +73,25 @@ def content(table: StateTable) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     return table.schema.names, [tuple(row.values()) for row in table.rows.to_pylist()]
 
 
-def held(select: str, operator: int = 0, buckets: int = 3) -> dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]]:
-    """What an operator has kept of the rows, by table; `select` may begin with options."""
+def read_state(
+    select: str, operator: int = 0, buckets: int = 3
+) -> dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]]:
+    """Return the state that an operator keeps of the rows, by table.
+
+    `select` may begin with options.
+    """
     *options, query = select.split("; ")
-    pipeline = fed(Query("; ".join([*options, TABLE + query])), buckets=buckets)
+    pipeline = feed_batches(Query("; ".join([*options, TABLE + query])), buckets=buckets)
     return {name: content(table) for name, table in tables(pipeline, operator).items()}
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------
+# --- groups ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_groups_have_their_keys_and_slots(buckets: int) -> None:
     select = "SELECT UPPER(k), AVG(v), COUNT(*), COUNT(DISTINCT v) FROM e GROUP BY UPPER(k)"
-    found = held(select, buckets=buckets)
+    found = read_state(select, buckets=buckets)
     header = ("UPPER(k)", "AVG(v) sum", "AVG(v) nonnull", "COUNT(*)", "COUNT(DISTINCT v)")
     assert found["groups"] == (header, [("A", 19, 4, 4, 4), ("B", 6, 2, 2, 2), ("C", 0, 0, 1, 0)])
     values = [("A", 1, 1), ("A", 2, 1), ("A", 7, 1), ("A", 9, 1), ("B", 1, 1), ("B", 5, 1), ("C", None, 1)]
@@ -92,13 +99,13 @@ def test_groups_have_their_keys_and_slots(buckets: int) -> None:
 
 
 def test_a_group_of_all_rows_has_no_key() -> None:
-    assert held("SELECT COUNT(*), MIN(v) FROM e") == {"groups": (("COUNT(*)", "MIN(v)"), [(7, 1)])}
+    assert read_state("SELECT COUNT(*), MIN(v) FROM e") == {"groups": (("COUNT(*)", "MIN(v)"), [(7, 1)])}
 
 
-def test_groups_that_have_left_are_not_shown() -> None:
-    found = held("SELECT m, COUNT(*), MIN(m) FROM (SELECT k, MAX(v) AS m FROM e GROUP BY k) GROUP BY m")
+def test_retracted_groups_are_not_shown() -> None:
+    found = read_state("SELECT m, COUNT(*), MIN(m) FROM (SELECT k, MAX(v) AS m FROM e GROUP BY k) GROUP BY m")
     assert found["groups"][0] == ("m", "COUNT(*)", "MIN(m)", "rows")
-    # The greatest values of a were 2, 7 and 9, one after the other.
+    # The maximum of a was 2, then 7, then 9.
     assert found["groups"][1] == [(None, 1, None, 1), (5, 1, 5, 1), (9, 1, 9, 1)]
     assert found["values MAX(e.v)"] == (("m", "m #2", "count"), [(None, None, 1), (5, 5, 1), (9, 9, 1)])
 
@@ -106,7 +113,7 @@ def test_groups_that_have_left_are_not_shown() -> None:
 def test_the_newest_version_of_each_of_many_groups_is_shown() -> None:
     query = Query(TABLE + "SELECT m, COUNT(*) FROM (SELECT k, MAX(v) AS m FROM e GROUP BY k) GROUP BY m")
     batches = [[(0, f"key {n % 6000}", n % 97 + 1000 * batch) for n in range(batch, 6000, 3)] for batch in range(9)]
-    pipeline = fed(query, batches, buckets=2)
+    pipeline = feed_batches(query, batches, buckets=2)
     greatest: dict[str, int] = {}
     for batch in batches:
         greatest.update((k, v) for _, k, v in batch)
@@ -115,35 +122,37 @@ def test_the_newest_version_of_each_of_many_groups_is_shown() -> None:
     assert [row[:2] for row in content(tables(pipeline)["groups"])[1]] == wanted
 
 
-def test_groups_that_have_expired_are_not_shown_and_the_last_update_is() -> None:
-    (name, key, *_), rows = held("SET 'table.exec.state.ttl' = '1 s'; SELECT k, SUM(v) FROM e GROUP BY k")["groups"]
+def test_expired_groups_are_not_shown_and_the_last_update_is() -> None:
+    (name, key, *_), rows = read_state("SET 'table.exec.state.ttl' = '1 s'; SELECT k, SUM(v) FROM e GROUP BY k")[
+        "groups"
+    ]
     assert (name, key) == ("k", "SUM(v) sum")
     updated = [datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC) for second in (2, 2, 1)]
     assert [(row[0], row[-1]) for row in rows] == list(zip("abc", updated, strict=True))
-    header, rows = held("SET 'table.exec.state.ttl' = '500 ms'; SELECT k, SUM(v) FROM e GROUP BY k")["groups"]
+    header, rows = read_state("SET 'table.exec.state.ttl' = '500 ms'; SELECT k, SUM(v) FROM e GROUP BY k")["groups"]
     assert header[-1] == "last update"
     assert [row[:2] for row in rows] == [("a", 9), ("b", 1)]
 
 
-def test_groups_of_windows_that_have_ended_are_not_shown() -> None:
+def test_groups_of_completed_windows_are_not_shown() -> None:
     options = "SET 'table.exec.emit.early-fire.enabled' = 'true'; SET 'table.exec.emit.early-fire.delay' = '1 h'; "
     select = "SELECT window_start, k, MAX(v) FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k"
-    header, rows = held(options + select, operator=1)["groups"]
+    header, rows = read_state(options + select, operator=1)["groups"]
     assert header == ("window_start", "window_end", "window_time", "k", "MAX(v)")
     window = (at(60), at(120), datetime(2020, 1, 1, 0, 1, 59, 999000))
     assert rows == [(*window, "a", 9)]
-    header, rows = held(options + select)["waiting"]
+    header, rows = read_state(options + select)["waiting"]
     assert header == ("op", "window_start", "window_end", "window_time", "k", "MAX(v)")
     assert rows == [("+I", *window, "a", 9)]
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
-def test_slices_are_put_together_from_all_batches(buckets: int) -> None:
+def test_slices_are_merged_from_all_batches(buckets: int) -> None:
     select = "SELECT k, SUM(v), LISTAGG(k, ''), COUNT(DISTINCT v), COLLECT(v) FROM HOP(TABLE e, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k"
-    found = held(select, buckets=buckets)
+    found = read_state(select, buckets=buckets)
     assert found.keys() == {"slices"}
     header, rows = found["slices"]
     sums = ("SUM(v) sum", "SUM(v) nonnull")
@@ -161,16 +170,16 @@ def test_slices_are_put_together_from_all_batches(buckets: int) -> None:
     ]
 
 
-def test_a_window_of_one_slice_is_a_window() -> None:
+def test_a_slice_that_is_a_whole_window_is_shown_as_a_window() -> None:
     select = (
         "SELECT window_start FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end"
     )
-    assert held(select) == {"slices": (("window_start", "window_end"), [(at(0), at(3600))])}
+    assert read_state(select) == {"slices": (("window_start", "window_end"), [(at(0), at(3600))])}
 
 
 def test_cumulate_has_slices_and_totals() -> None:
     select = "SELECT k, MAX(v) FROM CUMULATE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '10' MINUTE) GROUP BY window_start, window_end, k"
-    found = held(select)
+    found = read_state(select)
     assert found["slices"] == (("slice_start", "slice_end", "k", "MAX(v)"), [(at(60), at(120), "a", 9)])
     rows = [(at(0), at(600), "a", 7), (at(0), at(600), "b", 5), (at(0), at(600), "c", None)]
     assert found["totals"] == (("window_start", "window_end", "k", "MAX(v)"), rows)
@@ -179,18 +188,18 @@ def test_cumulate_has_slices_and_totals() -> None:
 def test_sessions_have_their_bounds() -> None:
     select = "SELECT k, COUNT(v) FROM SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k"
     rows = [(at(0), at(125), "a", 4), (at(3), at(65), "b", 2), (at(31), at(91), "c", 0)]
-    assert held(select) == {"sessions": (("window_start", "window_end", "k", "COUNT(v)"), rows)}
+    assert read_state(select) == {"sessions": (("window_start", "window_end", "k", "COUNT(v)"), rows)}
 
 
-def test_rows_of_sessions_are_shown_whole() -> None:
+def test_rows_of_sessions_are_shown_as_rows() -> None:
     select = "SELECT * FROM SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
-    header, rows = held(select)["sessions"]
+    header, rows = read_state(select)["sessions"]
     assert header == ("ts", "k", "v")
     assert sorted(rows, key=str) == sorted(((at(second), k, v) for batch in ROWS for second, k, v in batch), key=str)
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_aggregate_is_the_same_in_parts_and_at_once(name: str) -> None:
+def test_an_aggregate_has_the_same_state_from_many_batches_as_from_one(name: str) -> None:
     of = {"LISTAGG": "k", "JSON_ARRAYAGG": "k", "PERCENTILE": "v, 0.5", "JSON_OBJECTAGG": "KEY k VALUE v"}.get(
         name, "v"
     )
@@ -198,32 +207,32 @@ def test_every_aggregate_is_the_same_in_parts_and_at_once(name: str) -> None:
     select = f"SELECT k, {name}({of}), {name}({distinct}{of}) FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
     batches = [[row] for row in (ROWS[0][0], ROWS[0][1], ROWS[1][1])] if name == "SINGLE_VALUE" else ROWS
     query = Query(TABLE + select)
-    one, many = fed(query, [[row for batch in batches for row in batch]]), fed(query, batches)
+    one, many = feed_batches(query, [[row for batch in batches for row in batch]]), feed_batches(query, batches)
     found, wanted = (content(tables(each)["slices"]) for each in (many, one))
     assert found == wanted
     assert len(found[1]) == 3
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
-def test_over_a_range_keeps_rows_that_wait_and_those_that_a_frame_reaches() -> None:
-    found = held("SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE INTERVAL '25' SECOND PRECEDING) FROM e")
+def test_over_a_range_keeps_waiting_rows_and_those_that_a_frame_reaches() -> None:
+    found = read_state("SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE INTERVAL '25' SECOND PRECEDING) FROM e")
     assert found["waiting"] == (("ts", "k", "v"), [(at(65), "a", 9)])
-    # Time has come to second 64, and rows are remembered for one and a half times the frame.
+    # The watermark is at second 64, and rows are kept for one and a half times the frame.
     assert found["rows"][0] == ("k", "ts", "SUM(v) sum", "SUM(v) nonnull")
     assert found["rows"][1] == [("a", at(30), 7, 1), ("c", at(31), 0, 0)]
 
 
-def test_over_rows_keeps_the_last_of_each_partition() -> None:
-    found = held("SELECT MAX(v) OVER (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING) FROM e")
+def test_over_rows_keeps_the_last_rows_of_each_partition() -> None:
+    found = read_state("SELECT MAX(v) OVER (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING) FROM e")
     rows = [("a", at(4), 2), ("a", at(30), 7), ("b", at(3), 5), ("b", at(5), 1), ("c", at(31), None)]
     assert found["rows"] == (("k", "ts", "MAX(v)"), rows)
 
 
 def test_over_by_a_column_keeps_all_rows() -> None:
     for select in ("SUM(v) OVER (PARTITION BY k ORDER BY v DESC)", "RANK() OVER (PARTITION BY k ORDER BY v + 1)"):
-        found = held(f"SELECT k, v, {select} FROM e")
+        found = read_state(f"SELECT k, v, {select} FROM e")
         assert found.keys() == {"rows"}
         header, rows = found["rows"]
         at_k, at_v = header.index("k"), header.index("v")
@@ -238,34 +247,34 @@ def test_over_by_a_column_keeps_all_rows() -> None:
 
 
 def test_over_without_a_bound_keeps_totals() -> None:
-    found = held("SELECT COUNT(v) OVER (PARTITION BY k ORDER BY ts) FROM e")
+    found = read_state("SELECT COUNT(v) OVER (PARTITION BY k ORDER BY ts) FROM e")
     assert found["totals"] == (("k", "COUNT(v)"), [("a", 3), ("b", 1), ("c", 0)])
 
 
 def test_top_n_shows_the_rows_that_it_keeps() -> None:
     rank = "ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS n"
-    header, rows = held(f"SELECT k, v FROM (SELECT *, {rank} FROM e) WHERE n <= 2")["rows"]
+    header, rows = read_state(f"SELECT k, v FROM (SELECT *, {rank} FROM e) WHERE n <= 2")["rows"]
     assert header == ("ts", "k", "v")
     kept = [(at(30), "a", 7), (at(65), "a", 9), (at(3), "b", 5), (at(5), "b", 1), (at(31), "c", None)]
     assert sorted(rows, key=str) == sorted(kept, key=str)
 
 
-def test_rows_ranked_by_arrival_are_their_keys() -> None:
+def test_rows_ranked_by_arrival_are_kept_as_keys() -> None:
     rank = "ROW_NUMBER() OVER (PARTITION BY k ORDER BY PROCTIME()) AS n"
-    found = held(f"SELECT k, v FROM (SELECT *, {rank} FROM e) WHERE n = 1")
+    found = read_state(f"SELECT k, v FROM (SELECT *, {rank} FROM e) WHERE n = 1")
     assert found == {"rows": (("k",), [("a",), ("b",), ("c",)])}
 
 
 @pytest.mark.parametrize(("order", "values"), [("v DESC", (9, 5, None)), ("v", (1, 1, None)), ("v * -1", (9, 5, None))])
-def test_rows_that_a_window_will_not_give_are_not_shown(order: str, values: tuple[Any, ...]) -> None:
+def test_rows_that_a_window_will_not_emit_are_not_shown(order: str, values: tuple[Any, ...]) -> None:
     rank = f"ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY {order}) AS n"
     window = "TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
-    header, rows = held(f"SELECT k, v FROM (SELECT *, {rank} FROM {window}) WHERE n = 1")["rows"]
+    header, rows = read_state(f"SELECT k, v FROM (SELECT *, {rank} FROM {window}) WHERE n = 1")["rows"]
     assert header[1:3] == ("k", "v")
     assert sorted((row[1], row[2]) for row in rows) == list(zip("abc", values, strict=True))
 
 
-def test_rows_that_were_taken_back_are_not_shown() -> None:
+def test_retracted_rows_are_not_shown() -> None:
     changing = Changing("SELECT k, SUM(v) FROM t GROUP BY k", ChangelogMode.ALL)
     insert, back, delete = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE
     changing.feed([(insert, ("a", 1)), (insert, ("b", 2)), (insert, ("c", 3))])
@@ -282,7 +291,7 @@ def test_rows_that_were_taken_back_are_not_shown() -> None:
         ("SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' HOUR)", "sessions"),
     ],
 )
-def test_windows_whose_rows_were_taken_back_are_not_shown(window: str, table: str) -> None:
+def test_windows_whose_rows_were_retracted_are_not_shown(window: str, table: str) -> None:
     session = Session()
     list(session.run("CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)"))
     entry = session.catalog.find(("t",))
@@ -304,7 +313,7 @@ def test_windows_whose_rows_were_taken_back_are_not_shown(window: str, table: st
     assert "aggregates that are gone" not in sizes_of(shape, pages).parts
 
 
-# --- names, types, changes --------------------------------------------------------------------------------------------
+# --- names, types, changes ------------------------------------------------------------------------
 
 
 def test_types_are_those_of_the_query() -> None:
@@ -328,15 +337,15 @@ def test_types_are_those_of_the_query() -> None:
     assert content(found)[1] == [(3_600_000, noon, noon, Decimal("1.50"), 1, 3_600_000)]
 
 
-def test_names_that_differ_in_case_only_are_told_apart() -> None:
-    found = held("SELECT x, X, MAX(v) FROM (SELECT k AS x, UPPER(k) AS X, v FROM e) GROUP BY x, X")
+def test_names_that_differ_only_in_case_are_numbered() -> None:
+    found = read_state("SELECT x, X, MAX(v) FROM (SELECT k AS x, UPPER(k) AS X, v FROM e) GROUP BY x, X")
     assert found["groups"] == (("x", "X #2", "MAX(v)"), [("a", "A", 9), ("b", "B", 5), ("c", "C", None)])
 
 
-def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
+def test_a_new_aggregate_has_no_state_of_earlier_rows() -> None:
     old = Query(TABLE + "SELECT k, SUM(v), MAX(v) FROM e GROUP BY k")
     new = Query(TABLE + "SELECT k, SUM(v), COUNT(*) FROM e GROUP BY k")
-    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1)
+    pipeline = feed_batches(old, ROWS[:2]).change_query(new.root, 1)
     header, rows = content(tables(pipeline)["groups"])
     assert header == ("k", "SUM(v) sum", "SUM(v) nonnull", "COUNT(*)")
     assert rows == [("a", 10, 3, None), ("b", 5, 1, None), ("c", 0, 0, None)]
@@ -352,10 +361,10 @@ def test_an_aggregate_that_came_later_has_nothing_of_what_was_before() -> None:
     "source",
     ["e GROUP BY k", "TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"],
 )
-def test_an_aggregate_that_follows_from_another_has_its_state(source: str) -> None:
+def test_a_derived_aggregate_reuses_the_state_of_another(source: str) -> None:
     old, new = (Query(TABLE + f"SELECT k, {call}(v) FROM {source}") for call in ("SUM", "AVG"))
     extended = Session().settings.with_option("everfold.compat.rules", "extended")
-    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1, extended)
+    pipeline = feed_batches(old, ROWS[:2]).change_query(new.root, 1, extended)
     pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
     (table,) = tables(pipeline).values()
     header, rows = content(table)
@@ -370,11 +379,11 @@ def test_an_aggregate_that_follows_from_another_has_its_state(source: str) -> No
         "SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
     ],
 )
-def test_what_was_filled_in_is_put_together_with_what_was_there(window: str) -> None:
+def test_backfilled_state_is_merged_with_newer_state(window: str) -> None:
     group = f"FROM {window} GROUP BY window_start, window_end, k"
     old, new = (Query(TABLE + f"SELECT k, SUM(v){more} {group}") for more in ("", ", COUNT(*)"))
     history = new.input(e=[{"ts": at(second), "k": k, "v": v} for batch in ROWS[:2] for second, k, v in batch])
-    pipeline = fed(old, ROWS[:2]).change_query(new.root, 1, history=history)
+    pipeline = feed_batches(old, ROWS[:2]).change_query(new.root, 1, history=history)
     pipeline.feed(new.input(e=[{"ts": at(65), "k": "a", "v": 9}]), now_ms=2000)
     (table,) = tables(pipeline).values()
     header, rows = content(table)
@@ -382,10 +391,10 @@ def test_what_was_filled_in_is_put_together_with_what_was_there(window: str) -> 
     assert [row[2:] for row in rows] == [("a", 19, 4, 4), ("b", 5, 1, 1), ("c", 0, 0, 1)]
 
 
-def test_a_dropped_aggregate_that_came_back_is_not_mixed_up_with_what_is_left_of_it() -> None:
+def test_an_aggregate_that_is_dropped_and_added_again_ignores_its_old_state() -> None:
     window = "FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
     with_max, without = (Query(TABLE + f"SELECT k, SUM(v){more} {window}") for more in (", MAX(v)", ""))
-    pipeline = fed(with_max, ROWS[:1]).change_query(without.root, 1)
+    pipeline = feed_batches(with_max, ROWS[:1]).change_query(without.root, 1)
     pipeline.feed(without.input(e=[{"ts": at(30), "k": "a", "v": 7}]), now_ms=1000)
     pipeline = pipeline.change_query(with_max.root, 2)
     pipeline.feed(with_max.input(e=[{"ts": at(31), "k": "a", "v": 3}]), now_ms=2000)
@@ -394,23 +403,23 @@ def test_a_dropped_aggregate_that_came_back_is_not_mixed_up_with_what_is_left_of
     assert [row[2:] for row in rows] == [("a", 13, 4, 3), ("b", 5, 1, None)]
 
 
-def test_a_python_aggregate_is_not_called() -> None:
+def test_reading_state_does_not_call_a_python_aggregate() -> None:
     functions = "CREATE FUNCTION mean AS 'functions.weighted_mean' LANGUAGE PYTHON;"
     window = "FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
     query = Query(functions + TABLE + f"SELECT k, mean(v, 1) {window}", folder=FUNCTIONS)
-    header, rows = content(tables(fed(query))["slices"])
+    header, rows = content(tables(feed_batches(query))["slices"])
     assert [name.rpartition(" ")[2] for name in header[2:]] == ["k", "accumulators", "rows"]
-    # An accumulator is a sum and a count; those of the batches stand one behind the other.
+    # An accumulator is a sum and a count; those of the batches are in order.
     sums = {row[2]: [tuple(each.values()) for each in row[3]] for row in rows}
     assert sums == {"a": [(3, 2), (7, 1), (9, 1)], "b": [(5, 1), (1, 1)], "c": [(0, 0)]}
     assert [row[4] for row in rows] == [[], [], []]
 
 
-# --- damage and sizes -------------------------------------------------------------------------------------------------
+# --- damage and sizes -----------------------------------------------------------------------------
 
 
-def test_a_damaged_page_is_said_so() -> None:
-    pipeline = fed(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"), buckets=1)
+def test_a_damaged_page_is_reported() -> None:
+    pipeline = feed_batches(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"), buckets=1)
     (store,) = pipeline._stages_in_plan_order()[0].stores
     key = next(key for key in store.pages if key.table == "groups")
     whole = store.pages[key]
@@ -422,14 +431,14 @@ def test_a_damaged_page_is_said_so() -> None:
         tables(pipeline)
 
 
-def test_pages_of_an_epoch_that_was_given_up_are_not_read() -> None:
-    pipeline = fed(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"))
+def test_pages_of_a_discarded_epoch_are_not_read() -> None:
+    pipeline = feed_batches(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"))
     (shape,) = shapes(pipeline)
     assert read_tables(shape, pipeline._stages_in_plan_order()[0].stores, 1) == []
 
 
-def test_an_aggregate_that_nobody_knows_is_said_so() -> None:
-    pipeline = fed(
+def test_an_unknown_aggregate_is_reported() -> None:
+    pipeline = feed_batches(
         Query(
             TABLE
             + "SELECT k, SUM(v) FROM TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end, k"
@@ -445,7 +454,7 @@ def test_an_aggregate_that_nobody_knows_is_said_so() -> None:
 def test_sizes_add_up() -> None:
     old = Query(TABLE + "SELECT k, SUM(v), MAX(v), COUNT(DISTINCT v) FROM e GROUP BY k")
     new = Query(TABLE + "SELECT k, SUM(v), COUNT(DISTINCT v) FROM e GROUP BY k")
-    pipeline = fed(old).change_query(new.root, 1)
+    pipeline = feed_batches(old).change_query(new.root, 1)
     (shape,) = shapes(pipeline)
     pages = [page for store in pipeline._stages_in_plan_order()[0].stores for page in store.pages.items()]
     found = sizes_of(shape, pages)
@@ -456,7 +465,7 @@ def test_sizes_add_up() -> None:
     assert found.parts.keys() == {
         "SUM(v)", "COUNT(DISTINCT v)", "keys", "values of DISTINCT, MIN and MAX", "aggregates that are gone", "bookkeeping",
     }  # fmt: skip
-    # Three groups: two slots of 8 bytes, one of 8, one of 4 that is gone.
+    # Three groups: two slots of 8 bytes, one of 8, one of 4 that was dropped.
     assert [found.parts[part] for part in ("SUM(v)", "COUNT(DISTINCT v)")] == [48, 24]
     assert 12 <= found.parts["aggregates that are gone"] <= 15
     assert sum(pages for pages, _ in found.tables.values()) == found.pages
@@ -464,7 +473,7 @@ def test_sizes_add_up() -> None:
     assert found.tables.keys() == {"groups", "head", "values e.v"}
 
 
-def test_without_pages_there_are_no_sizes() -> None:
+def test_without_pages_all_sizes_are_zero() -> None:
     (shape,) = shape_of(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k").root).operators
     found = sizes_of(shape, [])
     assert (found.pages, found.bytes, found.largest, found.median) == (0, 0, 0, 0)

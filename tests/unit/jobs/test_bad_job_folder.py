@@ -1,4 +1,7 @@
-"""A job's folder that is damaged, cannot be written, or has a name that Spark reads as a pattern: said, and left as it is."""
+"""A job directory that is damaged, cannot be written, or has a name that Spark reads as a pattern.
+
+Each is reported, and the directory is left unchanged.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.jobs.test_folder import MORE, opened, with_checkpoint
+from unit.jobs.test_folder import MORE, add_checkpoint, open_job
 
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.batch_log import BatchLog
@@ -43,7 +46,7 @@ def folder(tmp_path: Path) -> JobFolder:
     return made
 
 
-def changed(folder: JobFolder, **members: Any) -> bytes:
+def change_manifest(folder: JobFolder, **members: Any) -> bytes:
     found = json.loads(folder.manifest_path.read_text())
     made = {key: value for key, value in {**found, **members}.items() if value is not ...}
     return json.dumps({**made, "checksum": compute_checksum(made)}).encode()
@@ -68,8 +71,8 @@ def changed(folder: JobFolder, **members: Any) -> bytes:
         ({"format": "x"}, "is not a valid manifest"),
     ],
 )
-def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, Any], words: str) -> None:
-    folder.manifest_path.write_bytes(changed(folder, **members))
+def test_an_invalid_manifest_is_refused(folder: JobFolder, members: dict[str, Any], words: str) -> None:
+    folder.manifest_path.write_bytes(change_manifest(folder, **members))
     with pytest.raises(StateError, match="damaged-manifest") as caught:
         folder.read_manifest()
     assert words in str(caught.value)
@@ -78,7 +81,7 @@ def test_a_manifest_that_makes_no_sense(folder: JobFolder, members: dict[str, An
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_bytes_that_are_no_manifest(folder: JobFolder, content: bytes) -> None:
+def test_malformed_json_in_the_manifest_is_refused(folder: JobFolder, content: bytes) -> None:
     folder.manifest_path.write_bytes(content)
     with pytest.raises(StateError, match="damaged-manifest"):
         folder.read_manifest()
@@ -88,13 +91,13 @@ def test_bytes_that_are_no_manifest(folder: JobFolder, content: bytes) -> None:
         folder.read_manifest()
 
 
-def test_a_manifest_of_a_newer_release_may_look_quite_different(folder: JobFolder) -> None:
-    folder.manifest_path.write_bytes(changed(folder, format=99, more={}, versions=...))
+def test_a_manifest_of_a_newer_release_may_have_any_fields(folder: JobFolder) -> None:
+    folder.manifest_path.write_bytes(change_manifest(folder, format=99, more={}, versions=...))
     with pytest.raises(StateError, match="newer-manifest"):
         folder.read_manifest()
 
 
-def test_checkpoints_without_a_manifest_are_not_taken_for_a_new_job(folder: JobFolder) -> None:
+def test_checkpoints_without_a_manifest_are_not_a_new_job(folder: JobFolder) -> None:
     folder.manifest_path.unlink()
     assert folder.read_manifest() is None
     folder.checkpoint(0).mkdir(parents=True)
@@ -102,7 +105,7 @@ def test_checkpoints_without_a_manifest_are_not_taken_for_a_new_job(folder: JobF
         folder.read_manifest()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     for place, code in ((tmp_path / "file" / "job", "not-a-folder"), (Path("/proc/nothing"), "file-system-error")):
         with pytest.raises(EverfoldError) as caught:
@@ -122,14 +125,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("character", [*"*?[]{}\\"])
-def test_a_name_that_spark_takes_for_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
+def test_a_name_that_spark_reads_as_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
     with pytest.raises(UsageError, match="folder-name") as caught:
         JobFolder(tmp_path / f"a{character}b").lock()
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_does_not_belong_into_the_control_folder_goes(tmp_path: Path) -> None:
+def test_foreign_files_in_the_control_directory_are_deleted(tmp_path: Path) -> None:
     control = Control(tmp_path / "control", tmp_path / "checkpoint")
     control.repair()
     (control.folder / "junk" / "more").mkdir(parents=True)
@@ -142,7 +145,7 @@ def test_what_does_not_belong_into_the_control_folder_goes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", ["v1\n{", "v1\n[]", 'v1\n{"path": 5}', "v1\n\xff"])
-def test_a_damaged_log_of_control_files_is_named(tmp_path: Path, content: str) -> None:
+def test_a_damaged_log_of_control_files_is_reported(tmp_path: Path, content: str) -> None:
     log = tmp_path / "checkpoint" / "sources" / "control_w1" / "0"
     log.parent.mkdir(parents=True)
     log.write_text(content, encoding="latin-1")
@@ -166,7 +169,7 @@ def test_a_damaged_log_of_control_files_is_named(tmp_path: Path, content: str) -
         ("metadata", None),
     ],
 )
-def test_a_damaged_file_that_a_start_goes_by_is_named_and_nothing_is_changed(
+def test_a_damaged_file_that_a_start_reads_is_reported_and_nothing_is_changed(
     tmp_path: Path, name: str, content: str | None
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
@@ -195,14 +198,14 @@ def test_a_damaged_file_that_a_start_goes_by_is_named_and_nothing_is_changed(
     assert not (checkpoint / "sources" / "control_w1" / "1").exists()
 
 
-def test_the_offset_of_a_source_that_counts_seconds_is_sound(tmp_path: Path) -> None:
+def test_the_offset_of_a_source_that_counts_seconds_is_valid(tmp_path: Path) -> None:
     log = tmp_path / "offsets" / "7"
     log.parent.mkdir()
     log.write_text('v2\n{"batchWatermarkMs":0}\ng_883ef9ab:17\ncontrol_w1:{"logOffset":0}')
     assert is_sound(log)
 
 
-def test_a_file_that_is_not_what_its_checksum_says_is_found(tmp_path: Path) -> None:
+def test_a_file_that_does_not_match_its_checksum_is_found(tmp_path: Path) -> None:
     file = tmp_path / "checkpoints" / "0" / "state" / "0" / "1.zip"
     file.parent.mkdir(parents=True)
     content = bytes(range(256)) * 5
@@ -224,7 +227,7 @@ def test_a_file_that_is_not_what_its_checksum_says_is_found(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("task", ["", ".TID17"])
-def test_a_file_that_a_kill_left_half_written_is_not_taken_for_a_damaged_one(tmp_path: Path, task: str) -> None:
+def test_a_half_written_file_of_a_killed_process_is_not_damage(tmp_path: Path, task: str) -> None:
     half = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / f".2.0c266d02-2982-4814-81b9-7703e0f5932e{task}.tmp"
     half.parent.mkdir(parents=True)
     half.write_text("v1")
@@ -232,7 +235,7 @@ def test_a_file_that_a_kill_left_half_written_is_not_taken_for_a_damaged_one(tmp
     assert find_damaged_file(tmp_path) is None
 
 
-def test_a_failure_that_names_no_file_is_traced_to_the_one_that_is_broken(tmp_path: Path) -> None:
+def test_a_failure_without_a_file_name_is_traced_to_the_damaged_file(tmp_path: Path) -> None:
     log = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / "3"
     log.parent.mkdir(parents=True)
     log.write_text('v1\n{"path"')
@@ -242,18 +245,18 @@ def test_a_failure_that_names_no_file_is_traced_to_the_one_that_is_broken(tmp_pa
     assert explain_failure(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log").code == "job-failed"
 
 
-# --- the checksum of the manifest -------------------------------------------------------------------------------------
+# --- the checksum of the manifest -----------------------------------------------------------------
 
 QUERY = "SELECT window_end, SUM(n) AS s FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
 
 
 def real_manifest(tmp_path: Path) -> tuple[JobFolder, Manifest]:
-    """A manifest with several versions, as jobs write it."""
+    """Create a manifest with several versions, as jobs write it."""
     for query, how in (
         (QUERY, OnChange.REFUSE),
         (QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)"), OnChange.ACCEPT),
     ):
-        opened(tmp_path, query, how=how)
+        open_job(tmp_path, query, how=how)
     folder = JobFolder(tmp_path)
     found = folder.read_manifest()
     assert found is not None
@@ -278,20 +281,20 @@ def check_flips(folder: JobFolder, whole: Manifest, bits: Iterable[int]) -> None
     assert codes <= {"damaged-manifest", "newer-manifest"}
 
 
-def test_a_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_manifest_is_refused_or_has_no_effect(tmp_path: Path) -> None:
     folder, whole = real_manifest(tmp_path)
     bits = folder.manifest_path.stat().st_size * 8
     check_flips(folder, whole, random.Random(7).sample(range(bits), 300))
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_of_a_manifest_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+def test_every_flipped_bit_in_a_manifest_is_refused_or_has_no_effect(tmp_path: Path) -> None:
     folder, whole = real_manifest(tmp_path)
     check_flips(folder, whole, range(folder.manifest_path.stat().st_size * 8))
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths to everything in parsed JSON that holds nothing else."""
+    """Yield the paths of all leaves in parsed JSON: scalars and empty containers."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = False
     for key, each in inside:
@@ -308,7 +311,7 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     members = {"job", "buckets", "partitions", "current", "versions", "format", "folder", "checksum"}
     assert {path[0] for path in paths} == members
     for path in paths:
-        for change in (_other, lambda _: ..., lambda _: None, lambda value: [value]):
+        for change in (_change_value, lambda _: ..., lambda _: None, lambda value: [value]):
             found = json.loads(text)
             *way, last = path
             holder = found
@@ -327,8 +330,8 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
             assert caught.value.code in ("damaged-manifest", "newer-manifest"), path
 
 
-def _other(value: Any) -> Any:
-    """Another value of the same type."""
+def _change_value(value: Any) -> Any:
+    """Return another value of the same type."""
     match value:
         case bool():
             return not value
@@ -344,7 +347,7 @@ def _other(value: Any) -> Any:
             return 0
 
 
-def test_a_manifest_without_a_checksum_is_read_if_its_format_had_none(folder: JobFolder) -> None:
+def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(folder: JobFolder) -> None:
     members = json.loads(folder.manifest_path.read_text())
     del members["checksum"]
     folder.manifest_path.write_text(json.dumps(members))
@@ -354,10 +357,10 @@ def test_a_manifest_without_a_checksum_is_read_if_its_format_had_none(folder: Jo
     assert folder.read_manifest() == MANIFEST
 
 
-# --- a checkpoint that lost batches -----------------------------------------------------------------------------------
+# --- a checkpoint that lost batches ---------------------------------------------------------------
 
 
-def test_what_only_a_streaming_job_leaves_is_not_taken_for_a_new_job(tmp_path: Path) -> None:
+def test_files_that_only_a_streaming_job_writes_are_not_a_new_job(tmp_path: Path) -> None:
     for name in ("last_batch.json", "sinks/0_t/0-7.json"):
         folder = JobFolder(tmp_path / name.replace("/", "_"))
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -366,15 +369,15 @@ def test_what_only_a_streaming_job_leaves_is_not_taken_for_a_new_job(tmp_path: P
             folder.read_manifest()
     batch = JobFolder(tmp_path / "batch")
     (batch.path / "sinks" / "0_t").mkdir(parents=True)
-    (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch ran here
+    (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch query ran here
     assert batch.read_manifest() is None
 
 
-def damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChange.REFUSE) -> str:
-    """The error of the start of a job; a job that does not start is left as it was."""
+def expect_damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChange.REFUSE) -> str:
+    """Return the error of a start that is refused, and check that the job is unchanged."""
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises(StateError) as caught:
-        opened(path, query, how=how)
+        open_job(path, query, how=how)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     assert caught.value.code == "damaged-checkpoint"
     return str(caught.value)
@@ -384,8 +387,8 @@ def damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChange.REFUS
     "change", [QUERY, QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)")], ids=["same", "changed"]
 )
 def test_a_checkpoint_that_lost_batches_is_refused(tmp_path: Path, change: str) -> None:
-    opened(tmp_path, QUERY)
-    checkpoint = with_checkpoint(tmp_path)
+    open_job(tmp_path, QUERY)
+    checkpoint = add_checkpoint(tmp_path)
     BatchLog(tmp_path, checkpoint, 0).begin(3)
     for names, missing in (
         (["commits/3", "commits/2"], "commits/2"),
@@ -397,62 +400,62 @@ def test_a_checkpoint_that_lost_batches_is_refused(tmp_path: Path, change: str) 
         for name in names:
             file = checkpoint / name
             shutil.rmtree(file) if file.is_dir() else file.unlink()
-        assert f"`{checkpoint}/{missing}` is missing: the job has run batch" in damaged_start(
+        assert f"`{checkpoint}/{missing}` is missing: the job has run batch" in expect_damaged_start(
             tmp_path, change, OnChange.ACCEPT
         )
         shutil.rmtree(tmp_path)
         tmp_path.with_suffix(".kept").rename(tmp_path)
-    opened(tmp_path, change, how=OnChange.ACCEPT)
+    open_job(tmp_path, change, how=OnChange.ACCEPT)
 
 
-def test_a_rebuild_needs_no_whole_checkpoint(tmp_path: Path) -> None:
-    opened(tmp_path, QUERY)
-    checkpoint = with_checkpoint(tmp_path)
+def test_a_rebuild_needs_no_complete_checkpoint(tmp_path: Path) -> None:
+    open_job(tmp_path, QUERY)
+    checkpoint = add_checkpoint(tmp_path)
     BatchLog(tmp_path, checkpoint, 0).begin(3)
     shutil.rmtree(checkpoint)
-    assert opened(tmp_path, QUERY.replace("SUM", "MAX"), how=OnChange.REBUILD).version.rebuilt
+    assert open_job(tmp_path, QUERY.replace("SUM", "MAX"), how=OnChange.REBUILD).version.rebuilt
 
 
 def test_a_job_that_was_killed_before_or_between_batches_starts(tmp_path: Path) -> None:
-    manifest = opened(tmp_path, QUERY)
-    assert opened(tmp_path, QUERY) == manifest  # nothing was planned
-    checkpoint = with_checkpoint(tmp_path, begun=0, done=-1)
-    assert opened(tmp_path, QUERY) == manifest  # the first batch was planned
+    manifest = open_job(tmp_path, QUERY)
+    assert open_job(tmp_path, QUERY) == manifest  # nothing was planned
+    checkpoint = add_checkpoint(tmp_path, begun=0, done=-1)
+    assert open_job(tmp_path, QUERY) == manifest  # the first batch was planned
     BatchLog(tmp_path, checkpoint, 0).begin(0)
-    assert opened(tmp_path, QUERY) == manifest  # and the sinks got it
+    assert open_job(tmp_path, QUERY) == manifest  # and the sinks received it
     (checkpoint / "commits" / "0").write_text("v1\n{}")
-    assert opened(tmp_path, QUERY) == manifest  # it is done
+    assert open_job(tmp_path, QUERY) == manifest  # it is committed
     (checkpoint / "offsets" / "1").write_text("v1\n{}")
-    assert opened(tmp_path, QUERY) == manifest  # the next one was planned
+    assert open_job(tmp_path, QUERY) == manifest  # the next one was planned
 
 
-def test_the_copy_of_a_checkpoint_has_all_batches(tmp_path: Path) -> None:
+def test_a_copied_checkpoint_has_all_batches(tmp_path: Path) -> None:
     more = QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)")
-    opened(tmp_path, QUERY)
-    checkpoint = with_checkpoint(tmp_path)
+    open_job(tmp_path, QUERY)
+    checkpoint = add_checkpoint(tmp_path)
     BatchLog(tmp_path, checkpoint, 0).begin(3)
-    opened(tmp_path, more, how=OnChange.ACCEPT)
-    opened(tmp_path, more)
+    open_job(tmp_path, more, how=OnChange.ACCEPT)
+    open_job(tmp_path, more)
     shutil.rmtree(tmp_path / "checkpoints" / "1")
-    assert "checkpoints/1/offsets/3` is missing: the job has run batch 3" in damaged_start(tmp_path, more)
+    assert "checkpoints/1/offsets/3` is missing: the job has run batch 3" in expect_damaged_start(tmp_path, more)
     roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
-    opened(tmp_path, QUERY)
+    open_job(tmp_path, QUERY)
     shutil.rmtree(tmp_path / "checkpoints" / "2")
-    assert "checkpoints/2/offsets/3` is missing" in damaged_start(tmp_path)
+    assert "checkpoints/2/offsets/3` is missing" in expect_damaged_start(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"epoch": 0}', '{"epoch": 0, "batch": "1"}'])
-def test_a_damaged_record_of_the_last_batch_is_named(tmp_path: Path, content: str) -> None:
-    opened(tmp_path, QUERY)
+def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content: str) -> None:
+    open_job(tmp_path, QUERY)
     (tmp_path / "last_batch.json").write_text(content)
-    assert "last_batch.json` is damaged or missing" in damaged_start(tmp_path)
+    assert "last_batch.json` is damaged or missing" in expect_damaged_start(tmp_path)
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_manifests_of_the_last_formats_are_read(tmp_path: Path, number: int) -> None:
+def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
     found = JobFolder(tmp_path).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
-    assert opened(tmp_path, MORE).format == 4
+    assert open_job(tmp_path, MORE).format == 4

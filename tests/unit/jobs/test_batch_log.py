@@ -1,4 +1,6 @@
-"""The digest of what a batch reads: the same whenever the batch runs again, another one for other input."""
+"""The digest of a batch's input: the same whenever the batch runs again, different
+for other input.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from everfold.jobs.batch_log import BatchLog, compute_digest, last_batch
 TOPIC = '{{"clicks":{{"0":{},"1":{}}}}}'
 
 
-def plan(checkpoint: Path, batch: int, **sources: str) -> None:
-    """A line of Spark's offset log."""
+def write_offsets(checkpoint: Path, batch: int, **sources: str) -> None:
+    """Write a batch to Spark's offset log."""
     head = ["v2", json.dumps({"batchTimestampMs": batch, "conf": {}})]
     (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
     (checkpoint / "offsets" / str(batch)).write_text(
@@ -22,8 +24,11 @@ def plan(checkpoint: Path, batch: int, **sources: str) -> None:
     )
 
 
-def list_files(checkpoint: Path, name: str, *batches: list[str], folder: str = "/in") -> None:
-    """The log of Spark's file source; its last entry holds all before it where the name of the file says so."""
+def write_file_log(checkpoint: Path, name: str, *batches: list[str], folder: str = "/in") -> None:
+    """Write an entry of the log of Spark's file source.
+
+    An entry whose name ends in `compact` contains all earlier ones.
+    """
     log = checkpoint / "sources" / "t_1"
     log.mkdir(parents=True, exist_ok=True)
     entries = [
@@ -37,24 +42,24 @@ def list_files(checkpoint: Path, name: str, *batches: list[str], folder: str = "
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Two planned batches: of a topic, and of files."""
+    """Create two planned batches that read a topic and files."""
     made = tmp_path / "checkpoints" / "0"
-    list_files(made, "0", ["a"], ["b", "c"])
-    list_files(made, "1", ["a"], ["b", "c"])
-    plan(made, 6, t_1='{"logOffset":0}', k_1=TOPIC.format(5, 6), g_1="17")
-    plan(made, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(9, 6), g_1="18")
+    write_file_log(made, "0", ["a"], ["b", "c"])
+    write_file_log(made, "1", ["a"], ["b", "c"])
+    write_offsets(made, 6, t_1='{"logOffset":0}', k_1=TOPIC.format(5, 6), g_1="17")
+    write_offsets(made, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(9, 6), g_1="18")
     return made
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda at: plan(at, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(8, 6), g_1="18"),
-        lambda at: plan(at, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(9, 6), g_1="19"),
-        lambda at: plan(at, 7, t_1='{"logOffset":0}', k_1=TOPIC.format(9, 6), g_1="18"),
-        lambda at: plan(at, 6, t_1='{"logOffset":0}', k_1=TOPIC.format(4, 6), g_1="17"),
-        lambda at: list_files(at, "1", ["a"], ["b", "d"]),
-        lambda at: list_files(at, "1", ["a"], ["b"]),
+        lambda at: write_offsets(at, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(8, 6), g_1="18"),
+        lambda at: write_offsets(at, 7, t_1='{"logOffset":1}', k_1=TOPIC.format(9, 6), g_1="19"),
+        lambda at: write_offsets(at, 7, t_1='{"logOffset":0}', k_1=TOPIC.format(9, 6), g_1="18"),
+        lambda at: write_offsets(at, 6, t_1='{"logOffset":0}', k_1=TOPIC.format(4, 6), g_1="17"),
+        lambda at: write_file_log(at, "1", ["a"], ["b", "d"]),
+        lambda at: write_file_log(at, "1", ["a"], ["b"]),
     ],
 )
 def test_other_input_has_another_digest(checkpoint: Path, change: Callable[[Path], None]) -> None:
@@ -63,19 +68,19 @@ def test_other_input_has_another_digest(checkpoint: Path, change: Callable[[Path
     assert compute_digest(checkpoint, 7) != before
 
 
-def test_what_may_change_when_a_batch_runs_again_is_not_in_the_digest(checkpoint: Path) -> None:
+def test_the_digest_ignores_what_may_change_in_a_replay(checkpoint: Path) -> None:
     before = compute_digest(checkpoint, 7)
     head, _, rest = (checkpoint / "offsets" / "7").read_text().partition("\n")
     (checkpoint / "offsets" / "7").write_text(
         head + "\n" + '{"batchTimestampMs":99,"conf":{"x":"y"}}\n' + rest.partition("\n")[2]
     )
     assert compute_digest(checkpoint, 7) == before
-    list_files(checkpoint, "1", ["a"], ["c", "b"], folder="/moved")
+    write_file_log(checkpoint, "1", ["a"], ["c", "b"], folder="/moved")
     assert compute_digest(checkpoint, 7) == before
     for name in ("0", "1"):
         (checkpoint / "sources" / "t_1" / name).unlink()
-    list_files(checkpoint, "9.compact", ["a"], ["b", "c"], *([f"f{at}"] for at in range(2, 10)))
-    list_files(checkpoint, "19.compact", ["a"])
+    write_file_log(checkpoint, "9.compact", ["a"], ["b", "c"], *([f"f{at}"] for at in range(2, 10)))
+    write_file_log(checkpoint, "19.compact", ["a"])
     assert compute_digest(checkpoint, 7) == before
 
 
@@ -84,7 +89,7 @@ def test_a_batch_that_was_not_planned_has_no_digest(checkpoint: Path) -> None:
     assert compute_digest(checkpoint, -1) == ""
 
 
-def test_the_last_batch_is_known(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_last_batch_is_recorded(checkpoint: Path, tmp_path: Path) -> None:
     assert last_batch(tmp_path) is None
     assert BatchLog(tmp_path, checkpoint, 3).begin(7) == compute_digest(checkpoint, 7)
     assert last_batch(tmp_path) == (3, 7)

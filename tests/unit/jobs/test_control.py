@@ -1,4 +1,4 @@
-"""Control files that a crash left: those of a planned batch stay, others are taken back."""
+"""Control files that a crash left: those of a planned batch stay, others are deleted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from everfold.errors import StateError
 from everfold.jobs.control import Control
 
 
-def control_of(folder: Path, *, planned: int, logged: dict[str, int]) -> Control:
-    """A checkpoint as Spark leaves it: `logged` are control files with their log offset, `planned` is the newest offset planned."""
+def create_control(folder: Path, *, planned: int, logged: dict[str, int]) -> Control:
+    """Create a checkpoint as Spark leaves it.
+
+    logged: control files with their log offset. planned: the newest planned offset.
+    """
     checkpoint = folder / "checkpoint"
     log = checkpoint / "sources" / "control_w1"
     log.mkdir(parents=True)
@@ -31,27 +34,27 @@ def control_of(folder: Path, *, planned: int, logged: dict[str, int]) -> Control
 
 
 def test_a_planned_control_file_stays(tmp_path: Path) -> None:
-    control_of(tmp_path, planned=0, logged={"a-flush.txt": 0}).repair()
+    create_control(tmp_path, planned=0, logged={"a-flush.txt": 0}).repair()
     assert (tmp_path / "control" / "a-flush.txt").exists()
     assert (tmp_path / "checkpoint" / "sources" / "control_w1" / "0").exists()
 
 
-def test_one_that_no_batch_has_planned_is_taken_back(tmp_path: Path) -> None:
-    control_of(tmp_path, planned=0, logged={"a-tick.txt": 0, "b-flush.txt": 1}).repair()
+def test_a_control_file_that_no_batch_has_planned_is_deleted(tmp_path: Path) -> None:
+    create_control(tmp_path, planned=0, logged={"a-tick.txt": 0, "b-flush.txt": 1}).repair()
     assert not (tmp_path / "control" / "b-flush.txt").exists()
     assert not (tmp_path / "checkpoint" / "sources" / "control_w1" / "1").exists()
     assert (tmp_path / "control" / "a-tick.txt").exists()
 
 
-def test_one_that_spark_never_saw_is_taken_back(tmp_path: Path) -> None:
-    control = control_of(tmp_path, planned=-1, logged={})
+def test_a_control_file_that_spark_never_saw_is_deleted(tmp_path: Path) -> None:
+    control = create_control(tmp_path, planned=-1, logged={})
     control.flush()
     control.repair()
     assert list((tmp_path / "control").iterdir()) == []
 
 
-def test_what_spark_had_begun_to_write_goes(tmp_path: Path) -> None:
-    control = control_of(tmp_path, planned=0, logged={})
+def test_half_written_files_of_spark_are_deleted(tmp_path: Path) -> None:
+    control = create_control(tmp_path, planned=0, logged={})
     part = ".8.16575e12-bee4-47cf-8f4c-c59aa7079f54.tmp"
     for name in (part, f".{part}.crc"):
         (tmp_path / "checkpoint" / "offsets" / name).write_text("v2\n{")

@@ -1,4 +1,7 @@
-"""What a user is told of a failure of Spark's. The texts are Spark's own, shortened."""
+"""The errors that a user sees when Spark fails.
+
+The texts are Spark's own, shortened.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ Project [CASE WHEN isnull(c0#1) THEN cast(raise_error(USER_RAISED_EXCEPTION, map
 """
 
 
-def of_a_stream(text: str) -> str:
-    """The text as Spark wraps it when a stream fails by it."""
+def wrap_in_stream_failure(text: str) -> str:
+    """Return the text as Spark wraps it in the failure of a stream."""
     return f"[STREAM_FAILED] Query [id = 1] terminated with exception: {text} SQLSTATE: XXKST{PLAN}"
 
 
-def told(text: str) -> EverfoldError:
+def explain(text: str) -> EverfoldError:
     return explain_failure(RuntimeError(text), (), LOG)
 
 
@@ -49,30 +52,30 @@ def told(text: str) -> EverfoldError:
     ],
 )  # fmt: skip
 def test_each_failure_is_one_sentence(text: str, code: str, words: str) -> None:
-    for told_by in (text, of_a_stream(text), f"at x\nCaused by: {text}\n\tat y"):
-        error = told(told_by)
+    for wrapped in (text, wrap_in_stream_failure(text), f"at x\nCaused by: {text}\n\tat y"):
+        error = explain(wrapped)
         assert error.code == code
         message = error.diagnostics[0].message
         assert words in message or code == "job-failed"
         assert not any(each in message for each in ("java.", "org.apache", "SQLSTATE", "\n"))
 
 
-def test_the_words_of_a_plan_are_no_failure() -> None:
-    error = told(of_a_stream("java.lang.IllegalStateException: something new"))
+def test_codes_in_a_printed_plan_are_ignored() -> None:
+    error = explain(wrap_in_stream_failure("java.lang.IllegalStateException: something new"))
     assert error.code == "job-failed"
     assert "something new" in error.diagnostics[0].message
-    error = told("[UNRESOLVED_COLUMN] `x`" + PLAN.replace("=== Streaming Query ===", "'Project"))
+    error = explain("[UNRESOLVED_COLUMN] `x`" + PLAN.replace("=== Streaming Query ===", "'Project"))
     assert error.code == "job-failed"
 
 
-def test_an_error_of_ours_comes_back_as_it_was() -> None:
+def test_an_everfold_error_is_returned_unchanged() -> None:
     inner = ConnectorError.of("kafka-unreachable", "nobody answers")
     outer = RuntimeError("wrapped")
     outer.__cause__ = inner
     assert explain_failure(outer, (), LOG) is inner
 
 
-def test_tidying_up_after_a_jvm_that_is_gone() -> None:
+def test_cleanup_ignores_a_jvm_that_is_gone() -> None:
     for gone in (
         ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
         RuntimeError("Answer from Java side is empty"),
@@ -83,7 +86,7 @@ def test_tidying_up_after_a_jvm_that_is_gone() -> None:
         raise RuntimeError("something else")
 
 
-def test_what_the_system_says_in_this_process() -> None:
+def test_errors_of_the_operating_system_are_explained() -> None:
     for error, code, words in (
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), "disk-full", "the disk is full"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "/x/y"), "file-system-error", "`/x/y` cannot be read or written: Is a directory"),
@@ -95,7 +98,7 @@ def test_what_the_system_says_in_this_process() -> None:
 
 
 @pytest.mark.parametrize("name", ["offsets/1", "commits/1", "offsets/2"])
-def test_a_file_that_is_gone_has_its_own_name(name: str, tmp_path: Path) -> None:
+def test_a_missing_checkpoint_file_is_reported_by_name(name: str, tmp_path: Path) -> None:
     checkpoint = tmp_path / "my job" / "checkpoints" / "0"
     for log in ("offsets", "commits"):
         (checkpoint / log).mkdir(parents=True)
@@ -107,14 +110,14 @@ def test_a_file_that_is_gone_has_its_own_name(name: str, tmp_path: Path) -> None
     assert found.diagnostics[0].message == f"`{checkpoint / name}` is damaged or missing"
 
 
-def test_a_file_that_spark_names_as_a_uri_has_its_own_name(tmp_path: Path) -> None:
+def test_a_file_that_spark_names_as_a_uri_is_reported_as_a_path(tmp_path: Path) -> None:
     gone = tmp_path / "my job" / "checkpoints" / "0" / "state" / "0" / "1" / "3.changelog"
     text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
     found = explain_failure(RuntimeError(text), (), tmp_path / "my job" / "job.log")
     assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
 
 
-def test_a_file_that_spark_was_writing_is_named_as_it_was_to_be() -> None:
+def test_a_temporary_file_of_spark_is_reported_by_its_final_name() -> None:
     folder = "/jobs/j/checkpoints/0/commits"
     text = f"java.io.FileNotFoundException: file:{folder}/.1.0f466e5a-7ff1-4dda-af01-1b065faa3e48.tmp does not exist"
-    assert told(of_a_stream(text)).diagnostics[0].message == f"`{folder}/1` is damaged or missing"
+    assert explain(wrap_in_stream_failure(text)).diagnostics[0].message == f"`{folder}/1` is damaged or missing"

@@ -1,4 +1,4 @@
-"""A job's folder: one process at a time, one query, a manifest that is whole or not there."""
+"""A job directory: one process at a time, one query, and a manifest that is complete or absent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
     return last.roots
 
 
-def opened(
+def open_job(
     path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE, refresh: bool = False
 ) -> Manifest:
     folder = JobFolder(path)
@@ -45,8 +45,8 @@ def opened(
     return manifest
 
 
-def with_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
-    """What Spark leaves behind of some batches, as far as a change looks at it."""
+def add_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
+    """Write the files that Spark leaves after some batches, as far as a change reads them."""
     checkpoint = path / "checkpoints" / "0"
     metadata = checkpoint / "state" / "0" / "_metadata" / "v2"
     for folder, count in ((checkpoint / "offsets", begun), (checkpoint / "commits", done)):
@@ -70,13 +70,13 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     second.release()
 
 
-def test_the_same_query_goes_on(tmp_path: Path) -> None:
-    assert opened(tmp_path) == opened(tmp_path)
+def test_the_same_query_resumes(tmp_path: Path) -> None:
+    assert open_job(tmp_path) == open_job(tmp_path)
 
 
-def test_white_space_and_aliases_are_no_change(tmp_path: Path) -> None:
-    opened(tmp_path)
-    opened(tmp_path, QUERY.replace("FROM", "\n  FROM  -- the same\n"))
+def test_white_space_and_aliases_are_not_a_change(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    open_job(tmp_path, QUERY.replace("FROM", "\n  FROM  -- the same\n"))
 
 
 MORE = QUERY.replace("SUM(n)", "SUM(n), COUNT(*)")
@@ -91,21 +91,21 @@ MORE = QUERY.replace("SUM(n)", "SUM(n), COUNT(*)")
     ],
     ids=["incompatible", "partial", "zone"],
 )
-def test_a_change_that_cannot_go_on_leaves_the_job_as_it_was(tmp_path: Path, query: str, zone: str, code: str) -> None:
-    before = opened(tmp_path)
+def test_a_refused_change_leaves_the_job_unchanged(tmp_path: Path, query: str, zone: str, code: str) -> None:
+    before = open_job(tmp_path)
     with pytest.raises(StateError, match=code):
-        opened(tmp_path, query, zone)
-    assert opened(tmp_path) == before
+        open_job(tmp_path, query, zone)
+    assert open_job(tmp_path) == before
 
 
-def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) -> None:
-    opened(tmp_path)
-    old = with_checkpoint(tmp_path)
+def test_a_change_is_a_new_version_with_its_own_checkpoint(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    old = add_checkpoint(tmp_path)
     files = {file: file.read_bytes() for file in old.rglob("*") if file.is_file()}
-    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    manifest = open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     assert [(each.number, each.epoch) for each in manifest.versions] == [(0, 0), (1, 1)]
     assert manifest.current == 1
-    assert opened(tmp_path, MORE) == manifest
+    assert open_job(tmp_path, MORE) == manifest
     new = tmp_path / "checkpoints" / "1"
     assert (new / "commits" / "3").samefile(old / "commits" / "3")
     assert f"file:{new}/state/0/_stateSchema" in (new / "state" / "0" / "_metadata" / "v2" / "0").read_text()
@@ -113,21 +113,21 @@ def test_a_change_is_a_new_version_with_a_checkpoint_of_its_own(tmp_path: Path) 
     assert {file: file.read_bytes() for file in old.rglob("*") if file.is_file()} == files
 
 
-def test_a_change_that_something_else_refuses_leaves_the_job_as_it_was(tmp_path: Path) -> None:
-    before = opened(tmp_path)
-    with_checkpoint(tmp_path)
+def test_a_change_that_is_not_settled_leaves_the_job_unchanged(tmp_path: Path) -> None:
+    before = open_job(tmp_path)
+    add_checkpoint(tmp_path)
     found, _ = JobFolder(tmp_path).open(
         roots(MORE), "UTC", "the plan", buckets=8, partitions=2, decide=lambda _: OnChange.ACCEPT
     )
     assert found.current == 1
-    assert opened(tmp_path) == before
+    assert open_job(tmp_path) == before
     assert not (tmp_path / "checkpoints" / "1").exists()
 
 
-def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
-    opened(tmp_path, MORE)
-    opened(tmp_path, QUERY)
-    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_an_aggregate_that_is_added_again_starts_from_scratch(tmp_path: Path) -> None:
+    open_job(tmp_path, MORE)
+    open_job(tmp_path, QUERY)
+    manifest = open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     (operator,) = manifest.version.query_shapes[0].operators
     assert [(call.label, call.since) for call in operator.calls] == [("SUM(n)", 0), ("COUNT(*)", 2)]
     _, (root,) = JobFolder(tmp_path).open(roots(MORE), "UTC", "the plan", buckets=8, partitions=2)
@@ -135,62 +135,62 @@ def test_an_aggregate_that_comes_back_begins_anew(tmp_path: Path) -> None:
     assert [call.since for call in shape.operators[0].calls] == [0, 2]
 
 
-def test_a_copy_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
+def test_an_interrupted_copy_is_started_again(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
     for left in (".1.new", "1"):
         (tmp_path / "checkpoints" / left / "commits").mkdir(parents=True)
         (tmp_path / "checkpoints" / left / "commits" / "9").write_text("junk")
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     assert {each.name for each in (tmp_path / "checkpoints").iterdir()} == {"0", "1"}
     assert not (tmp_path / "checkpoints" / "1" / "commits" / "9").exists()
 
 
-def test_a_batch_that_was_cut_off_belongs_to_the_old_query(tmp_path: Path) -> None:
-    before = opened(tmp_path)
-    with_checkpoint(tmp_path, begun=4, done=3)
+def test_an_unfinished_batch_belongs_to_the_old_query(tmp_path: Path) -> None:
+    before = open_job(tmp_path)
+    add_checkpoint(tmp_path, begun=4, done=3)
     with pytest.raises(StateError, match=r"unfinished-batch.*\n.*run the old query once more"):
-        opened(tmp_path, MORE, how=OnChange.ACCEPT)
-    assert opened(tmp_path) == before
+        open_job(tmp_path, MORE, how=OnChange.ACCEPT)
+    assert open_job(tmp_path) == before
 
 
-def test_a_reset_gives_the_state_up_and_keeps_the_place_in_the_input(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
+def test_a_reset_discards_the_state_and_keeps_the_input_position(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
     other = QUERY.replace("SUM(n)", "MAX(n)")
-    manifest = opened(tmp_path, other, how=OnChange.RESET)
+    manifest = open_job(tmp_path, other, how=OnChange.RESET)
     assert (manifest.current, manifest.version.state_epoch) == (1, 1)
     assert (tmp_path / "checkpoints" / "1" / "offsets" / "3").exists()
-    assert opened(tmp_path, other.replace("MAX(n)", "MAX(n), COUNT(*)"), how=OnChange.ACCEPT).version.state_epoch == 1
+    assert open_job(tmp_path, other.replace("MAX(n)", "MAX(n), COUNT(*)"), how=OnChange.ACCEPT).version.state_epoch == 1
     over = f"SELECT window_end, COUNT(*) FROM ({other}) AS w (window_end, m) GROUP BY window_end"
-    manifest = opened(tmp_path, over, how=OnChange.RESET)
+    manifest = open_job(tmp_path, over, how=OnChange.RESET)
     assert (manifest.version.operators, manifest.version.state_epoch) == (("w2", "w1"), 3)
 
 
-def test_operators_that_change_places_take_their_state_with_them(tmp_path: Path) -> None:
+def test_operators_that_swap_positions_keep_their_state(tmp_path: Path) -> None:
     sides = ["SELECT n, SUM(n) AS s FROM t GROUP BY n", "SELECT n, MAX(n) AS s FROM t GROUP BY n"]
-    assert opened(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
-    with_state(tmp_path / "checkpoints" / "0", 2)
-    swapped = opened(tmp_path, " UNION ALL ".join(reversed(sides)))
+    assert open_job(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
+    add_state(tmp_path / "checkpoints" / "0", 2)
+    swapped = open_job(tmp_path, " UNION ALL ".join(reversed(sides)))
     assert swapped.version.operators == ("w2", "w1")
     checkpoint = tmp_path / "checkpoints" / "1"
     for at, before in enumerate((1, 0)):
         state = checkpoint / "state" / str(at)
         assert (state / "0" / "1.zip").read_text() == f"state {before}"
-        said = json.loads((state / "_metadata" / "v2" / "0").read_text().splitlines()[1])
-        assert said["operatorInfo"]["operatorId"] == at
-        assert said["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"file:{checkpoint}/state/{at}/_stateSchema/s"]
+        parsed = json.loads((state / "_metadata" / "v2" / "0").read_text().splitlines()[1])
+        assert parsed["operatorInfo"]["operatorId"] == at
+        assert parsed["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"file:{checkpoint}/state/{at}/_stateSchema/s"]
     ids = json.loads((checkpoint / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
     assert ids == {"0": [["id 1"]], "1": [["id 0"]]}
-    assert opened(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
+    assert open_job(tmp_path, " UNION ALL ".join(sides)).version.operators == ("w1", "w2")
 
 
-def test_what_has_gone_leaves_and_sources_that_come_back_go_on(tmp_path: Path) -> None:
+def test_dropped_operators_lose_their_state_and_sources_keep_their_positions(tmp_path: Path) -> None:
     old, new = tmp_path / "0", tmp_path / "1"
-    with_state(old, 3)
+    add_state(old, 3)
     (old / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":4}')
     before = tmp_path / "before"
-    with_state(before, 1)
+    add_state(before, 1)
     (before / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":2}\nb_2:{"logOffset":7}')
     copy_checkpoint(old, new, [2, 0])
     assert sorted(each.name for each in (new / "state").iterdir()) == ["0", "1"]
@@ -205,25 +205,27 @@ NAMED = "SELECT n, MAX(n) AS s FROM u GROUP BY n UNION ALL SELECT n, COUNT(*) AS
 EXTENDED = CompatOptions(extended=True)
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v2.json"
 REMAINDERS = GOLDEN.with_name("job-v3-remainders.tar.gz")
-"""A job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and ARRAY_AGG could be NULL."""
+"""A job written at 37dde9e: `MOD` of whole DECIMALs was a DECIMAL, and the elements of COLLECT and
+ARRAY_AGG could be NULL.
+"""
 
 
-def grafted(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
+def graft_query(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
     folder = JobFolder(path)
     made, _ = folder.open(roots(query), "UTC", "", buckets=8, partitions=2, terms=EXTENDED, decide=lambda _: how)
     folder.settle(made)
     return made
 
 
-def test_new_operators_begin_beside_kept_ones(tmp_path: Path) -> None:
-    opened(tmp_path, GROUP)
+def test_new_operators_start_next_to_reused_ones(tmp_path: Path) -> None:
+    open_job(tmp_path, GROUP)
     old = tmp_path / "checkpoints" / "0"
-    with_state(old, 1)
+    add_state(old, 1)
     (old / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}\ncontrol_w1:{"logOffset":2}')
     for name in ("t_0123abcd", "control_w1"):
         (old / "sources" / name).mkdir()
         (old / "sources" / name / "0").write_text("v1")
-    found = grafted(tmp_path, f"{NAMED} UNION ALL {GROUP}").version
+    found = graft_query(tmp_path, f"{NAMED} UNION ALL {GROUP}").version
     assert found.operators == ("w2", "w3", "w1")
     assert [(each["name"], each["table"], each["reader"]) for each in found.sources or ()] == [
         ("u", "u", "w2"),
@@ -231,7 +233,8 @@ def test_new_operators_begin_beside_kept_ones(tmp_path: Path) -> None:
         ("t", "t", "w1"),
     ]
     new = tmp_path / "checkpoints" / "1"
-    # What the job reads already goes on where it is, also for those that are new; another table has no place yet.
+    # New readers of a table start where the job already reads it; another table has no position
+    # yet.
     controls = {f"control_w{at}": '{"logOffset":2}' for at in (1, 2, 3)}
     assert read_positions(new) == {"t_0123abcd": '{"logOffset":4}', "t_1_0123abcd": '{"logOffset":4}', **controls}
     assert {each.name for each in (new / "sources").iterdir()} == {"t_0123abcd", "t_1_0123abcd", *controls}
@@ -241,55 +244,55 @@ def test_new_operators_begin_beside_kept_ones(tmp_path: Path) -> None:
     assert {each.name for each in (old / "sources").iterdir()} == {"t_0123abcd", "control_w1"}
 
 
-def test_a_source_of_kept_rows_has_its_own(tmp_path: Path) -> None:
-    with_state(tmp_path / "1", 1)
+def test_a_source_of_recorded_rows_has_its_own_position(tmp_path: Path) -> None:
+    add_state(tmp_path / "1", 1)
     (tmp_path / "1" / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}')
     (tmp_path / "sources" / "3" / "t_0123abcd.rows").mkdir(parents=True)
     add_source_positions(tmp_path / "1", {"t_1": "t"}, tmp_path / "sources")
     assert read_positions(tmp_path / "1") == {"t_0123abcd": '{"logOffset":4}'}
 
 
-def test_an_operator_above_one_that_has_its_rows_begins_with_them(tmp_path: Path) -> None:
-    opened(tmp_path, GROUP)
+def test_an_operator_above_a_reused_one_starts_with_its_rows(tmp_path: Path) -> None:
+    open_job(tmp_path, GROUP)
     above = f"SELECT s, COUNT(*) AS c FROM ({GROUP}) GROUP BY s"
-    found = grafted(tmp_path, above, OnChange.REFUSE).version
+    found = graft_query(tmp_path, above, OnChange.REFUSE).version
     assert (found.operators, found.again, found.history) == (("w2", "w1"), ("w1",), 1)
 
 
-def test_what_cannot_be_grafted(tmp_path: Path) -> None:
-    opened(tmp_path / "a", GROUP)
-    beside = f"{GROUP} UNION ALL {NAMED}"
+def test_queries_that_cannot_be_grafted_are_refused(tmp_path: Path) -> None:
+    open_job(tmp_path / "a", GROUP)
+    union = f"{GROUP} UNION ALL {NAMED}"
     with pytest.raises(StateError, match="no-backfill"):
-        grafted(tmp_path / "a", beside, OnChange.BACKFILL)
+        graft_query(tmp_path / "a", union, OnChange.BACKFILL)
     with pytest.raises(StateError, match="incompatible-change"):
-        opened(tmp_path / "a", beside, how=OnChange.ACCEPT)
-    opened(tmp_path / "b", "SELECT n FROM t")
+        open_job(tmp_path / "a", union, how=OnChange.ACCEPT)
+    open_job(tmp_path / "b", "SELECT n FROM t")
     with pytest.raises(StateError, match="reshaped-query"):
-        grafted(tmp_path / "b", GROUP)
+        graft_query(tmp_path / "b", GROUP)
 
 
-def test_a_manifest_that_does_not_say_what_is_read(tmp_path: Path) -> None:
+def test_a_manifest_without_sources_must_resume_once_before_grafting(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
     assert JobFolder(tmp_path).read_manifest() is not None
     with pytest.raises(StateError, match=r"reshaped-query.*\n.*run the old query once more"):
-        grafted(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
-    with_state(tmp_path / "checkpoints" / "1", 1)
-    assert opened(tmp_path, MORE).version.sources == ({"name": "t", "table": "t", "reader": "w1"},)
+        graft_query(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
+    add_state(tmp_path / "checkpoints" / "1", 1)
+    assert open_job(tmp_path, MORE).version.sources == ({"name": "t", "table": "t", "reader": "w1"},)
 
 
-def with_state(checkpoint: Path, operators: int) -> None:
-    """What Spark keeps of operators in a checkpoint after a batch."""
+def add_state(checkpoint: Path, operators: int) -> None:
+    """Write the files that Spark keeps of operators in a checkpoint after a batch."""
     for name in ("commits", "offsets", "sources"):
         (checkpoint / name).mkdir(parents=True)
     for at in range(operators):
         (checkpoint / "state" / str(at) / "0").mkdir(parents=True)
         (checkpoint / "state" / str(at) / "0" / "1.zip").write_text(f"state {at}")
         (checkpoint / "state" / str(at) / "_metadata" / "v2").mkdir(parents=True)
-        said = {
+        metadata = {
             "operatorInfo": {"operatorId": at},
             "stateStoreInfo": [{"stateSchemaFilePaths": [f"file:{checkpoint}/state/{at}/_stateSchema/s"]}],
         }
-        text = json.dumps(said, separators=(",", ":"))
+        text = json.dumps(metadata, separators=(",", ":"))
         (checkpoint / "state" / str(at) / "_metadata" / "v2" / "0").write_text(f"v2\n{text}")
     ids = {str(at): [[f"id {at}"]] for at in range(operators)}
     (checkpoint / "commits" / "0").write_text("v2\n" + json.dumps({"stateUniqueIds": ids}))
@@ -297,12 +300,12 @@ def with_state(checkpoint: Path, operators: int) -> None:
 
 
 @pytest.mark.parametrize("query", [QUERY, MORE, "SELECT n, COUNT(DISTINCT ts) FROM t WHERE n > 0 GROUP BY n"])
-def test_shapes_come_out_of_the_manifest_as_they_went_in(query: str) -> None:
+def test_shapes_survive_the_manifest(query: str) -> None:
     (shape,) = map(shape_of, roots(query))
     assert from_json(json.loads(json.dumps(to_json(shape)))) == shape
 
 
-def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tmp_path: Path) -> None:
+def test_a_job_with_state_of_older_types_resumes_with_those_types(tmp_path: Path) -> None:
     with tarfile.open(REMAINDERS) as archive:
         archive.extractall(tmp_path / "golden", filter="data")
     golden = tmp_path / "golden" / "remainders"
@@ -312,7 +315,7 @@ def test_a_job_whose_types_have_changed_since_resumes_with_those_of_its_state(tm
     folder = JobFolder(tmp_path)
     old = folder.read_manifest()
     assert old is not None
-    with_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
+    add_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
     for number in (1, 1):  # the change, and the same query again
         manifest, made = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
         folder.settle(manifest)
@@ -331,7 +334,7 @@ SELECT k, SUM(x) FROM t GROUP BY k"""
 SWAPPED = LINES.replace("x INT, y INT", "y INT, x INT")
 
 
-def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_path: Path) -> None:
+def test_a_job_without_column_positions_records_them_when_it_resumes(tmp_path: Path) -> None:
     def run(query: str) -> Manifest:
         (*_, last) = Session(connected=apply_connector).run(query)
         assert isinstance(last, Submit)
@@ -355,64 +358,64 @@ def test_a_job_from_before_positions_were_kept_learns_them_when_it_resumes(tmp_p
     assert run(SWAPPED).current == 1
 
 
-def test_a_damaged_manifest_is_said_so(tmp_path: Path) -> None:
-    opened(tmp_path)
+def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
+    open_job(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(StateError, match="damaged-manifest"):
-        opened(tmp_path)
+        open_job(tmp_path)
 
 
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
-    opened(tmp_path)
+    open_job(tmp_path)
     text = (tmp_path / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"format": 4', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
-        opened(tmp_path)
+        open_job(tmp_path)
 
 
 def test_secrets_stay_out_of_the_manifest(tmp_path: Path) -> None:
-    opened(tmp_path)
+    open_job(tmp_path)
     assert "hunter2" not in (tmp_path / "manifest.json").read_text()
 
 
-def taken(path: Path, epoch: int, name: str) -> None:
-    """What Spark notes of a control file that a batch was planned with."""
+def record_control_file(path: Path, epoch: int, name: str) -> None:
+    """Write what Spark records of a control file that a batch was planned with."""
     log = path / "checkpoints" / str(epoch) / "sources" / "control_w1" / "0"
     log.parent.mkdir(parents=True)
     log.write_text(f'v1\n{{"path":"file:/job/control/{name}","timestamp":1,"batchId":0}}')
 
 
-def test_a_change_before_the_last_one_is_filled_in_is_refused(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    assert opened(tmp_path, MORE, how=OnChange.BACKFILL).version.is_backfilled
+def test_a_change_before_the_last_backfill_is_refused(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    assert open_job(tmp_path, MORE, how=OnChange.BACKFILL).version.is_backfilled
     part = tmp_path / "backfill" / "1" / "part-0"
     part.parent.mkdir(parents=True)
     part.write_text("past w1 0 ")
     with pytest.raises(StateError, match="unfinished-change"):
-        opened(tmp_path, how=OnChange.ACCEPT)
-    assert opened(tmp_path, MORE).version.number == 1
-    taken(tmp_path, 1, "past-1-part-0")
-    assert opened(tmp_path, how=OnChange.ACCEPT).version.number == 2
+        open_job(tmp_path, how=OnChange.ACCEPT)
+    assert open_job(tmp_path, MORE).version.number == 1
+    record_control_file(tmp_path, 1, "past-1-part-0")
+    assert open_job(tmp_path, how=OnChange.ACCEPT).version.number == 2
 
 
-def test_a_result_is_given_again_by_a_version_of_its_own(tmp_path: Path) -> None:
+def test_a_refresh_creates_a_version_that_re_emits_the_result(tmp_path: Path) -> None:
     query = "SELECT n, COUNT(*) FROM t GROUP BY n"
-    opened(tmp_path, query)
-    with_checkpoint(tmp_path)
-    version = opened(tmp_path, query, refresh=True).version
+    open_job(tmp_path, query)
+    add_checkpoint(tmp_path)
+    version = open_job(tmp_path, query, refresh=True).version
     assert (version.number, version.again, version.history, version.is_backfilled) == (1, ("w1",), 1, False)
     assert (tmp_path / "backfill" / "1" / "part-again").read_text() == "again w1\n"
-    # The same command again, as after a kill: the first batch of that version is still to come.
-    assert opened(tmp_path, query, refresh=True).version.number == 1
-    taken(tmp_path, 1, "past-1-part-again")
-    assert opened(tmp_path, query).version.number == 1
-    assert opened(tmp_path, query, refresh=True).version.number == 2
-    assert opened(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
+    # The same command again, as after a kill: the first batch of that version has not run yet.
+    assert open_job(tmp_path, query, refresh=True).version.number == 1
+    record_control_file(tmp_path, 1, "past-1-part-again")
+    assert open_job(tmp_path, query).version.number == 1
+    assert open_job(tmp_path, query, refresh=True).version.number == 2
+    assert open_job(tmp_path, QUERY, how=OnChange.RESET, refresh=True).version.again == ()
 
 
-def modes(folder: Path) -> dict[str, int]:
-    """The modes of a folder and of all in it."""
+def list_modes(folder: Path) -> dict[str, int]:
+    """Return the modes of a directory and of everything in it."""
     return {str(each.relative_to(folder)): each.stat().st_mode & 0o777 for each in [folder, *folder.rglob("*")]}
 
 
@@ -422,25 +425,25 @@ def test_only_the_owner_can_read_a_job(umask: int, tmp_path: Path) -> None:
     try:
         folder = JobFolder(tmp_path / "missing" / "job")
         folder.lock()
-        opened(folder.path)
+        open_job(folder.path)
         _warn(folder, Consent(), "a file has changed")
         folder.release()
         there = JobFolder(tmp_path / "there")
         there.path.mkdir(mode=0o755)
         there.path.chmod(0o755)
-        for name in ("job.log", "lock"):  # as an earlier version made them, or whatever rotates logs
+        for name in ("job.log", "lock"):  # as an earlier version or a log rotation creates them
             (there.path / name).touch()
             (there.path / name).chmod(0o666)
         there.lock()
-        opened(there.path)
+        open_job(there.path)
         _warn(there, Consent(), "a file has changed")
         there.release()
     finally:
         os.umask(before)
-    assert modes(tmp_path / "missing") == {
+    assert list_modes(tmp_path / "missing") == {
         ".": 0o700, "job": 0o700, "job/control": 0o700, "job/manifest.json": 0o600, "job/lock": 0o600, "job/job.log": 0o600,
     }  # fmt: skip
-    assert modes(tmp_path / "there") == {
+    assert list_modes(tmp_path / "there") == {
         ".": 0o755,
         "control": 0o700,
         "manifest.json": 0o600,
@@ -449,7 +452,7 @@ def test_only_the_owner_can_read_a_job(umask: int, tmp_path: Path) -> None:
     }
 
 
-def test_a_log_that_is_no_plain_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_log_that_is_not_a_regular_file_keeps_its_mode(tmp_path: Path) -> None:
     mode = os.stat(os.devnull).st_mode
     (tmp_path / "job.log").symlink_to(os.devnull)
     make_private_file(tmp_path / "job.log")

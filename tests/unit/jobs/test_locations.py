@@ -1,4 +1,8 @@
-"""Where a job's tables lie, compared with where they lay: what its checkpoint and its manifest say, without Spark."""
+"""Where a job's tables are, compared with where they were according to its checkpoint and its
+manifest.
+
+Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +42,18 @@ def table_of(ddl: str) -> Table:
 
 
 def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> LocatedSources:
-    """The job in a folder of the project, as its next start finds it."""
+    """Return the sources of the job in a directory of the project, as its next start
+    locates them.
+    """
     folder = JobFolder(project / "job")
     manifest, made = folder.open(roots(FILES.format(path), query), "UTC", "", buckets=8, partitions=2)
     return Locations(folder, project, (), answers).locate(manifest, made)
 
 
 def start(project: Path, path: str, **answers: Moved) -> Manifest:
-    """A start of the job, which then has read the files of its folder."""
+    """Start the job, and write the checkpoint of a batch that has read the files of
+    its directory.
+    """
     located = locate(project, path, **answers)
     folder = JobFolder(project / "job")
     folder.move(located)
@@ -72,14 +80,14 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
-def test_a_source_keeps_its_name_however_its_location_is_spelled(project: Path) -> None:
+def test_a_source_keeps_its_name_for_every_spelling_of_its_location(project: Path) -> None:
     first = start(project, "in")
     (project / "link").symlink_to("in")
     for path in ("in/", "./in", "../project/in", str(project / "in"), f"file://{project}/in", "link"):
         assert start(project, path) == first
 
 
-def test_a_project_that_was_moved_keeps_its_names_and_has_new_paths(project: Path) -> None:
+def test_a_moved_project_keeps_its_names_and_gets_new_paths(project: Path) -> None:
     first = locate(project, "in")
     start(project, "in")
     moved = project.rename(project.with_name("m\u00f6ved here"))
@@ -91,7 +99,7 @@ def test_a_project_that_was_moved_keeps_its_names_and_has_new_paths(project: Pat
     assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
 
 
-def test_other_data_in_the_same_position_is_not_taken_for_the_same(project: Path) -> None:
+def test_other_data_at_the_same_relative_path_is_detected(project: Path) -> None:
     start(project, "in")
     other = project.with_name("other")
     (other / "in").mkdir(parents=True)
@@ -100,13 +108,13 @@ def test_other_data_in_the_same_position_is_not_taken_for_the_same(project: Path
         locate(other, "in")
 
 
-def test_data_that_lies_elsewhere_is_asked_for(project: Path) -> None:
+def test_data_at_another_location_must_be_confirmed(project: Path) -> None:
     first = start(project, "in")
     (project / "in").rename(project / "there")
     with pytest.raises(StateError, match="changed-source") as caught:
         locate(project, "there")
-    said = f"the job has read `{project}/in` (filesystem), but the table is now at `{project}/there` (filesystem)"
-    assert f"table `t`: {said}" in str(caught.value)
+    message = f"the job has read `{project}/in` (filesystem), but the table is now at `{project}/there` (filesystem)"
+    assert f"table `t`: {message}" in str(caught.value)
     assert "--source t=moved" in str(caught.value)
     assert "--source t=new" in str(caught.value)
     assert JobFolder(project / "job").read_manifest() == first
@@ -117,7 +125,7 @@ def test_data_that_lies_elsewhere_is_asked_for(project: Path) -> None:
     assert locate(project, "there", t=Moved.MOVED).notes
 
 
-def test_a_batch_of_the_old_data_is_to_be_finished_first(project: Path) -> None:
+def test_an_unfinished_batch_of_the_old_data_must_be_finished_first(project: Path) -> None:
     start(project, "in")
     (project / "there").mkdir()
     (project / "job" / "checkpoints" / "0" / "commits" / "0").unlink()
@@ -126,7 +134,7 @@ def test_a_batch_of_the_old_data_is_to_be_finished_first(project: Path) -> None:
     assert locate(project, "there", t=Moved.MOVED).moves
 
 
-def test_another_connector_reads_other_data(project: Path) -> None:
+def test_another_connector_counts_as_other_data(project: Path) -> None:
     start(project, "in")
     folder = JobFolder(project / "job")
     plan = roots(DATABASE.format("jdbc:postgresql://h/d", "t"))
@@ -138,8 +146,11 @@ def test_another_connector_reads_other_data(project: Path) -> None:
     assert Locations(folder, project, (), {"t": Moved.NEW}).locate(manifest, made).spark_names
 
 
-def earlier(project: Path, change: Callable[[str], str] = lambda name: name) -> str:
-    """Make the job what an earlier everfold left, which noted no locations; the name of its source in the checkpoint."""
+def downgrade_job(project: Path, change: Callable[[str], str] = lambda name: name) -> str:
+    """Turn the job into one of an earlier version, which recorded no locations.
+
+    Return the name of its source in the checkpoint.
+    """
     manifest = start(project, "in")
     (note,) = manifest.version.sources or ()
     old_name = change(name_by_options(table_of(FILES.format("in")), "t", project))
@@ -156,12 +167,12 @@ def earlier(project: Path, change: Callable[[str], str] = lambda name: name) -> 
 @pytest.mark.parametrize("path", ["in", "./in/"])
 def test_a_job_of_an_earlier_version_keeps_the_name_of_its_source(project: Path, path: str) -> None:
     assert locate(project, path).spark_names == {"t": locate(project, "in").spark_names["t"]}
-    name = earlier(project)
+    name = downgrade_job(project)
     assert locate(project, path).spark_names == {"t": name}
 
 
-def test_a_job_of_an_earlier_version_that_lies_elsewhere(project: Path) -> None:
-    name = earlier(project, lambda _: "t_0123abcd")
+def test_a_job_of_an_earlier_version_detects_a_new_location(project: Path) -> None:
+    name = downgrade_job(project, lambda _: "t_0123abcd")
     (project / "there").mkdir()
     with pytest.raises(StateError, match="changed-source") as caught:
         locate(project, "there")
@@ -169,7 +180,7 @@ def test_a_job_of_an_earlier_version_that_lies_elsewhere(project: Path) -> None:
     assert locate(project, "there", t=Moved.MOVED).spark_names == {"t": name}
 
 
-def test_a_second_reader_of_a_table_is_named_like_the_first(project: Path) -> None:
+def test_a_second_reader_of_a_table_is_named_after_the_first(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     twice = f"{QUERY} UNION ALL SELECT k, MAX(x) FROM t GROUP BY k"
     folder = JobFolder(project / "other")
@@ -189,13 +200,13 @@ def test_a_second_reader_of_a_table_is_named_like_the_first(project: Path) -> No
         ("jdbc:postgresql://db/shop2", "orders", False),
     ],
 )
-def test_the_location_of_a_database_table(url: str, name: str, same: bool) -> None:
+def test_spellings_of_the_same_database_table_have_one_location(url: str, name: str, same: bool) -> None:
     first = locate_table(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Path())
     other = locate_table(table_of(DATABASE.format(url, name)), Path())
     assert (first.location == other.location) is same
 
 
-def test_check_reports_data_that_lies_elsewhere(
+def test_check_reports_data_at_another_location(
     project: Path,
 ) -> None:
     from click.testing import CliRunner
@@ -214,7 +225,7 @@ def test_check_reports_data_that_lies_elsewhere(
             assert ("--source t=moved" in done.output) is elsewhere
 
 
-def test_a_query_that_changes_with_the_move_of_its_project(project: Path) -> None:
+def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     moved = project.rename(project.with_name("moved"))
     folder = JobFolder(moved / "job")
@@ -225,7 +236,7 @@ def test_a_query_that_changes_with_the_move_of_its_project(project: Path) -> Non
     folder.move(located)
     before = folder.read_manifest()
     assert before is not None
-    assert before.current == 0  # moved, and not changed yet
+    assert before.current == 0  # moved, but not changed yet
     folder.settle(located.manifest)
     after = folder.read_manifest()
     assert after is not None
@@ -235,12 +246,12 @@ def test_a_query_that_changes_with_the_move_of_its_project(project: Path) -> Non
         assert version.sources[0]["location"] == str(moved / "in")
         log = moved / "job" / "checkpoints" / str(version.epoch) / "sources" / name
         assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
-    # Back to the first version: its checkpoint and its note have moved, too.
+    # Roll back to the first version: its checkpoint and its recorded location have moved, too.
     roll_back(moved / "job", 0, duplicates=True, say=lambda _: None)
     assert locate(moved, "in").spark_names == {"t": name}
 
 
-def test_a_rebuilt_job_is_not_asked(project: Path) -> None:
+def test_a_rebuild_needs_no_confirmation_of_a_new_location(project: Path) -> None:
     start(project, "in")
     (project / "there").mkdir()
     folder = JobFolder(project / "job")

@@ -1,4 +1,7 @@
-"""A job goes back to an earlier version, or begins anew: the manifest's write decides, and nothing is changed before it."""
+"""A job goes back to an earlier version, or is rebuilt.
+
+The write of the manifest is the commit point, and nothing is changed before it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from unit.jobs.test_folder import MORE, QUERY, opened, roots, with_checkpoint
+from unit.jobs.test_folder import MORE, QUERY, add_checkpoint, open_job, roots
 
 from everfold.errors import ConnectorError, EverfoldError, StateError, UsageError
 from everfold.jobs import change, folder
@@ -33,8 +36,8 @@ CREATE TABLE nowhere (k STRING) WITH ('connector' = 'blackhole');
 """
 
 
-def into(*tables: str, query: str = "SELECT k FROM t") -> str:
-    """A statement set that writes a query to tables."""
+def insert_into(*tables: str, query: str = "SELECT k FROM t") -> str:
+    """Return a statement set that writes a query to tables."""
     return (
         TABLES + "EXECUTE STATEMENT SET BEGIN " + " ".join(f"INSERT INTO {each} {query};" for each in tables) + " END"
     )
@@ -51,15 +54,15 @@ def run(path: Path, script: str, how: OnChange = OnChange.REFUSE) -> Manifest:
     return manifest
 
 
-def back(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
-    """Rolls back; what was said."""
-    said: list[str] = []
-    roll_back(path, number, duplicates=duplicates, say=said.append)
-    return said
+def roll_back_to(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
+    """Roll back and return the messages."""
+    messages: list[str] = []
+    roll_back(path, number, duplicates=duplicates, say=messages.append)
+    return messages
 
 
 def content(path: Path) -> dict[str, bytes]:
-    """All files of a job that count: its manifest, and the checkpoints that it names."""
+    """Return all files that are part of a job: its manifest, and the checkpoints that it names."""
     job = JobFolder(path)
     manifest = job.read_manifest()
     assert manifest is not None
@@ -73,17 +76,17 @@ def numbers(path: Path) -> list[int]:
     return sorted(int(each.name) for each in path.iterdir() if each.name.isdigit())
 
 
-# --- rollback ---------------------------------------------------------------------------------------------------------
+# --- rollback -------------------------------------------------------------------------------------
 
 
-def test_an_earlier_version_is_current_again(tmp_path: Path) -> None:
-    first = opened(tmp_path)
-    old = with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_a_rollback_makes_an_earlier_version_current(tmp_path: Path) -> None:
+    first = open_job(tmp_path)
+    old = add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     (tmp_path / "checkpoints" / "1" / "commits" / "4").write_text("v1\n{}")
     made = roll_back(tmp_path, 0, duplicates=False, say=lambda _: None)
     assert (made.number, made.epoch, made.back_to, made.back_after) == (2, 2, 0, 3)
-    manifest = opened(tmp_path)  # the query of then goes on without a word
+    manifest = open_job(tmp_path)  # the query of that version resumes without a question
     assert manifest.version == made
     assert (made.fingerprint, made.shapes, made.sql) == (
         first.version.fingerprint,
@@ -95,23 +98,26 @@ def test_an_earlier_version_is_current_again(tmp_path: Path) -> None:
     assert (new / "commits" / "3").samefile(old / "commits" / "3")
     assert f"file:{new}/state/0/_stateSchema" in (new / "state" / "0" / "_metadata" / "v2" / "0").read_text()
     with pytest.raises(StateError, match="partial-change"):
-        opened(tmp_path, MORE)
-    assert opened(tmp_path, MORE, how=OnChange.ACCEPT).version.number == 3
+        open_job(tmp_path, MORE)
+    assert open_job(tmp_path, MORE, how=OnChange.ACCEPT).version.number == 3
 
 
 def test_a_rollback_can_be_undone(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
-    back(tmp_path, 0)
-    back(tmp_path, 1)
-    manifest = opened(tmp_path, MORE)
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
+    roll_back_to(tmp_path, 0)
+    roll_back_to(tmp_path, 1)
+    manifest = open_job(tmp_path, MORE)
     assert [each.back_to for each in manifest.versions] == [None, None, 0, 1]
-    past = manifest.job_lineage
-    assert past is not None
-    assert dict(past.last_batches) == {3: None, 1: 3, 0: None}
-    assert (past.rewind_epoch, past.first_discarded_epoch) == (3, 2)  # what the first rollback has led to is left
-    again = opened(tmp_path, MORE.replace("COUNT(*)", "COUNT(*), MAX(n)"), how=OnChange.ACCEPT).job_lineage
+    lineage = manifest.job_lineage
+    assert lineage is not None
+    assert dict(lineage.last_batches) == {3: None, 1: 3, 0: None}
+    assert (lineage.rewind_epoch, lineage.first_discarded_epoch) == (
+        3,
+        2,
+    )  # batches after the first rollback are left out
+    again = open_job(tmp_path, MORE.replace("COUNT(*)", "COUNT(*), MAX(n)"), how=OnChange.ACCEPT).job_lineage
     assert again is not None
     assert (again.epoch, again.rewind_epoch, again.first_discarded_epoch) == (4, 3, 2)
 
@@ -119,92 +125,92 @@ def test_a_rollback_can_be_undone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(1, "current-version"), (7, "no-version"), (-1, "no-version"), (0, "checkpoint-gone")]
 )
-def test_what_cannot_be_gone_back_to(tmp_path: Path, number: int, code: str) -> None:
-    opened(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_a_wrong_rollback_is_refused(tmp_path: Path, number: int, code: str) -> None:
+    open_job(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     before = content(tmp_path)
     with pytest.raises(EverfoldError) as caught:
-        back(tmp_path, number)
+        roll_back_to(tmp_path, number)
     assert caught.value.code == code
     assert content(tmp_path) == before
 
 
-def test_a_restored_folder_resumes_in_a_new_epoch(tmp_path: Path) -> None:
-    opened(tmp_path)
-    old = with_checkpoint(tmp_path, begun=4)
-    said: list[str] = []
-    made = roll_back(tmp_path, None, duplicates=True, say=said.append)
+def test_a_restored_directory_resumes_in_a_new_epoch(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    old = add_checkpoint(tmp_path, begun=4)
+    messages: list[str] = []
+    made = roll_back(tmp_path, None, duplicates=True, say=messages.append)
     assert (made.number, made.epoch, made.back_to, made.back_after) == (1, 1, 0, 3)
     assert numbers(tmp_path / "checkpoints" / "1" / "offsets") == [0, 1, 2, 3]
     assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
-    manifest = opened(tmp_path)
+    manifest = open_job(tmp_path)
     assert manifest.abandoned_versions == ()
-    past = manifest.job_lineage
-    assert past is not None
-    assert (dict(past.last_batches), past.rewind_epoch) == ({1: None, 0: 3}, 1)
-    assert [past.includes(0, batch) for batch in (3, 4, 22)] == [True, False, False]
+    lineage = manifest.job_lineage
+    assert lineage is not None
+    assert (dict(lineage.last_batches), lineage.rewind_epoch) == ({1: None, 0: 3}, 1)
+    assert [lineage.includes(0, batch) for batch in (3, 4, 22)] == [True, False, False]
     again = roll_back(
-        tmp_path, None, duplicates=True, say=said.append
+        tmp_path, None, duplicates=True, say=messages.append
     )  # should the table know the epoch 1 of a lost change
     assert (again.epoch, again.back_to) == (2, 1)
 
 
-def test_a_folder_that_is_no_job_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_without_a_job_is_unchanged(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no-job"):
-        back(tmp_path / "missing", 0)
+        roll_back_to(tmp_path / "missing", 0)
     with pytest.raises(UsageError, match="no-job"):
-        back(tmp_path, 0)
+        roll_back_to(tmp_path, 0)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_job_that_runs_is_left_alone(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_a_running_job_is_not_rolled_back(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     running = JobFolder(tmp_path)
     running.lock()
     with pytest.raises(StateError, match="job-is-running"):
-        back(tmp_path, 0)
+        roll_back_to(tmp_path, 0)
     running.release()
-    back(tmp_path, 0)
-    running.lock()  # given back
+    roll_back_to(tmp_path, 0)
+    running.lock()  # released
     running.release()
 
 
-def test_a_batch_that_was_begun_is_planned_anew(tmp_path: Path) -> None:
-    opened(tmp_path)
-    old = with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_an_unfinished_batch_is_planned_again(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    old = add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     new = tmp_path / "checkpoints" / "1"
-    for checkpoint in (old, new):  # neither query ended its last batch
+    for checkpoint in (old, new):  # neither query finished its last batch
         (checkpoint / "offsets" / "4").write_text("v1\n{}")
         (checkpoint / "offsets" / ".4.crc").write_bytes(b"crc")
-    back(tmp_path, 0)
+    roll_back_to(tmp_path, 0)
     made = tmp_path / "checkpoints" / "2"
     assert numbers(made / "offsets") == numbers(made / "commits") == [0, 1, 2, 3]
     assert not (made / "offsets" / ".4.crc").exists()
     assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
 
 
-def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path: Path) -> None:
-    opened(tmp_path)
-    old = with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    old = add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     (old / "commits" / "3").unlink()
     (old / "commits" / "3").write_text("v1\n{")
     with pytest.raises(StateError, match=r"damaged-checkpoint.*/0/commits/3"):
-        back(tmp_path, 0)
+        roll_back_to(tmp_path, 0)
 
 
-# --- killed, and a full disk ------------------------------------------------------------------------------------------
+# --- killed, and a full disk ----------------------------------------------------------------------
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
-def dying(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: BaseException, after: int) -> None:
-    """A function works so many times, and then no more."""
+def fail_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: BaseException, after: int) -> None:
+    """Make a function fail after `after` calls."""
     real: Callable[..., object] = getattr(owner, name)
     calls: list[int] = []
 
@@ -220,9 +226,9 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Base
 STEPS = [(change, "link", 0), (change, "link", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
 OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
 WAYS: dict[str, Callable[[Path], object]] = {
-    "rollback": lambda path: back(path, 0),
-    "accept": lambda path: opened(path, MORE + " HAVING COUNT(*) > 0", how=OnChange.ACCEPT),
-    "rebuild": lambda path: opened(path, OTHER, how=OnChange.REBUILD),
+    "rollback": lambda path: roll_back_to(path, 0),
+    "accept": lambda path: open_job(path, MORE + " HAVING COUNT(*) > 0", how=OnChange.ACCEPT),
+    "rebuild": lambda path: open_job(path, OTHER, how=OnChange.REBUILD),
 }
 NO_SUCH_STEP = {
     ("rebuild", "link"),
@@ -235,7 +241,7 @@ NO_SUCH_STEP = {
 @pytest.mark.parametrize("way", WAYS)
 @OURS
 @pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, "No space left on device")], ids=["killed", "full"])
-def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
+def test_an_interrupted_change_leaves_the_old_version_unchanged(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     way: str,
@@ -244,19 +250,19 @@ def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
     after: int,
     error: BaseException,
 ) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    opened(tmp_path, MORE, how=OnChange.ACCEPT)
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     before = content(tmp_path)
     with monkeypatch.context() as patched:
-        dying(patched, owner, name, error, after)
+        fail_after(patched, owner, name, error, after)
         if (way, name) in NO_SUCH_STEP or (way, name, after) in NO_SUCH_STEP:
             WAYS[way](tmp_path)
             return
         with pytest.raises(Killed if isinstance(error, Killed) else ConnectorError, match=r"^$|disk-full"):
             WAYS[way](tmp_path)
     assert content(tmp_path) == before
-    WAYS[way](tmp_path)  # and the same again goes through
+    WAYS[way](tmp_path)  # the same change succeeds the second time
     manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
     assert (len(manifest.versions), manifest.current) == (3, 2)
@@ -264,16 +270,16 @@ def test_a_change_that_is_cut_off_leaves_the_old_version_whole(
     assert left == ({"0", "1"} if way == "rebuild" else {"0", "1", "2"})
 
 
-def test_a_disk_that_fills_leaves_nothing_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    dying(monkeypatch, change, "link", OSError(errno.ENOSPC, "No space left on device"), 3)
+def test_a_full_disk_leaves_no_part_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    fail_after(monkeypatch, change, "link", OSError(errno.ENOSPC, "No space left on device"), 3)
     with pytest.raises(ConnectorError, match="disk-full"):
-        opened(tmp_path, MORE, how=OnChange.ACCEPT)
+        open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
 
 
-# --- rebuild ----------------------------------------------------------------------------------------------------------
+# --- rebuild --------------------------------------------------------------------------------------
 
 RESHAPED = f"SELECT window_end, COUNT(*) FROM ({QUERY}) AS w (window_end, m) GROUP BY window_end"
 
@@ -284,43 +290,43 @@ RESHAPED = f"SELECT window_end, COUNT(*) FROM ({QUERY}) AS w (window_end, m) GRO
     ids=["incompatible", "partial", "more operators"],
 )
 def test_a_rebuild_has_no_checkpoint_and_counts_from_the_beginning(tmp_path: Path, old: str, new: str) -> None:
-    opened(tmp_path, old)
-    with_checkpoint(tmp_path, begun=4, done=3)  # what the old query did not end is of no interest
+    open_job(tmp_path, old)
+    add_checkpoint(tmp_path, begun=4, done=3)  # the batch that the old query did not finish is irrelevant
     (tmp_path / "checkpoints" / ".1.new").mkdir()
     (tmp_path / "checkpoints" / "1" / "commits").mkdir(parents=True)
-    manifest = opened(tmp_path, new, how=OnChange.REBUILD)
+    manifest = open_job(tmp_path, new, how=OnChange.REBUILD)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
     assert (manifest.current, manifest.version.rebuilt, manifest.version.state_epoch) == (1, True, 0)
     assert {
         call.since for shape in manifest.version.query_shapes for each in shape.operators for call in each.calls
     } == {0}
-    assert opened(tmp_path, new) == manifest
+    assert open_job(tmp_path, new) == manifest
     assert manifest.origin == 1
     assert manifest.job_lineage is not None
     assert dict(manifest.job_lineage.last_batches) == {1: None}
 
 
-def test_what_was_rebuilt_can_be_changed_and_left_again(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with_checkpoint(tmp_path)
-    opened(tmp_path, OTHER, how=OnChange.REBUILD)
+def test_a_rebuilt_job_can_be_changed_and_rolled_back(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    open_job(tmp_path, OTHER, how=OnChange.REBUILD)
     more = OTHER.replace("MAX(n)", "MAX(n), COUNT(*)")
-    changed = opened(tmp_path, more, how=OnChange.ACCEPT)
+    changed = open_job(tmp_path, more, how=OnChange.ACCEPT)
     assert changed.job_lineage is not None
     assert dict(changed.job_lineage.last_batches) == {2: None, 1: None}
     assert (changed.job_lineage.rewind_epoch, changed.job_lineage.first_discarded_epoch, changed.origin) == (1, None, 1)
     assert [each.epoch for each in changed.abandoned_versions] == [0]
-    back(tmp_path, 0)
-    manifest = opened(tmp_path)
+    roll_back_to(tmp_path, 0)
+    manifest = open_job(tmp_path)
     assert manifest.job_lineage is not None
     assert dict(manifest.job_lineage.last_batches) == {3: None, 0: 3}
     assert (manifest.job_lineage.rewind_epoch, manifest.job_lineage.first_discarded_epoch, manifest.origin) == (3, 1, 0)
     assert [each.epoch for each in manifest.abandoned_versions] == [1, 2]
 
 
-def test_a_job_that_was_only_ever_changed_has_nothing_to_take_back(tmp_path: Path) -> None:
-    assert opened(tmp_path).job_lineage is None
-    manifest = opened(tmp_path, MORE, how=OnChange.ACCEPT)
+def test_a_job_that_was_only_changed_has_nothing_to_undo(tmp_path: Path) -> None:
+    assert open_job(tmp_path).job_lineage is None
+    manifest = open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     assert manifest.job_lineage is not None
     assert (
         manifest.job_lineage.rewind_epoch,
@@ -329,8 +335,8 @@ def test_a_job_that_was_only_ever_changed_has_nothing_to_take_back(tmp_path: Pat
     ) == (None, None, ())
 
 
-def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path) -> None:
-    manifest = run(tmp_path, into("files", "topic", "upserts", "keyed", "added", "shown", "nowhere"))
+def test_the_replay_effect_of_each_table_is_recorded_without_its_options(tmp_path: Path) -> None:
+    manifest = run(tmp_path, insert_into("files", "topic", "upserts", "keyed", "added", "shown", "nowhere"))
     assert manifest.version.sinks is not None
     assert {each["table"]: each["again"] for each in manifest.version.sinks} == {
         "files": "withdrawn",
@@ -345,11 +351,11 @@ def test_what_becomes_of_each_table_is_noted_without_its_options(tmp_path: Path)
     assert sink_notes(roots()) == ()
 
 
-def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
-    run(tmp_path, into("files", "keyed", "nowhere"))
-    with_checkpoint(tmp_path)
-    run(tmp_path, into("files", "keyed", "topic", "nowhere"), OnChange.RESET)
-    assert back(tmp_path, 0) == [
+def test_a_rollback_reports_the_effect_on_each_table(tmp_path: Path) -> None:
+    run(tmp_path, insert_into("files", "keyed", "nowhere"))
+    add_checkpoint(tmp_path)
+    run(tmp_path, insert_into("files", "keyed", "topic", "nowhere"), OnChange.RESET)
+    assert roll_back_to(tmp_path, 0) == [
         "`files` (filesystem): the job's files of later batches are withdrawn when it starts",
         "`keyed` (jdbc): replayed rows overwrite existing rows by PRIMARY KEY; keys that only later versions wrote are counted when the job has caught up, and deleted with --prune",
         "`nowhere` (blackhole): nothing, it keeps no rows",
@@ -358,31 +364,31 @@ def test_a_rollback_says_what_becomes_of_each_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["topic", "added", "shown"])
-def test_rows_that_would_be_there_twice_have_to_be_accepted(tmp_path: Path, table: str) -> None:
-    run(tmp_path, into("files", table))
-    with_checkpoint(tmp_path)
-    run(tmp_path, into("files"), OnChange.RESET)
+def test_duplicate_rows_must_be_accepted(tmp_path: Path, table: str) -> None:
+    run(tmp_path, insert_into("files", table))
+    add_checkpoint(tmp_path)
+    run(tmp_path, insert_into("files"), OnChange.RESET)
     before = content(tmp_path)
     with pytest.raises(StateError) as caught:
-        back(tmp_path, 0)
+        roll_back_to(tmp_path, 0)
     assert caught.value.code == "sink-duplicates"
     assert f"`{table}` would hold duplicate rows" in str(caught.value)
     assert "--sink-duplicates accept" in str(caught.value)
     assert content(tmp_path) == before
-    back(tmp_path, 0, duplicates=True)
+    roll_back_to(tmp_path, 0, duplicates=True)
 
 
-def test_tables_that_were_not_noted_are_taken_for_the_worst(tmp_path: Path) -> None:
+def test_tables_without_a_record_need_acceptance(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="were not recorded"):
         check_duplicates(None, accepted=False)
     check_duplicates(None, accepted=True)
     check_duplicates((), accepted=False)
 
 
-def test_names_of_sinks_are_known_of_all_versions(tmp_path: Path) -> None:
-    run(tmp_path, into("files", "nowhere"))
-    with_checkpoint(tmp_path)
-    run(tmp_path, into("nowhere"))
+def test_sink_names_of_all_versions_are_collected(tmp_path: Path) -> None:
+    run(tmp_path, insert_into("files", "nowhere"))
+    add_checkpoint(tmp_path)
+    run(tmp_path, insert_into("nowhere"))
     roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
     manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
@@ -390,20 +396,20 @@ def test_names_of_sinks_are_known_of_all_versions(tmp_path: Path) -> None:
     assert dict(manifest.job_lineage.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
 
 
-def test_a_start_notes_the_tables_as_they_are_declared_now(tmp_path: Path) -> None:
-    run(tmp_path, into("shown"))
+def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
+    run(tmp_path, insert_into("shown"))
     other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")
-    run(tmp_path, into("shown").replace(TABLES, other))
+    run(tmp_path, insert_into("shown").replace(TABLES, other))
     manifest = JobFolder(tmp_path).read_manifest()
     assert manifest is not None
     assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
     assert len(manifest.versions) == 1
 
 
-# --- the manifest's format --------------------------------------------------------------------------------------------
+# --- the manifest's format ------------------------------------------------------------------------
 
 
-def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> None:
+def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
     found = JobFolder(tmp_path).read_manifest()
     assert found is not None
@@ -413,8 +419,8 @@ def test_a_manifest_of_the_first_format_is_read_and_goes_on(tmp_path: Path) -> N
     ]
     (tmp_path / "checkpoints" / "0").mkdir(parents=True)
     with pytest.raises(StateError, match="sink-duplicates"):
-        back(tmp_path, 0)
-    assert back(tmp_path, 0, duplicates=True) == [
+        roll_back_to(tmp_path, 0)
+    assert roll_back_to(tmp_path, 0, duplicates=True) == [
         "the tables of version 0 were not recorded: replayed rows may be duplicates there"
     ]
     written = json.loads((tmp_path / "manifest.json").read_text())

@@ -1,4 +1,4 @@
-"""A group of all rows: batches without rows say nothing, and COUNT(*) reads no column."""
+"""A group of all rows: batches without rows emit nothing, and COUNT(*) reads no column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from everfold.sql.planner import Session
         ("SELECT COUNT(*) FROM (SELECT ts, SUM(b) FROM MyTable GROUP BY ts)", (3,), (7,)),
     ],
 )
-def test_batches_without_rows(query: str, first: tuple[int, ...], then: tuple[int, ...], buckets: int) -> None:
+def test_batches_without_rows_emit_nothing(
+    query: str, first: tuple[int, ...], then: tuple[int, ...], buckets: int
+) -> None:
     root = planned(query)
     seen = Seen(root, MemoryPipeline(root, Session().settings, buckets=buckets))
     nothing = batch(root, [])

@@ -1,4 +1,7 @@
-"""A job whose state is older than the new type of `MOD` of whole DECIMALs resumes with it; its results equal those of a job that never stopped."""
+"""A job whose state has the earlier type of `MOD` of whole DECIMALs resumes with it.
+
+Its results equal those of a job that never stopped.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,8 @@ QUERIES = {
 ROWS = [("abc"[at % 3], (at * at * 5) % 31, at) for at in range(12)]
 
 
-def earlier(args: Args) -> Typed | None:
-    """The rule of `%` over whole numbers in earlier versions."""
+def type_remainder_as_before(args: Args) -> Typed | None:
+    """Type `%` over whole numbers as earlier versions did."""
     types = [decimal_of(arg.type) for arg in args]
     left, right = types
     assert left is not None
@@ -57,43 +60,43 @@ def earlier(args: Args) -> Typed | None:
 
 
 def feed(pipeline: MemoryPipeline, query: Query, rows: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
-    """What rows change."""
+    """Feed rows and return the changes."""
     start = datetime(2020, 1, 1)
     given = [{"k": k, "d": Decimal(d), "x": x, "ts": start + timedelta(minutes=x)} for k, d, x in rows]
-    return changes(pipeline.feed(query.input(t=given)))
+    return to_changes(pipeline.feed(query.input(t=given)))
 
 
-def changes(found: pa.Table) -> list[tuple[Any, ...]]:
+def to_changes(found: pa.Table) -> list[tuple[Any, ...]]:
     if KIND not in found.column_names:
         found = found.append_column(KIND, pa.array([RowKind.INSERT.value] * found.num_rows, pa.int8()))
     return tuples(found)
 
 
-def net(changes: list[tuple[Any, ...]]) -> Counter[str]:
+def net(to_changes: list[tuple[Any, ...]]) -> Counter[str]:
     count: Counter[str] = Counter()
-    for *row, kind in changes:
+    for *row, kind in to_changes:
         count[str(row)] += 1 if kind in (RowKind.INSERT.value, RowKind.UPDATE_AFTER.value) else -1
     assert all(each >= 0 for each in count.values()), "rows are retracted that were never emitted"
     return +count
 
 
-def as_numbers(changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """What an earlier version emitted, in today's types."""
+def as_numbers(to_changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Convert the rows of an earlier version to today's types."""
 
     def number(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return type(value)(map(number, value))
         return int(value) if isinstance(value, Decimal) else value
 
-    return [number(row) for row in changes]
+    return [number(row) for row in to_changes]
 
 
 @pytest.mark.parametrize("sql", QUERIES.values(), ids=QUERIES.keys())
-def test_state_with_the_earlier_type_goes_on(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_with_the_earlier_type_resumes(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query(TABLE + sql)
     with monkeypatch.context() as patch:
-        patch.setitem(registry._REGISTRY, "%", replace(registry._REGISTRY["%"], rule=earlier))
-        patch.setitem(registry._REGISTRY, "MOD", replace(registry._REGISTRY["MOD"], rule=earlier))
+        patch.setitem(registry._REGISTRY, "%", replace(registry._REGISTRY["%"], rule=type_remainder_as_before))
+        patch.setitem(registry._REGISTRY, "MOD", replace(registry._REGISTRY["MOD"], rule=type_remainder_as_before))
         old = Query(TABLE + sql)
     assert judge([shape_of(old.root)], [shape_of(query.root)]).verdict is Verdict.FULLY
     before = old.pipeline(buckets=3)
@@ -101,10 +104,10 @@ def test_state_with_the_earlier_type_goes_on(sql: str, monkeypatch: pytest.Monke
     after = before.change_query(query.root, 1)
     found += feed(after, query, ROWS[5:9])
     again = after.change_query(query.root, 2)
-    found += [*feed(again, query, ROWS[9:]), *changes(again.flush())]
+    found += [*feed(again, query, ROWS[9:]), *to_changes(again.flush())]
     assert shape_of(again._root) == shape_of(query.root)
     assert again._root.input.schema == query.root.input.schema
 
     whole = query.pipeline(buckets=3)
-    expected = [*feed(whole, query, ROWS), *changes(whole.flush())]
+    expected = [*feed(whole, query, ROWS), *to_changes(whole.flush())]
     assert net(found) == net(expected)

@@ -1,3 +1,5 @@
+"""The in-process engine: streams in batches, restarts, and batch queries."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -45,12 +47,12 @@ def test_tumble_streams() -> None:
     assert (pipeline.late_rows, pipeline.state_rows, pipeline.dropped_rows) == (0, 0, 0)
 
 
-def test_batch_is_an_independent_computation() -> None:
+def test_a_batch_has_the_same_result_as_the_stream() -> None:
     assert sorted(Query(TUMBLE).batch(Bid=SIX)) == EXPECTED
     assert Query(TUMBLE).batch() == []
 
 
-def test_restarted_goes_on() -> None:
+def test_a_restarted_pipeline_resumes() -> None:
     query = Query(TUMBLE)
     pipeline, out = query.pipeline(buckets=3), []
     for bid in SIX:
@@ -120,7 +122,7 @@ def test_union_waits_for_the_slower_input() -> None:
     assert tuples(pipeline.feed(query.input(Ask=SIX[5:]))) == [(at(0), at(10), Decimal("22.00"))]
 
 
-def test_idle_input_is_left_out() -> None:
+def test_an_idle_input_does_not_hold_back_the_watermark() -> None:
     other = BID.replace("Bid", "Ask")
     query = Query(
         "SET 'table.exec.source.idle-timeout' = '10 s';"
@@ -196,7 +198,7 @@ def test_windows_over_instants_align_in_the_zone() -> None:
     assert pipeline.late_rows == 0
 
 
-def test_refused_in_a_stream_before_anything_runs() -> None:
+def test_unsupported_nodes_are_refused_before_anything_runs() -> None:
     from everfold.plan.nodes import Collect, Limit
 
     query = Query(TUMBLE)
@@ -217,7 +219,7 @@ def test_a_batch_refuses_changes() -> None:
         run_batch(query.root, {"Bid": changes}, query.settings)
 
 
-def test_what_the_sql_raises_is_a_clear_error() -> None:
+def test_a_failing_expression_raises_an_error_with_a_code() -> None:
     query = Query(BID + "SELECT CAST(item AS INT) AS n FROM Bid")
     with pytest.raises(ConnectorError) as caught:
         query.pipeline().feed(query.input(Bid=SIX))

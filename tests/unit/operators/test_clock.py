@@ -1,3 +1,5 @@
+"""The clock of an operator: watermarks, idle splits, processing time, end of input."""
+
 from __future__ import annotations
 
 import json
@@ -6,7 +8,7 @@ from everfold.operators.clock import Clock
 from everfold.operators.protocol import NO_WATERMARK, TABLES, ClockSpec, Meta
 
 
-def advanced(clock: Clock, *batches: tuple[int, dict[str, int]]) -> list[int]:
+def advance(clock: Clock, *batches: tuple[int, dict[str, int]]) -> list[int]:
     found = []
     for now_ms, watermarks in batches:
         clock.advance([Meta(now_ms, watermarks)])
@@ -14,44 +16,44 @@ def advanced(clock: Clock, *batches: tuple[int, dict[str, int]]) -> list[int]:
     return found
 
 
-def test_minimum_over_splits_never_backwards() -> None:
+def test_the_watermark_is_the_minimum_over_splits_and_never_decreases() -> None:
     clock = Clock(ClockSpec(splits=("a", "b")))
-    steps = advanced(clock, (0, {"a": 10}), (1, {"b": 5}), (2, {"b": 30}), (3, {"a": 4}), (4, {"a": 40}))
+    steps = advance(clock, (0, {"a": 10}), (1, {"b": 5}), (2, {"b": 30}), (3, {"a": 4}), (4, {"a": 40}))
     assert steps == [NO_WATERMARK, 5, 10, 10, 30]
 
 
-def test_a_split_that_nobody_expected_counts_too() -> None:
-    assert advanced(Clock(ClockSpec(splits=("a",))), (0, {"a": 10}), (1, {"new": 3, "a": 20})) == [10, 10]
+def test_an_unexpected_split_counts_too() -> None:
+    assert advance(Clock(ClockSpec(splits=("a",))), (0, {"a": 10}), (1, {"new": 3, "a": 20})) == [10, 10]
 
 
-def test_several_meta_rows_of_a_batch_are_one() -> None:
+def test_several_meta_rows_of_a_batch_are_merged() -> None:
     clock = Clock(ClockSpec(splits=("a",)))
     clock.advance([Meta(5, {"a": 1}), Meta(7, {"a": 9}), Meta(6)])
     assert (clock.watermark, clock.now_ms) == (9, 7)
 
 
-def test_idle_splits_are_left_out_and_count_again() -> None:
+def test_idle_splits_are_ignored_until_they_advance() -> None:
     clock = Clock(ClockSpec(splits=("a", "b"), idle_timeout_ms=100))
-    assert advanced(clock, (0, {"a": 10}), (99, {"a": 20}), (100, {"a": 30})) == [NO_WATERMARK, NO_WATERMARK, 30]
-    assert advanced(clock, (110, {"a": 40, "b": 35}), (120, {"a": 50})) == [35, 35]
+    assert advance(clock, (0, {"a": 10}), (99, {"a": 20}), (100, {"a": 30})) == [NO_WATERMARK, NO_WATERMARK, 30]
+    assert advance(clock, (110, {"a": 40, "b": 35}), (120, {"a": 50})) == [35, 35]
 
 
-def test_time_stands_still_when_all_are_idle() -> None:
+def test_the_watermark_stops_when_all_splits_are_idle() -> None:
     clock = Clock(ClockSpec(splits=("a", "b"), idle_timeout_ms=100))
-    advanced(clock, (0, {"a": 10, "b": 5}))
+    advance(clock, (0, {"a": 10, "b": 5}))
     assert clock.advance([Meta(200)]) is False
     assert clock.watermark == 5
     assert clock.forward_meta("w1", False, [Meta(200)]).watermarks == {}
     assert clock.forward_meta("w1", True, [Meta(200)]) == Meta(200, {"w1": 5})
 
 
-def test_nothing_is_told_before_the_first_watermark() -> None:
+def test_no_watermark_is_forwarded_before_the_first_one() -> None:
     clock = Clock(ClockSpec(splits=("a",)))
     assert clock.forward_meta("w1", clock.advance([Meta(3)]), [Meta(3)]) == Meta(3)
 
 
-def test_processing_time() -> None:
-    assert advanced(Clock(ClockSpec(splits=(), processing_time=True)), (100, {}), (90, {}), (101, {})) == [99, 99, 100]
+def test_processing_time_never_decreases() -> None:
+    assert advance(Clock(ClockSpec(splits=(), processing_time=True)), (100, {}), (90, {}), (101, {})) == [99, 99, 100]
 
 
 def test_an_operator_flushes_when_the_last_of_its_inputs_has_ended() -> None:
@@ -66,17 +68,18 @@ def test_an_operator_flushes_when_the_last_of_its_inputs_has_ended() -> None:
     assert flushed == [False, False, False, True, False]
 
 
-def test_an_operator_above_another_does_not_flush_by_itself() -> None:
-    # Both hear that the tables have ended, this one perhaps a batch earlier than the one below.
+def test_an_operator_above_another_does_not_flush_on_its_own() -> None:
+    # Both see that the tables have ended, the upper one perhaps a batch earlier than the one below
+    # it.
     clock = Clock(ClockSpec(splits=("w1",), inputs=("w1",)))
     clock.advance([Meta(0, flush=True)])
     assert not clock.flush
 
 
-def test_state_comes_back() -> None:
+def test_an_encoded_clock_is_decoded_unchanged() -> None:
     spec = ClockSpec(splits=("a", "b"), idle_timeout_ms=100)
     clock = Clock(spec)
-    advanced(clock, (0, {"a": 10}), (50, {"b": 7}))
+    advance(clock, (0, {"a": 10}), (50, {"b": 7}))
     clock.close(60)
     clock.close(40)
     again = Clock.decode(spec, json.loads(json.dumps(clock.encode())))

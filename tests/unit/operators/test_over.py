@@ -1,4 +1,7 @@
-"""What OVER keeps of a stream, and for how long. That its values are right is the business of tests/property/test_over.py and the cases."""
+"""Which rows OVER keeps of a stream, and for how long.
+
+tests/property/test_over.py and the case files check its values.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ def over(window: str, *, options: str = "") -> Query:
 
 
 def feed(pipeline: MemoryPipeline, query: Query, rows: list[tuple[int, str, int]], now_ms: int = 0) -> list[Any]:
-    """Rows as seconds, key, value."""
+    """Feed rows of seconds, key and value."""
     made = [{"ts": START + timedelta(seconds=at), "k": k, "v": v} for at, k, v in rows]
     return tuples(pipeline.feed(query.input(e=made), now_ms))
 
 
-def test_a_range_keeps_what_a_later_frame_may_reach() -> None:
+def test_a_range_keeps_only_rows_that_a_later_frame_reaches() -> None:
     query = over("ts RANGE INTERVAL '10' SECOND PRECEDING")
     pipeline, sizes = query.pipeline(buckets=2), []
     for start in range(0, 3000, 20):
@@ -39,7 +42,7 @@ def test_a_range_keeps_what_a_later_frame_may_reach() -> None:
     assert pipeline.state_rows < 150
 
 
-def test_rows_keeps_the_last_of_each_partition() -> None:
+def test_rows_keeps_the_last_rows_of_each_partition() -> None:
     query = over("ts ROWS 2 PRECEDING")
     pipeline = query.pipeline()
     for start in range(0, 200, 10):
@@ -48,7 +51,7 @@ def test_rows_keeps_the_last_of_each_partition() -> None:
     assert pipeline.state_rows == 5 * 2
 
 
-def test_a_frame_without_a_bound_keeps_a_row_a_partition() -> None:
+def test_an_unbounded_frame_keeps_one_row_per_partition() -> None:
     query = over("ts")
     pipeline = query.pipeline(buckets=3)
     for start in range(0, 200, 10):
@@ -58,7 +61,7 @@ def test_a_frame_without_a_bound_keeps_a_row_a_partition() -> None:
 
 
 @pytest.mark.parametrize("window", ["proc", "proc ROWS 5 PRECEDING", "ts", "ts ROWS 5 PRECEDING"])
-def test_idle_partitions_are_forgotten(window: str) -> None:
+def test_state_of_idle_partitions_expires(window: str) -> None:
     query = over(window, options="SET 'table.exec.state.ttl' = '10 s';")
     pipeline = query.pipeline()
     feed(pipeline, query, [(0, "a", 1), (0, "b", 1), (5, "c", 1)], now_ms=1_000)
@@ -67,7 +70,7 @@ def test_idle_partitions_are_forgotten(window: str) -> None:
     assert [row for row in out if row[0] in "ab"] == [("a", 4, 7), ("b", 8, 8)]
 
 
-def test_all_rows_are_kept_where_the_order_is_a_column() -> None:
+def test_all_rows_are_kept_when_ordered_by_a_column() -> None:
     query = over("v, ts")
     pipeline = query.pipeline(buckets=3)
     for start in range(0, 200, 10):
@@ -75,7 +78,7 @@ def test_all_rows_are_kept_where_the_order_is_a_column() -> None:
     assert pipeline.state_rows == 200
 
 
-def test_idle_partitions_of_any_order_are_forgotten() -> None:
+def test_state_of_idle_partitions_expires_in_any_order() -> None:
     query = over("v DESC", options="SET 'table.exec.state.ttl' = '10 s';")
     pipeline = query.pipeline()
     feed(pipeline, query, [(0, "a", 1), (0, "b", 1), (5, "c", 1)], now_ms=1_000)
@@ -100,7 +103,7 @@ def test_late_rows_are_counted() -> None:
         assert pipeline.late_rows == late, "b has not come as far as its watermark: only without a bound it is late"
 
 
-def test_a_late_row_waits_until_time_moves_on() -> None:
+def test_a_late_row_waits_until_the_watermark_advances() -> None:
     query = over("ts ROWS 1 PRECEDING")
     pipeline = query.pipeline()
     feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])
@@ -109,7 +112,7 @@ def test_a_late_row_waits_until_time_moves_on() -> None:
     assert feed(pipeline, query, [(12, "a", 0)]) == [("b", 8, 8), ("b", 4, 12), ("a", 2, 3)]
 
 
-def test_what_a_flush_emitted_is_not_emitted_again() -> None:
+def test_rows_of_a_flush_are_emitted_once() -> None:
     query = over("ts")
     pipeline = query.pipeline()
     assert len(feed(pipeline, query, [(0, "a", 1), (10, "a", 2)])) == 1
@@ -121,7 +124,7 @@ def test_what_a_flush_emitted_is_not_emitted_again() -> None:
 
 
 @pytest.mark.parametrize("keys", [["k"], ["k", "l"]])
-def test_two_partitions_with_one_hash_stay_apart(keys: list[str]) -> None:
+def test_two_partitions_with_the_same_hash_stay_separate(keys: list[str]) -> None:
     rows = pl.DataFrame({"hash": [5] * 6, "k": ["a", "b"] * 3, "l": [None] * 6, "at": range(6)})
     found = sort_by_partition(rows, keys)
     assert found.group_by(PART, maintain_order=True).agg("k", "at").rows() == [
@@ -130,8 +133,8 @@ def test_two_partitions_with_one_hash_stay_apart(keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("apart", [10, 1 << 60])
-def test_frames_of_far_apart_times(apart: int) -> None:
-    """So far apart that one number for partition and time would not hold them."""
+def test_frames_of_distant_times_are_correct(apart: int) -> None:
+    """The times are so far apart that one integer for partition and time would overflow."""
     part = pl.Series([0, 0, 0, 1, 1]).to_numpy()
     at = pl.Series([-apart, 0, 3, 0, apart]).to_numpy()
     first, last = frame_bounds(part, at, Frame(rows=False, first=-5, last=0), peers=True)

@@ -1,3 +1,5 @@
+"""Conversion between UTC and local time in watermarks and windows."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta
@@ -14,19 +16,19 @@ def ms(*parts: int) -> int:
     return (datetime(*parts) - datetime(1970, 1, 1)) // timedelta(milliseconds=1)  # type: ignore[arg-type]
 
 
-def test_without_a_zone_both_are_the_same() -> None:
+def test_without_a_zone_local_time_is_utc() -> None:
     assert closed_until(41, None) == 42
     assert to_utc([5], None) == {5: 5}
     assert to_local(5, None) == 5
 
 
-def test_before_and_after_all_time() -> None:
+def test_the_first_and_last_watermarks_are_converted() -> None:
     assert closed_until(NO_WATERMARK, "Europe/Berlin") == NO_WATERMARK
     assert closed_until(END_OF_TIME, "Europe/Berlin") == END_OF_TIME
     assert closed_until(1 << 60, "Europe/Berlin") == (1 << 60) + 1
 
 
-def test_a_plain_day() -> None:
+def test_a_day_without_a_clock_change_is_converted() -> None:
     assert closed_until(ms(2020, 6, 1, 10) - 1, "Asia/Shanghai") == ms(2020, 6, 1, 18)
     assert to_local(ms(2020, 6, 1, 10), "Asia/Shanghai") == ms(2020, 6, 1, 18)
     assert to_utc([ms(2020, 6, 1, 18)], "Asia/Shanghai") == {ms(2020, 6, 1, 18): ms(2020, 6, 1, 10)}
@@ -48,23 +50,23 @@ def test_a_plain_day() -> None:
         (ms(2020, 3, 29, 1, 0), ms(2020, 3, 29, 3, 0)),
     ],
 )
-def test_clock_changes(utc: int, local: int) -> None:
+def test_watermarks_are_converted_at_clock_changes(utc: int, local: int) -> None:
     assert closed_until(utc - 1, "Europe/Berlin") == local
 
 
-def test_every_end_closes_when_no_later_instant_lies_before_it() -> None:
+def test_a_window_end_closes_when_no_later_instant_is_before_it() -> None:
     start, zone = ms(2020, 10, 24, 22), "Europe/Berlin"
     walls = [to_local(start + at * MINUTE, zone) for at in range(300)]
     for at in range(200):
         assert closed_until(start + at * MINUTE - 1, zone) == min(walls[at:])
 
 
-def test_instants_of_odd_wall_clocks() -> None:
+def test_ambiguous_and_missing_local_times_have_one_instant() -> None:
     twice, never = ms(2020, 10, 25, 2, 30), ms(2020, 3, 29, 2, 30)
     assert to_utc([twice, never], "Europe/Berlin") == {twice: ms(2020, 10, 25, 0, 30), never: ms(2020, 3, 29, 1, 30)}
 
 
 @pytest.mark.parametrize("name", ["GMT+08:00", "+08:00", "UTC+8", "Etc/GMT-8"])
-def test_offsets(name: str) -> None:
+def test_fixed_offsets_are_accepted(name: str) -> None:
     assert datetime(2020, 1, 1, tzinfo=zone_of(name)).utcoffset() == timedelta(hours=8)
     assert datetime(2020, 1, 1, tzinfo=zone_of("-03:30")).utcoffset() == timedelta(hours=-3.5)

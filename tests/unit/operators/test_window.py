@@ -29,8 +29,8 @@ BIDS = [(START + minute * MINUTE, who, price) for minute, who, price in (
 )]  # fmt: skip
 
 
-def emitted(runner: Runner, *, batches: int = 1, rows: Any = BIDS) -> list[tuple[Any, ...]]:
-    """(window start, window end) as minutes, COUNT, SUM of all bids."""
+def emit_totals(runner: Runner, *, batches: int = 1, rows: Any = BIDS) -> list[tuple[Any, ...]]:
+    """Return (window start, window end) as minutes, COUNT and SUM of all bids."""
     size = -(-len(rows) // batches)
     out = [row for at in range(0, len(rows), size) for row in runner.batch([rows[at : at + size]])]
     out += runner.batch([], flush=True)
@@ -42,22 +42,24 @@ def emitted(runner: Runner, *, batches: int = 1, rows: Any = BIDS) -> list[tuple
 
 
 @pytest.mark.parametrize("batches", [1, 2, 6])
-def test_tumble(batches: int) -> None:
+def test_tumble_windows(batches: int) -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10 * MINUTE), key=None), delay_ms=MINUTE)
-    assert emitted(runner, batches=batches) == [(0, 10, 3, 1100), (10, 20, 3, 1000)]
+    assert emit_totals(runner, batches=batches) == [(0, 10, 3, 1100), (10, 20, 3, 1000)]
     assert (runner.late, runner.state_rows) == (0, 0)
 
 
 @pytest.mark.parametrize("batches", [1, 3, 6])
-def test_hop(batches: int) -> None:
+def test_hop_windows(batches: int) -> None:
     runner = Runner(aggregate_of(Hop(slide_ms=5 * MINUTE, size_ms=10 * MINUTE), key=None), delay_ms=MINUTE)
-    assert emitted(runner, batches=batches) == [(0, 10, 3, 1100), (5, 15, 5, 1500), (10, 20, 3, 1000), (15, 25, 1, 600)]
+    assert emit_totals(runner, batches=batches) == [
+        (0, 10, 3, 1100), (5, 15, 5, 1500), (10, 20, 3, 1000), (15, 25, 1, 600),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("batches", [1, 3, 6])
-def test_cumulate(batches: int) -> None:
+def test_cumulate_windows(batches: int) -> None:
     runner = Runner(aggregate_of(Cumulate(step_ms=2 * MINUTE, size_ms=10 * MINUTE), key=None), delay_ms=MINUTE)
-    assert emitted(runner, batches=batches) == [
+    assert emit_totals(runner, batches=batches) == [
         (0, 6, 1, 400), (0, 8, 2, 600), (0, 10, 3, 1100),
         (10, 12, 1, 300), (10, 14, 2, 400), (10, 16, 2, 400), (10, 18, 3, 1000), (10, 20, 3, 1000),
     ]  # fmt: skip
@@ -70,7 +72,7 @@ def test_rows_are_sorted_by_window_and_key() -> None:
     assert [(row[5], row[0]) for row in out] == sorted((row[5], row[0]) for row in out)
 
 
-def test_nothing_comes_before_the_watermark_has_passed() -> None:
+def test_nothing_is_emitted_before_the_watermark_passes() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10)))
     assert runner.batch([[(3, "a", 1), (8, "a", 2)]]) == []
     assert plain(runner.batch([[(9, "a", 4)]])) == [("a", 0, 10, 3, 7, 4)]
@@ -102,14 +104,14 @@ def test_a_flush_emits_the_rows_of_its_own_batch() -> None:
     assert runner.meta.ended == ("w1",)
 
 
-def test_time_without_rows_fires() -> None:
+def test_a_watermark_without_rows_fires_windows() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10)), clock=ClockSpec(splits=("t", "other"), idle_timeout_ms=1000))
     assert runner.batch([[(3, "a", 1), (50, "a", 1)]], now_ms=0) == []
     assert plain(runner.batch([], now_ms=999)) == []
     assert plain(runner.batch([[(51, "a", 1)]], now_ms=1000)) == [("a", 0, 10, 1, 1, 1)]
 
 
-def test_slices_that_close_in_their_batch_are_never_written() -> None:
+def test_slices_that_close_in_their_batch_are_never_stored() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10)))
     runner.batch([[(at, "a", 1) for at in range(100)]])
     assert {key.table for key in runner.stores[0].pages} == {"head"}
@@ -130,7 +132,7 @@ def test_a_batch_appends_and_many_runs_are_folded() -> None:
     assert len(runner.stores[0].pages) == 1
 
 
-def test_epochs_do_not_see_each_other() -> None:
+def test_epochs_do_not_see_each_others_state() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10)))
     runner.batch([[(3, "a", 1)]])
     assert is_stateful(runner.node)
@@ -145,19 +147,19 @@ def step_schema(rows: pl.DataFrame, operator: Any) -> Any:
     return operator.schema
 
 
-def test_processing_time() -> None:
+def test_processing_time_windows() -> None:
     node = aggregate_of(Tumble(size_ms=10), time=TimeKind.PROCTIME)
     runner = Runner(node, clock=ClockSpec(splits=(), processing_time=True))
     assert runner.batch([[(100, "a", 1)]], now_ms=100) == []
     assert runner.batch([[(105, "a", 2)]], now_ms=105) == []
     assert plain(runner.batch([], now_ms=110)) == [("a", 100, 110, 2, 3, 2)]
-    # A clock that stepped back: nothing is lost, it counts in the window that is open.
+    # A clock that stepped back: no row is lost, it counts in the open window.
     assert runner.batch([[(103, "a", 4)]], now_ms=103) == []
     assert plain(runner.batch([], now_ms=120)) == [("a", 110, 120, 1, 4, 4)]
     assert runner.late == 0
 
 
-def test_windows_of_a_zone() -> None:
+def test_windows_align_in_the_session_time_zone() -> None:
     column = SCAN.table.columns[0].__class__(name="ts", type=TIMESTAMP_LTZ3)
     table = SCAN.table.__class__(name="t", columns=(column, *SCAN.table.columns[1:]))
     node = aggregate_of(Tumble(size_ms=24 * 60 * MINUTE), zone="Asia/Shanghai", input=SCAN.__class__(table=table))
@@ -190,7 +192,7 @@ def test_equal_calls_and_arguments_share_columns() -> None:
     assert runner.batch([[(2, "a", 6)]], flush=True)[0][:5] == ("a", 9, 4, 9, 6)
 
 
-def test_filters_are_folded_into_the_arguments() -> None:
+def test_filters_are_part_of_the_arguments() -> None:
     positive = Call(type=BOOLEAN, function="IS NOT NULL", args=(VALUE,))
     calls = (
         AggCall(function="COUNT", args=(), type=BIGINT, filter=positive),
@@ -206,7 +208,7 @@ def test_filters_are_folded_into_the_arguments() -> None:
     assert summed.expression.type.nullable
 
 
-def test_no_keys_and_no_calls() -> None:
+def test_windows_without_keys_and_calls() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=10), key=None, calls=()), restart=True)
     for at in range(12):
         runner.batch([[(at // 4, "a", 1)]])
@@ -214,52 +216,52 @@ def test_no_keys_and_no_calls() -> None:
     assert [row[0] for row in runner.batch([], flush=True)] == [datetime(1970, 1, 1, 0, 0, 0, 10_000)]
 
 
-def test_float_keys() -> None:
+def test_equal_float_keys_form_one_group() -> None:
     column = SCAN.table.columns[1].__class__(name="k", type=DOUBLE)
     table = SCAN.table.__class__(name="t", columns=(SCAN.table.columns[0], column, SCAN.table.columns[2]))
     node = aggregate_of(Tumble(size_ms=10), key=InputRef(type=DOUBLE, position=1), input=SCAN.__class__(table=table))
     runner = Runner(node)
     nan = float("nan")
     out = [operator_row for key in (0.0, -0.0, nan, -nan, None) for operator_row in runner.batch([[(1, key, 1)]])]
-    # The engine's hash takes equal keys to one bucket; here there is only one.
+    # The engine's hash sends equal keys to the same bucket; here there is only one bucket.
     out += runner.batch([], flush=True)
     assert [(str(row[0]), row[1]) for row in out] == [("None", 1), ("0.0", 2), ("nan", 2)]
 
 
-def test_operators_pickle() -> None:
+def test_operators_can_be_pickled() -> None:
     operator = operator_of(aggregate_of(Tumble(size_ms=10)), "w1", ClockSpec(splits=("t",)), 3)
     again = pickle.loads(pickle.dumps(operator))
     assert (again.name, again.inputs, again.schema) == (operator.name, operator.inputs, operator.schema)
 
 
-# Pages of other queries, and damaged ones
+# Pages of other queries, and damaged pages
 
 
-def paged(node: WindowAggregate) -> Runner:
+def write_page(node: WindowAggregate) -> Runner:
     runner = Runner(node)
     runner.batch([[(1, "a", 3), (2, "b", 4)]])
     return runner
 
 
-def test_slots_are_named_by_what_they_mean() -> None:
-    runner = paged(aggregate_of(Tumble(size_ms=10)))
+def test_slots_are_named_by_their_meaning() -> None:
+    runner = write_page(aggregate_of(Tumble(size_ms=10)))
     (page,) = (decode(blob) for key, blob in runner.stores[0].pages.items() if key.table == "slices")
     assert page.columns == ["key t.k", "COUNT()|count", "SUM(t.v)|sum", "SUM(t.v)|nonnull", "MAX(t.v)|value"]
     assert call_text(aggregate_of(Tumble(size_ms=10)).calls[1], SCAN) == "SUM(t.v)"
 
 
-def test_a_page_of_a_query_with_other_calls_is_read() -> None:
+def test_a_page_of_a_query_with_other_calls_is_readable() -> None:
     calls = aggregate_of(Tumble(size_ms=10)).calls
-    old = paged(aggregate_of(Tumble(size_ms=10), calls=(calls[2], calls[0])))
+    old = write_page(aggregate_of(Tumble(size_ms=10), calls=(calls[2], calls[0])))
     new = Runner(aggregate_of(Tumble(size_ms=10)))
     new.stores = old.stores
     out = plain(new.batch([[(5, "a", 1)]], flush=True))
-    # COUNT(*) and MAX go on, SUM begins from now on.
+    # COUNT(*) and MAX continue, SUM starts now.
     assert out == [("a", 0, 10, 2, 1, 3), ("b", 0, 10, 1, None, 4)]
 
 
 def test_a_page_without_the_key_is_refused() -> None:
-    old = paged(aggregate_of(Tumble(size_ms=10), key=None))
+    old = write_page(aggregate_of(Tumble(size_ms=10), key=None))
     new = Runner(aggregate_of(Tumble(size_ms=10)))
     new.stores = old.stores
     with pytest.raises(StateError, match=r"foreign-state.*`t.k`"):
@@ -267,7 +269,7 @@ def test_a_page_without_the_key_is_refused() -> None:
 
 
 def test_a_missing_or_damaged_page_stops_the_job() -> None:
-    runner = paged(aggregate_of(Tumble(size_ms=10)))
+    runner = write_page(aggregate_of(Tumble(size_ms=10)))
     (key,) = (key for key in runner.stores[0].pages if key.table == "slices")
     blob = runner.stores[0].pages.pop(key)
     with pytest.raises(StateError, match="missing"):
@@ -291,7 +293,7 @@ def test_large_runs_are_split_into_pages(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(runner.batch([], flush=True)) == 500
 
 
-def test_refused_before_anything_starts() -> None:
+def test_unsupported_operators_are_refused_before_anything_starts() -> None:
     sketch = AggCall(function="APPROX_COUNT_DISTINCT", args=(VALUE,), type=BIGINT)
     with pytest.raises(UnsupportedFeature, match="APPROX_COUNT_DISTINCT"):
         operator_of(aggregate_of(Tumble(size_ms=10), calls=(sketch,)), "w1", ClockSpec(splits=()), updating=True)
@@ -300,7 +302,7 @@ def test_refused_before_anything_starts() -> None:
         operator_of(rows, "w1", ClockSpec(splits=()), updating=True)
 
 
-def test_rows_that_cannot_be_folded_travel_as_they_are() -> None:
+def test_rows_are_preaggregated_only_if_that_reduces_them() -> None:
     runner = Runner(aggregate_of(Tumble(size_ms=1000)))
     rows = [(at, f"key {at}", at) for at in range(20_000)]
     prepared = runner.operator.prepare(runner.frame(rows))

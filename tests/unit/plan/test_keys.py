@@ -1,4 +1,7 @@
-"""By which columns the rows of a result can be told apart: decided as Flink does, from grouping keys, primary keys and the conditions of joins."""
+"""Which columns identify the rows of a result.
+
+Decided as in Flink, from grouping keys, primary keys and the conditions of joins.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def key_of(query: str) -> tuple[int, ...] | None:
         ("SELECT k + 1, COUNT(*) FROM s GROUP BY k", None),
     ],
 )
-def test_of_groups(query: str, key: tuple[int, ...] | None) -> None:
+def test_the_grouping_columns_are_a_key(query: str, key: tuple[int, ...] | None) -> None:
     assert key_of(query) == key
 
 
@@ -60,7 +63,7 @@ def test_of_groups(query: str, key: tuple[int, ...] | None) -> None:
         ("w", "VARCHAR(4)", False),
     ],
 )
-def test_a_cast_keeps_a_key_where_it_makes_no_two_values_one(column: str, type: str, kept: bool) -> None:
+def test_a_cast_keeps_a_key_if_values_stay_distinct(column: str, type: str, kept: bool) -> None:
     assert key_of(f"SELECT CAST({column} AS {type}), COUNT(*) FROM s GROUP BY {column}") == ((0,) if kept else None)
 
 
@@ -78,7 +81,7 @@ def test_a_cast_keeps_a_key_where_it_makes_no_two_values_one(column: str, type: 
         ("SELECT k, n FROM {} AS g WHERE n > (SELECT AVG(id) FROM plain)", (0,)),
     ],
 )  # fmt: skip
-def test_of_joins_with_bounded_tables(query: str, key: tuple[int, ...] | None) -> None:
+def test_a_join_with_a_bounded_table_keeps_a_key(query: str, key: tuple[int, ...] | None) -> None:
     assert key_of(query.format(BY_K)) == key
 
 
@@ -93,7 +96,7 @@ def test_of_joins_with_bounded_tables(query: str, key: tuple[int, ...] | None) -
         ("k, v, k", [(0, 1), (2, 1)]),
     ],
 )
-def test_the_columns_of_a_key_may_be_shown_in_several_ways(columns: str, keys: list[tuple[int, ...]]) -> None:
+def test_a_key_column_may_appear_several_times(columns: str, keys: list[tuple[int, ...]]) -> None:
     *_, action = Session(connected=apply_connector).run(
         f"{TABLES} SELECT {columns} FROM (SELECT k, v, COUNT(*) AS n FROM s GROUP BY k, v)"
     )

@@ -1,4 +1,4 @@
-"""Canonical texts for people."""
+"""Canonical strings in a readable form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from everfold.sql.planner import Session, Submit
 
 
 def canonical(column: str) -> str:
-    """The canonical text of a column over `t`, whose columns are known by their use."""
+    """Return the canonical string of a column over `t`, whose columns are inferred
+    from their use.
+    """
     session = Session(lenient=True, notes=lambda _: None, connected=apply_connector)
     sql = f"CREATE TABLE t (a INT, s STRING, d DECIMAL(10, 2), ts TIMESTAMP(3), r ROW<x INT, y ARRAY<INT>>, b BOOLEAN, WATERMARK FOR ts AS ts); SELECT {column} AS c FROM t"
     [submit] = [each for each in session.run(sql) if isinstance(each, Submit)]
@@ -19,7 +21,7 @@ def canonical(column: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "readable",
     [
         "t.a",
         "t.a + 1",
@@ -47,13 +49,13 @@ def canonical(column: str) -> str:
         "COALESCE(t.b, TRUE)",
     ],
 )
-def test_a_text_is_read_as_sql(said: str) -> None:
-    written = said.replace("INTERVAL 5 min", "INTERVAL '5' MINUTE").replace("INTERVAL 1 h", "INTERVAL '1' HOUR")
-    assert format_canonical_text(canonical(written)) == said
+def test_a_canonical_expression_is_formatted_as_sql(readable: str) -> None:
+    written = readable.replace("INTERVAL 5 min", "INTERVAL '5' MINUTE").replace("INTERVAL 1 h", "INTERVAL '1' HOUR")
+    assert format_canonical_text(canonical(written)) == readable
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "readable"),
     [
         ("COUNT()", "COUNT(*)"),
         ("COUNT(DISTINCT t.x) FILTER (>(t.y, 3:INT))", "COUNT(DISTINCT t.x) FILTER (WHERE t.y > 3)"),
@@ -69,10 +71,10 @@ def test_a_text_is_read_as_sql(said: str) -> None:
         ),
     ],
 )
-def test_texts_beyond_expressions(text: str, said: str) -> None:
-    assert format_canonical_text(text) == said
+def test_other_canonical_strings_are_formatted(text: str, readable: str) -> None:
+    assert format_canonical_text(text) == readable
 
 
 @pytest.mark.parametrize("text", ["t.(x", "a,b)", "t.x'", "+(t.x, 1:INT", ")("])
-def test_what_cannot_be_read_stays_as_it_is(text: str) -> None:
+def test_unparsable_strings_are_unchanged(text: str) -> None:
     assert format_canonical_text(text) == text

@@ -1,4 +1,4 @@
-"""Rewrites: fewer columns and fewer projections, the same results."""
+"""Plan rewrites: fewer columns and fewer projections, the same results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATE TABLE s (x INT);
 """
 
 
-def submitted(sql: str, *, batch: bool = False) -> Submit:
+def plan_script(sql: str, *, batch: bool = False) -> Submit:
     session = Session(options={"execution.runtime-mode": "batch"} if batch else {})
     list(session.run(TABLES))
     *_, action = session.run(sql)
@@ -26,12 +26,12 @@ def submitted(sql: str, *, batch: bool = False) -> Submit:
 
 
 def plan_of(sql: str, *, batch: bool = False) -> Plan:
-    (root,) = submitted(sql, batch=batch).roots
+    (root,) = plan_script(sql, batch=batch).roots
     assert isinstance(root, Collect)
     return root.input
 
 
-def scanned(sql: str, *, batch: bool = False) -> list[str]:
+def scan_columns(sql: str, *, batch: bool = False) -> list[str]:
     return [" ".join(node.schema.names) for node in walk_plan(plan_of(sql, batch=batch)) if isinstance(node, Scan)]
 
 
@@ -55,15 +55,15 @@ def scanned(sql: str, *, batch: bool = False) -> list[str]:
          ["bidtime item supplier_id"]),
     ],
 )  # fmt: skip
-def test_scans_have_what_is_used(sql: str, columns: list[str]) -> None:
-    assert scanned(sql, batch=True) == columns
+def test_scans_read_only_used_columns(sql: str, columns: list[str]) -> None:
+    assert scan_columns(sql, batch=True) == columns
 
 
-def test_a_stream_reads_its_time_too() -> None:
-    assert scanned("SELECT item FROM Bid WHERE price > 1") == ["bidtime price item"]
+def test_a_stream_reads_its_time_attribute_too() -> None:
+    assert scan_columns("SELECT item FROM Bid WHERE price > 1") == ["bidtime price item"]
 
 
-def test_calls_that_nobody_uses_are_gone() -> None:
+def test_unused_calls_are_removed() -> None:
     plan = plan_of(
         """SELECT window_end, n FROM (SELECT window_end, COUNT(*) AS n, SUM(price) AS m, MAX(item) AS i
            FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end)"""
@@ -76,7 +76,7 @@ def test_calls_that_nobody_uses_are_gone() -> None:
 
 
 def test_a_statement_set_reads_a_table_once() -> None:
-    action = submitted(
+    action = plan_script(
         "BEGIN STATEMENT SET; INSERT INTO s SELECT a FROM t; INSERT INTO s SELECT b FROM t WHERE a > 1; END"
     )
     scans = [node.schema.names for root in action.roots for node in walk_plan(root.input) if isinstance(node, Scan)]
@@ -92,7 +92,7 @@ def test_projections_are_merged() -> None:
     assert isinstance(plan_of("SELECT a, b, c FROM t"), Scan)
 
 
-# --- canonical texts --------------------------------------------------------------------------------------------------
+# --- canonical strings --------------------------------------------------------------------------
 
 
 def calls_of(sql: str) -> list[str]:
@@ -100,7 +100,7 @@ def calls_of(sql: str) -> list[str]:
     return [call_text(call, aggregate.input) for call in aggregate.calls]
 
 
-def test_a_call_is_named_by_what_it_is_made_of() -> None:
+def test_a_call_is_named_by_its_arguments_and_filter() -> None:
     window = "TUMBLE(TABLE {}, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end"
     plain = calls_of(
         f"SELECT SUM(price), COUNT(*) AS n, MIN(item) FILTER (WHERE price > 1) FROM {window.format('Bid')}"
@@ -115,17 +115,17 @@ def test_a_call_is_named_by_what_it_is_made_of() -> None:
     assert [call_text(call, aggregate.input) for call in aggregate.calls] == [plain[2], plain[0]]
 
 
-def test_column_texts() -> None:
+def test_columns_have_canonical_strings() -> None:
     assert column_texts(plan_of("SELECT a, b FROM t UNION ALL SELECT b, b FROM t")) == ("(t.a | t.b)", "t.b")
     assert column_texts(plan_of("SELECT a, SUM(b) AS n FROM t GROUP BY a", batch=True)) == ("t.a", "SUM(t.b)")
     assert column_texts(plan_of("SELECT e FROM Bid CROSS JOIN UNNEST(tags) AS u (e)")) == ("UNNEST(Bid.tags)[0]",)
 
 
-# --- EXPLAIN ----------------------------------------------------------------------------------------------------------
+# --- EXPLAIN --------------------------------------------------------------------------------------
 
 
-def test_explain() -> None:
-    action = submitted(
+def test_explain_shows_the_plan() -> None:
+    action = plan_script(
         """SELECT window_start, supplier_id, COUNT(*) AS n, MAX(price) FILTER (WHERE item = 'A') AS m
            FROM HOP(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES, INTERVAL '1' HOUR)
            WHERE item <> 'x' GROUP BY window_start, window_end, supplier_id"""
@@ -144,8 +144,8 @@ def test_explain() -> None:
     ]
 
 
-def test_explain_of_batch_and_of_several_inputs() -> None:
-    action = submitted(
+def test_explain_shows_batch_plans_and_several_inputs() -> None:
+    action = plan_script(
         "SELECT x.a, COUNT(*) AS n FROM t AS x JOIN t AS y ON x.a = y.b GROUP BY x.a ORDER BY n DESC LIMIT 5",
         batch=True,
     )
@@ -161,7 +161,7 @@ def test_explain_of_batch_and_of_several_inputs() -> None:
     ]
 
 
-def test_durations() -> None:
+def test_durations_are_formatted() -> None:
     assert [duration(ms) for ms in (0, 1, 1500, 90_000, 3_600_000, 86_400_000)] == [
         "0 ms",
         "1 ms",

@@ -1,4 +1,4 @@
-"""Errors on their way through Spark: told in a text, and made again of it, whatever else stands there."""
+"""Errors on their way through Spark: encoded in a string, and decoded from any text around it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SCRIPT = "CREATE TABLE t (a INT) WITH ('password' = 'geheim'); SELECT 1;\nSELECT
 FOUND = Diagnostic("function-failed", "`f` raised", Span(73, 77, "q.sql", SCRIPT), "mend it", ("called as f(1)", "ü"))
 
 
-def text_of(error: EverfoldError) -> str:
+def transport(error: EverfoldError) -> str:
     with pytest.raises(TransportedError) as caught, transport_errors():
         raise error
     return f"Traceback (most recent call last):\n  File …\neverfold.spark.crossing.CrossingError: {caught.value}\n\tat org.apache.spark…"
 
 
 @pytest.mark.parametrize("family", [FunctionError, ConnectorError, StateError])
-def test_an_error_comes_back_as_it_was(family: type[EverfoldError]) -> None:
-    found = extract_error(text_of(family(FOUND, Diagnostic("other", "more"))))
+def test_an_error_is_decoded_unchanged(family: type[EverfoldError]) -> None:
+    found = extract_error(transport(family(FOUND, Diagnostic("other", "more"))))
     assert type(found) is family
     first, second = found.diagnostics
     assert (first.code, first.message, first.help, first.notes) == (FOUND.code, FOUND.message, FOUND.help, FOUND.notes)
@@ -31,14 +31,14 @@ def test_an_error_comes_back_as_it_was(family: type[EverfoldError]) -> None:
     assert second == Diagnostic("other", "more")
 
 
-def test_people_who_read_the_log_are_told_too_but_no_secrets() -> None:
-    text = text_of(FunctionError(FOUND))
+def test_the_log_has_a_readable_message_without_secrets() -> None:
+    text = transport(FunctionError(FOUND))
     assert "error[function-failed]: `f` raised" in text
     assert "called as f(1)" in text
     assert "geheim" not in text + str(extract_error(text))
 
 
-def test_other_errors_go_through_as_they_are() -> None:
+def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ValueError, match="x"), transport_errors():
         raise ValueError("x")
 
@@ -53,5 +53,5 @@ def test_other_errors_go_through_as_they_are() -> None:
         "everfold-error:e30=",
     ],
 )
-def test_what_a_record_says_is_no_error_of_ours(text: str) -> None:
+def test_a_record_that_looks_like_an_error_is_not_decoded(text: str) -> None:
     assert extract_error(text) is None

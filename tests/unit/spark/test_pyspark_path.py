@@ -1,4 +1,4 @@
-"""The home that a JVM is given: links to PySpark's, without its zip."""
+"""The SPARK_HOME of the JVM: links to PySpark's, without its zip."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from everfold.spark.pyspark_path import spark_home, spark_home_without_zip
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and nobody has named a home."""
+    """Set an empty cache and no SPARK_HOME."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
-def test_the_home_of_an_installed_pyspark_has_its_jars() -> None:
+def test_an_installed_pyspark_has_jars() -> None:
     assert list((spark_home() / "jars").glob("spark-core_*.jar"))
 
 
-def test_a_jvm_finds_programs_and_jars_and_no_zip() -> None:
+def test_the_home_has_programs_and_jars_but_no_zip() -> None:
     for _ in range(2):
         with spark_home_without_zip():
             home = Path(os.environ["SPARK_HOME"])
@@ -32,20 +32,20 @@ def test_a_jvm_finds_programs_and_jars_and_no_zip() -> None:
         assert "SPARK_HOME" not in os.environ
 
 
-def test_a_home_that_somebody_has_named_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_home_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with spark_home_without_zip():
         assert os.environ["SPARK_HOME"] == str(tmp_path)
     assert os.environ["SPARK_HOME"] == str(tmp_path)
 
 
-def test_without_a_cache_pysparks_own_stays(cache: Path) -> None:
+def test_without_a_cache_pysparks_own_home_is_used(cache: Path) -> None:
     cache.write_text("a file where a folder should be")
     with spark_home_without_zip():
         assert "SPARK_HOME" not in os.environ
 
 
-def test_links_to_elsewhere_are_not_followed(cache: Path, tmp_path: Path) -> None:
+def test_changed_links_are_not_followed(cache: Path, tmp_path: Path) -> None:
     with spark_home_without_zip():
         jars = Path(os.environ["SPARK_HOME"]) / "jars"
     jars.unlink()

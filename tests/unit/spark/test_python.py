@@ -1,4 +1,6 @@
-"""Functions on their way to workers, which have neither the user's modules nor his folder."""
+"""Functions on their way to workers, which have neither the user's modules nor the user's
+directory.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ print(call(*args))
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    """A session beside a package `travelling` that only this process finds."""
+    """Create a session next to a package `travelling` that only this process can import."""
     package = tmp_path / "travelling"
     (package / "helpers").mkdir(parents=True)
     for place in (package, package / "helpers"):
@@ -76,14 +78,14 @@ def session(tmp_path: Path) -> Iterator[Session]:
         del sys.modules[name]
 
 
-def registered(session: Session, attribute: str) -> PythonFunction:
+def register(session: Session, attribute: str) -> PythonFunction:
     list(session.run(f"CREATE TEMPORARY FUNCTION f AS 'travelling.functions.{attribute}' LANGUAGE PYTHON"))
     (function,) = session.catalog.functions
     return function.python
 
 
-def in_a_worker(function: PythonFunction, method: str, args: str, elsewhere: Path) -> str:
-    """What a method answers in another process, in another folder."""
+def run_in_worker(function: PythonFunction, method: str, args: str, elsewhere: Path) -> str:
+    """Return what a method returns in another process, in another directory."""
     from pyspark import cloudpickle
 
     pickle_by_value([function])
@@ -97,17 +99,17 @@ def in_a_worker(function: PythonFunction, method: str, args: str, elsewhere: Pat
 
 
 @pytest.mark.parametrize(("attribute", "answer"), [("plain", "70"), ("partial", "71"), ("object_", "70")])
-def test_a_function_travels_with_its_modules(
+def test_a_function_is_sent_with_its_modules(
     session: Session, attribute: str, answer: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    assert in_a_worker(registered(session, attribute), "eval", "(7,)", elsewhere) == answer
+    assert run_in_worker(register(session, attribute), "eval", "(7,)", elsewhere) == answer
 
 
-def test_an_aggregate_function_travels_as_batches_call_it(
+def test_an_aggregate_function_is_sent_as_batches_call_it(
     session: Session, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    registered(session, "Total")
+    register(session, "Total")
     *_, action = session.run("CREATE TABLE t (a INT); SELECT f(a) AS x FROM t")
     assert isinstance(action, Submit)
     (node,) = (each for each in walk_plan(action.roots[0].input) if isinstance(each, AggregateNode))
@@ -115,9 +117,9 @@ def test_an_aggregate_function_travels_as_batches_call_it(
     assert isinstance(collected, Project)
     (call,) = collected.expressions
     assert isinstance(call, PythonCall)
-    assert in_a_worker(call.of, "eval", "([(1,), (2,)],)", tmp_path_factory.mktemp("elsewhere")) == "30"
+    assert run_in_worker(call.of, "eval", "([(1,), (2,)],)", tmp_path_factory.mktemp("elsewhere")) == "30"
 
 
 def test_a_plan_with_functions_can_be_pickled(session: Session) -> None:
-    function = registered(session, "object_")
+    function = register(session, "object_")
     assert pickle.loads(pickle.dumps(function)) == function

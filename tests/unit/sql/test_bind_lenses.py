@@ -1,4 +1,6 @@
-"""Lenses SQL bound: what topics are written, their keys and storage formats, and what plans are made of."""
+"""Binding Lenses SQL: which topics are written, their keys and storage formats, and the nodes of
+plans.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def sink(query: str) -> Sink:
         ("CAST(field1 AS BIGINT)", "BIGINT", "long"),
     ],
 )
-def test_the_key_and_how_it_is_stored(keys: str, of: str, stored: str) -> None:
+def test_a_key_has_a_type_and_a_storage_format(keys: str, of: str, stored: str) -> None:
     found = sink(f"SELECT STREAM COUNT(*) AS records FROM input-topic GROUP BY {keys}")
     options = dict(found.table.options)
     assert found.table.schema[0].type.sql == of
@@ -73,7 +75,7 @@ def test_a_window_is_part_of_the_key() -> None:
     assert unique_key(found.input) == (0,)
 
 
-def test_properties_of_the_topic_go_with_it() -> None:
+def test_properties_of_the_topic_become_options() -> None:
     _, (found,) = session(
         TOPICS,
         "SET defaults.topic.partitions = 3; SET topic.target.partitions = 5; SET topic.target.cleanup.policy = compact;"
@@ -84,7 +86,7 @@ def test_properties_of_the_topic_go_with_it() -> None:
     assert options == {"create": "true", "create.partitions": "5", "create.cleanup.policy": "compact"}
 
 
-def test_a_topic_lies_on_the_brokers_that_are_named() -> None:
+def test_a_topic_has_the_configured_brokers() -> None:
     _, (found,) = session(
         "SET defaults.topic.properties.bootstrap.servers = 'host:9092'; SET topic.target.properties.acks = all;",
         "SET defaults.topic.scan.startup.mode = latest-offset; SET topic.input-topic.scan.startup.mode = earliest-offset;",
@@ -102,7 +104,7 @@ def test_a_topic_lies_on_the_brokers_that_are_named() -> None:
     assert {name for name in dict(made.table.options) if name.startswith("scan")} == set()
 
 
-def test_several_inserts_and_a_topic_that_one_makes_for_another() -> None:
+def test_an_insert_reads_the_topic_of_an_earlier_insert() -> None:
     made, (first, second) = session(
         TOPICS,
         """INSERT INTO by-field SELECT STREAM SUM(field1) AS total FROM input-topic GROUP BY field2 AS f;
@@ -115,7 +117,7 @@ def test_several_inserts_and_a_topic_that_one_makes_for_another() -> None:
     assert [each.table.name for each in nodes if isinstance(each, Scan)] == ["by-field"]
 
 
-def test_a_stream_has_events_and_a_table_has_changes() -> None:
+def test_a_stream_reads_inserts_and_a_table_reads_upserts() -> None:
     stream = sink("SELECT STREAM COUNT(*) AS n FROM input-topic GROUP BY field1")
     table = sink("SELECT TABLE COUNT(*) AS n FROM input-topic GROUP BY field1")
     (of_stream,) = (each for each in walk_plan(stream.input) if isinstance(each, GroupAggregate))
@@ -125,14 +127,14 @@ def test_a_stream_has_events_and_a_table_has_changes() -> None:
     assert changelog_of(of_table.input.input) is ChangelogMode.UPSERT
 
 
-def test_windows_give_each_change_and_wait_for_late_records() -> None:
+def test_windows_emit_each_change_and_wait_for_late_records() -> None:
     found = sink("SELECT STREAM COUNT(*) AS n FROM input-topic WINDOW BY TUMBLE 1h GRACE BY 10m GROUP BY field1")
     (emit,) = (each for each in walk_plan(found.input) if isinstance(each, WindowEmit))
     assert (emit.early_ms, emit.late_ms, emit.window.lateness_ms) == (0, 0, 600_000)
     assert any(isinstance(each, WatermarkAssigner) for each in walk_plan(found.input))
 
 
-def test_a_window_in_batch_gives_its_result_once() -> None:
+def test_a_window_in_batch_emits_its_result_once() -> None:
     made = Session(options={"everfold.dialect": "lenses", "execution.runtime-mode": "batch"})
     *_, action = made.run(
         TOPICS + "INSERT INTO t SELECT STREAM COUNT(*) AS n FROM input-topic WINDOW BY TUMBLE 1h GROUP BY field1"
@@ -147,7 +149,7 @@ def test_a_table_in_batch_is_refused() -> None:
         list(made.run(TOPICS + "INSERT INTO t SELECT TABLE COUNT(*) AS n FROM input-topic GROUP BY field1"))
 
 
-def test_flink_reads_what_lenses_names() -> None:
+def test_flink_sql_reads_names_defined_in_lenses_sql() -> None:
     made, _ = session(TOPICS, "WITH counted AS (SELECT STREAM COUNT(*) AS n FROM input-topic GROUP BY field1);")
     actions = list(made.run("SET everfold.dialect = flink; SELECT _key, n + 1 AS more FROM counted;"))
     (submit,) = (each for each in actions if isinstance(each, Submit))
@@ -156,7 +158,7 @@ def test_flink_reads_what_lenses_names() -> None:
     assert root.schema.names == ("_key", "more")
 
 
-def test_a_topic_is_described() -> None:
+def test_a_topic_is_in_the_catalog() -> None:
     made, _ = session(TOPICS)
     assert "input-topic" in [entry.name for entry in made.catalog.entries()]
 
@@ -171,7 +173,7 @@ def test_a_topic_is_described() -> None:
         ("SELECT STREAM COUNT(*) AS n FROM input-topic GROUP BY field1\nHAVING field1 > 2", 2, "field1"),
     ],
 )
-def test_an_error_marks_its_place_and_says_what_to_do(text: str, line: int, marked: str) -> None:
+def test_an_error_has_a_position_and_a_suggestion(text: str, line: int, marked: str) -> None:
     with pytest.raises(SqlError) as caught:
         session(TOPICS, text)
     (found,) = caught.value.diagnostics

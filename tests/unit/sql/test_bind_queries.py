@@ -1,4 +1,6 @@
-"""Queries without windows: names, types, what is refused in which mode, and where messages point."""
+"""Queries without windows: names, types, what is refused in which mode, and the positions of
+errors.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ CREATE VIEW v (p, q) AS SELECT a, c FROM t WHERE b > 1;
 """
 
 
-def bound(sql: str, *, batch: bool = False) -> Collect:
+def bind(sql: str, *, batch: bool = False) -> Collect:
     session = Session(options={"execution.runtime-mode": "batch"} if batch else {})
     list(session.run(TABLES))
     *_, action = session.run(sql)
@@ -42,13 +44,13 @@ def bound(sql: str, *, batch: bool = False) -> Collect:
 
 
 def columns(sql: str, *, batch: bool = False) -> str:
-    return ", ".join(f"{field.name} {field.type.sql}" for field in bound(sql, batch=batch).schema)
+    return ", ".join(f"{field.name} {field.type.sql}" for field in bind(sql, batch=batch).schema)
 
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        # Each as flink 2.3 names and types it.
+        # Names and types as in Flink 2.3.
         ("SELECT a + 1, b, t.a AS z, CAST(a AS BIGINT) FROM t", "EXPR$0 INT, b BIGINT, z INT, EXPR$3 BIGINT"),
         ("SELECT a, a, b, a + 1, b FROM t", "a INT, a0 INT, b BIGINT, EXPR$3 INT, b0 BIGINT"),
         ("SELECT a AS x, b AS x FROM t", "x INT, x0 BIGINT"),
@@ -79,7 +81,7 @@ def columns(sql: str, *, batch: bool = False) -> str:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("batch", [False, True])
-def test_columns(sql: str, expected: str, batch: bool) -> None:
+def test_columns_are_named_and_typed_as_in_flink(sql: str, expected: str, batch: bool) -> None:
     assert columns(sql, batch=batch) == expected
 
 
@@ -103,12 +105,12 @@ def test_columns(sql: str, expected: str, batch: bool) -> None:
         ("SELECT DISTINCT a, c FROM t ORDER BY c", "a INT, c STRING"),
     ],
 )  # fmt: skip
-def test_columns_in_batch(sql: str, expected: str) -> None:
+def test_columns_in_batch_are_named_and_typed(sql: str, expected: str) -> None:
     assert columns(sql, batch=True) == expected
 
 
-def test_nodes_of_batch() -> None:
-    plan = bound(
+def test_order_limit_and_distinct_become_nodes_in_batch() -> None:
+    plan = bind(
         "SELECT a, COUNT(DISTINCT b) AS n FROM t GROUP BY a ORDER BY n DESC, SUM(b) LIMIT 3 OFFSET 2", batch=True
     ).input
     limit = next(node for node in walk_plan(plan) if isinstance(node, Limit))
@@ -121,7 +123,7 @@ def test_nodes_of_batch() -> None:
 
 
 def test_subqueries_become_joins() -> None:
-    plan = bound(
+    plan = bind(
         "SELECT a FROM t WHERE a IN (SELECT a FROM r) AND b NOT IN (SELECT a FROM r) AND EXISTS (SELECT 1 FROM r) AND a < (SELECT MAX(a) FROM r)",
         batch=True,
     ).input
@@ -129,19 +131,19 @@ def test_subqueries_become_joins() -> None:
     assert kinds == [JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI, JoinKind.SEMI]
 
 
-def test_set_operations() -> None:
-    plan = bound("SELECT a FROM t INTERSECT SELECT a FROM r EXCEPT ALL SELECT a FROM r", batch=True).input
+def test_set_operations_become_nodes() -> None:
+    plan = bind("SELECT a FROM t INTERSECT SELECT a FROM r EXCEPT ALL SELECT a FROM r", batch=True).input
     assert [node.kind for node in walk_plan(plan) if isinstance(node, SetOperation)] == [
         SetKind.EXCEPT_ALL,
         SetKind.INTERSECT,
     ]
-    union = bound("SELECT a FROM t UNION ALL SELECT a FROM r UNION ALL SELECT b FROM t").input
+    union = bind("SELECT a FROM t UNION ALL SELECT a FROM r UNION ALL SELECT b FROM t").input
     assert isinstance(union, Union)
     assert len(union.inputs) == 3
 
 
-def test_order_of_conditions_and_unnest() -> None:
-    plan = bound("SELECT e FROM t LEFT JOIN UNNEST(tags) AS u (e) ON TRUE WHERE a > 1").input
+def test_conditions_are_applied_after_unnest() -> None:
+    plan = bind("SELECT e FROM t LEFT JOIN UNNEST(tags) AS u (e) ON TRUE WHERE a > 1").input
     assert isinstance(plan, Project)
     assert isinstance(plan.input, Filter)
     assert isinstance(plan.input.input, Unnest)
@@ -187,9 +189,9 @@ def test_order_of_conditions_and_unnest() -> None:
         ("SELECT UPPER(DISTINCT c) FROM t", "not-an-aggregate", 1, 8, "DISTINCT"),
     ],
 )  # fmt: skip
-def test_mistakes(sql: str, code: str, line: int, column: int, words: str) -> None:
+def test_wrong_queries_are_refused(sql: str, code: str, line: int, column: int, words: str) -> None:
     with pytest.raises(SqlError) as caught:
-        bound(sql)
+        bind(sql)
     found = caught.value.diagnostics[0]
     assert not isinstance(caught.value, UnsupportedFeature)
     assert found.span is not None
@@ -217,11 +219,11 @@ def test_mistakes(sql: str, code: str, line: int, column: int, words: str) -> No
 )  # fmt: skip
 def test_refused_in_streaming(sql: str, code: str, batch: bool) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
-        bound(sql)
+        bind(sql)
     assert caught.value.code == code
     assert caught.value.diagnostics[0].span is not None
     if batch:
-        bound(sql, batch=True)
+        bind(sql, batch=True)
 
 
 @pytest.mark.parametrize(
@@ -239,14 +241,14 @@ def test_refused_in_streaming(sql: str, code: str, batch: bool) -> None:
 )  # fmt: skip
 def test_refused_in_batch(sql: str, code: str) -> None:
     with pytest.raises(EverfoldError) as caught:
-        bound(sql, batch=True)
+        bind(sql, batch=True)
     assert caught.value.code == code, str(caught.value)
     assert caught.value.diagnostics[0].span is not None
 
 
-def test_all_mistakes_of_a_query_come_together() -> None:
+def test_all_errors_of_a_query_are_reported_together() -> None:
     with pytest.raises(SqlError) as caught:
-        bound("SELECT nope, a + nada, SUMM(a)\nFROM t\nWHERE niente > 1 AND c")
+        bind("SELECT nope, a + nada, SUMM(a)\nFROM t\nWHERE niente > 1 AND c")
     found = [(each.code, each.span.line, each.span.column) for each in caught.value.diagnostics if each.span]
     assert found == [
         ("unknown-column", 1, 8),
@@ -257,7 +259,7 @@ def test_all_mistakes_of_a_query_come_together() -> None:
     ]
 
 
-def test_a_mistake_in_a_view_points_into_its_own_text() -> None:
+def test_an_error_in_a_view_points_into_the_views_script() -> None:
     session = Session()
     list(session.run(TABLES))
     with pytest.raises(SqlError) as caught:
@@ -273,10 +275,10 @@ def test_a_mistake_in_a_view_points_into_its_own_text() -> None:
     assert (span.source, span.line) == ("views.sql", 2)
 
 
-def test_time_attributes() -> None:
+def test_a_time_attribute_survives_only_plain_references() -> None:
     times = [
         field.time
-        for field in bound("SELECT at, CAST(at AS TIMESTAMP(3)) AS c, at + INTERVAL '1' SECOND AS d FROM ev").schema
+        for field in bind("SELECT at, CAST(at AS TIMESTAMP(3)) AS c, at + INTERVAL '1' SECOND AS d FROM ev").schema
     ]
     assert times == ["rowtime", None, None]
-    assert [field.time for field in bound("SELECT at FROM ev", batch=True).schema] == [None]
+    assert [field.time for field in bind("SELECT at FROM ev", batch=True).schema] == [None]

@@ -1,4 +1,4 @@
-"""The queries of Flink's page on window aggregation: those of now bind, those of later issues are refused by name."""
+"""The queries of Flink's page on window aggregation bind, and have the documented types."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WINDOWED = "SELECT window_start, window_end, SUM(price) AS total_price\nFROM {}\
     ],
 )
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_bound(sql: str, types: str, mode: str) -> None:
+def test_a_query_has_the_documented_types(sql: str, types: str, mode: str) -> None:
     session = Session(options={"execution.runtime-mode": mode})
     list(session.run(TABLES))
     (action,) = session.run(sql)
@@ -64,7 +64,7 @@ TUMBLED = "SELECT window_start, window_end, supplier_id, SUM(price) FROM TUMBLE(
 
 @pytest.mark.parametrize("sets", ["GROUPING SETS ((supplier_id), ())", "ROLLUP (supplier_id)", "CUBE (supplier_id)"])
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_grouping_sets(sets: str, mode: str) -> None:
+def test_grouping_sets_bind(sets: str, mode: str) -> None:
     session = Session(options={"execution.runtime-mode": mode})
     list(session.run(TABLES))
     (action,) = session.run(f"{TUMBLED}GROUP BY window_start, window_end, {sets}")

@@ -1,4 +1,4 @@
-"""CREATE TABLE, CREATE VIEW, INSERT: what they declare, and what is wrong in them."""
+"""CREATE TABLE, CREATE VIEW, INSERT: what they declare, and which errors they report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table(ddl: str) -> CatalogTable:
     return entry
 
 
-def test_all_kinds_of_columns() -> None:
+def test_all_kinds_of_columns_are_declared() -> None:
     entry = table(
         """CREATE TABLE t (
              next AS id + 1, id INT, price DECIMAL(10, 2) NOT NULL COMMENT 'net', sent TIMESTAMP_LTZ(3) METADATA FROM 'timestamp' VIRTUAL,
@@ -48,7 +48,7 @@ def test_all_kinds_of_columns() -> None:
     assert [type(node) for node in walk_plan(entry.plan(streaming=False))] == [Project, Scan]
 
 
-def test_a_plain_table_is_its_scan() -> None:
+def test_a_plain_table_is_a_scan() -> None:
     assert isinstance(table("CREATE TABLE t (a INT)").plan(streaming=True), Scan)
     assert table("CREATE TABLE t (a INT)").table.connector is None
 
@@ -83,7 +83,7 @@ def test_a_plain_table_is_its_scan() -> None:
         ("CREATE TABLE t (a INT) WITH ('k' = '${nobody}')", "unknown-variable", 1, 36, "nobody"),
     ],
 )  # fmt: skip
-def test_wrong_declarations(ddl: str, code: str, line: int, column: int, words: str) -> None:
+def test_wrong_declarations_are_refused(ddl: str, code: str, line: int, column: int, words: str) -> None:
     with pytest.raises(EverfoldError) as caught:
         list(Session().run(ddl))
     found = caught.value.diagnostics[0]
@@ -92,7 +92,7 @@ def test_wrong_declarations(ddl: str, code: str, line: int, column: int, words: 
     assert words in f"{found.message} / {found.help}"
 
 
-def test_all_mistakes_of_a_table_come_together() -> None:
+def test_all_errors_of_a_table_are_reported_together() -> None:
     with pytest.raises(EverfoldError) as caught:
         list(Session().run("CREATE TABLE t (a INT, a INT, PRIMARY KEY (z) NOT ENFORCED) PARTITIONED BY (y)"))
     assert [found.code for found in caught.value.diagnostics] == [
@@ -102,7 +102,7 @@ def test_all_mistakes_of_a_table_come_together() -> None:
     ]
 
 
-# --- INSERT -----------------------------------------------------------------------------------------------------------
+# --- INSERT ---------------------------------------------------------------------------------------
 
 TABLES = """
 CREATE TABLE t (a INT, b BIGINT, c STRING);
@@ -122,7 +122,7 @@ def sink(sql: str) -> Sink:
     return root
 
 
-def test_an_insert_gives_the_columns_of_the_table() -> None:
+def test_an_insert_has_the_columns_of_the_table() -> None:
     made = sink("INSERT INTO s SELECT a, 1.5, c, CAST(c AS BYTES) FROM t")
     assert [(field.name, field.type.sql) for field in made.input.schema] == [
         ("b", "BIGINT"),
@@ -132,7 +132,7 @@ def test_an_insert_gives_the_columns_of_the_table() -> None:
     ]
 
 
-def test_columns_that_are_not_named_are_null() -> None:
+def test_columns_that_are_not_listed_are_null() -> None:
     made = sink("INSERT INTO s (a, b) VALUES ('x', 1), ('yy', 2)")
     assert isinstance(made.input, Project)
     assert isinstance(made.input.input, Values)
@@ -142,7 +142,7 @@ def test_columns_that_are_not_named_are_null() -> None:
     assert made.input.schema.names == ("b", "z", "a", "key")
 
 
-def test_nothing_is_cast_that_fits() -> None:
+def test_matching_types_are_not_cast() -> None:
     assert isinstance(sink("INSERT INTO t SELECT * FROM t").input, Scan)
 
 
@@ -169,7 +169,7 @@ def test_nothing_is_cast_that_fits() -> None:
         ("INSERT INTO t SELECT nope, b, c FROM t", "unknown-column", 22, "`nope`"),
     ],
 )
-def test_wrong_inserts(sql: str, code: str, column: int, words: str) -> None:
+def test_wrong_inserts_are_refused(sql: str, code: str, column: int, words: str) -> None:
     with pytest.raises(EverfoldError) as caught:
         sink(sql)
     found = caught.value.diagnostics[0]
@@ -178,7 +178,7 @@ def test_wrong_inserts(sql: str, code: str, column: int, words: str) -> None:
     assert words in f"{found.message} / {found.help}"
 
 
-def test_variables_in_an_options_hint() -> None:
+def test_variables_in_an_options_hint_are_replaced() -> None:
     session = Session(variables={"here": "/data"}, environment={"FORMAT": "json"})
     *_, read, through_view = session.run(
         """CREATE TABLE t (a INT) WITH ('connector' = 'filesystem', 'path' = '/nowhere');
@@ -192,7 +192,7 @@ def test_variables_in_an_options_hint() -> None:
     assert dict(through_view.sources[0].options)["path"] == "/data/v"
 
 
-def test_a_variable_of_an_options_hint_stays_out_of_the_text_of_a_view() -> None:
+def test_show_create_view_keeps_variables_of_an_options_hint() -> None:
     session = Session(variables={"here": "/data"})
     *_, shown = session.run(
         """CREATE TABLE t (a INT) WITH ('connector' = 'filesystem', 'path' = '/nowhere');
@@ -203,8 +203,8 @@ def test_a_variable_of_an_options_hint_stays_out_of_the_text_of_a_view() -> None
     assert "${here}" in shown.rows[0][0]
 
 
-def test_functions_of_now_are_never_null() -> None:
-    # DESCRIBE in flink 2.3: FALSE for each of them
+def test_current_time_functions_are_never_null() -> None:
+    # DESCRIBE in Flink 2.3: FALSE for each of them
     entry = table(
         """CREATE TABLE t (a AS PROCTIME(), b AS NOW(), c AS CURRENT_TIMESTAMP, d AS LOCALTIMESTAMP, e AS CURRENT_DATE, f AS CURRENT_TIME, x INT)"""
     )

@@ -1,4 +1,4 @@
-"""Window TVFs and the aggregates over them: which plan a query becomes, and what is refused where."""
+"""Window TVFs and the aggregates over them: the plans of queries, and what is refused where."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def refusal(sql: str, *, batch: bool = False, tables: str = BID) -> tuple[str, s
     ],
 )
 @pytest.mark.parametrize("batch", [False, True])
-def test_windows(function: str, window: Window, batch: bool) -> None:
+def test_window_functions_are_bound(function: str, window: Window, batch: bool) -> None:
     aggregate = node_of(
         plan_of(f"SELECT window_start, SUM(price) FROM {function} GROUP BY window_start, window_end", batch=batch),
         WindowAggregate,
@@ -89,7 +89,7 @@ def test_windows(function: str, window: Window, batch: bool) -> None:
     assert plain.window == window
 
 
-def test_a_window_aggregate_gives_keys_calls_and_window() -> None:
+def test_a_window_aggregate_has_keys_calls_and_a_window() -> None:
     plan = plan_of(
         """SELECT window_time, supplier_id, COUNT(*) + 1 AS n, window_end FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY)
            WHERE item <> 'x' GROUP BY window_end, supplier_id, window_start, window_time HAVING MAX(price) > 3"""
@@ -103,7 +103,7 @@ def test_a_window_aggregate_gives_keys_calls_and_window() -> None:
     assert having.input == aggregate
 
 
-def test_a_call_is_computed_once() -> None:
+def test_equal_calls_are_computed_once() -> None:
     plan = plan_of(
         """SELECT SUM(price), SUM(price) + 1, SUM(price) FILTER (WHERE item = 'A')
            FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start, window_end HAVING SUM(price) > 1"""
@@ -111,7 +111,7 @@ def test_a_call_is_computed_once() -> None:
     assert len(node_of(plan, WindowAggregate).calls) == 2
 
 
-def test_sessions_have_the_keys_of_their_partitions() -> None:
+def test_sessions_are_grouped_by_their_partition_keys() -> None:
     plan = plan_of(
         """SELECT window_start, supplier_id, item, SUM(price)
            FROM SESSION(TABLE Bid PARTITION BY (supplier_id, item), DESCRIPTOR(bidtime), INTERVAL '2' MINUTES)
@@ -123,13 +123,13 @@ def test_sessions_have_the_keys_of_their_partitions() -> None:
     ]
 
 
-def test_a_zone_belongs_to_local_time() -> None:
+def test_the_session_time_zone_applies_to_local_timestamps() -> None:
     sql = "SELECT window_start, COUNT(*) FROM TUMBLE(TABLE Local, DESCRIPTOR(ts), INTERVAL '1' DAY) GROUP BY window_start, window_end"
     assert node_of(plan_of(sql, zone="Asia/Shanghai"), WindowAggregate).zone == "Asia/Shanghai"
     assert node_of(plan_of(sql), WindowAggregate).zone == "UTC"
 
 
-def test_processing_time() -> None:
+def test_processing_time_windows_are_refused_in_batch() -> None:
     tables = "CREATE TABLE Clock (x INT, proc AS PROCTIME());"
     sql = "SELECT window_start, COUNT(*) FROM TUMBLE(TABLE Clock, DESCRIPTOR(proc), INTERVAL '1' DAY) GROUP BY window_start, window_end"
     assert node_of(plan_of(sql, tables=tables), WindowAggregate).time is TimeKind.PROCTIME
@@ -150,7 +150,7 @@ def test_window_columns_keep_their_meaning_through_subqueries() -> None:
     assert isinstance(aggregate.input, Filter)
 
 
-def test_conditions_on_the_window_are_judged_behind_the_aggregate() -> None:
+def test_conditions_on_the_window_are_applied_after_the_aggregate() -> None:
     plan = plan_of(
         """SELECT window_start, COUNT(*) FROM HOP(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '5' MINUTES, INTERVAL '10' MINUTES)
            WHERE window_start >= TIMESTAMP '2020-01-01 00:00:00' AND price > 1 GROUP BY window_start, window_end"""
@@ -169,7 +169,7 @@ def test_conditions_on_the_window_are_judged_behind_the_aggregate() -> None:
         ("CUMULATE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '2' MINUTES, INTERVAL '10' MINUTES)", 2 * MINUTE, 2),
     ],
 )
-def test_rows_used_together_with_their_window(function: str, slice_ms: int, keys: int) -> None:
+def test_rows_that_use_their_window_are_expanded_before_aggregation(function: str, slice_ms: int, keys: int) -> None:
     plan = plan_of(
         f"""SELECT window_start, window_end, item, MAX(CASE WHEN bidtime < window_start + INTERVAL '1' MINUTE THEN price END)
             FROM {function} WHERE price > 1 OR window_end > bidtime + INTERVAL '1' MINUTE GROUP BY window_start, window_end, item"""
@@ -181,7 +181,7 @@ def test_rows_used_together_with_their_window(function: str, slice_ms: int, keys
     assert node_of(aggregate, WindowTableFunction)
 
 
-def test_windows_are_aggregated_again() -> None:
+def test_windowed_results_can_be_aggregated_by_window() -> None:
     plan = plan_of(
         """SELECT window_start, window_end, SUM(n) FROM (
              SELECT window_start, window_end, item, COUNT(*) AS n FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
@@ -193,7 +193,7 @@ def test_windows_are_aggregated_again() -> None:
     assert (len(outer.keys), len(inner.keys)) == (0, 1)
 
 
-def test_cascade() -> None:
+def test_windows_can_be_chained() -> None:
     tables = (
         BID
         + """CREATE VIEW window1 AS SELECT window_start AS s, window_end AS e, window_time AS rowtime, SUM(price) AS part
@@ -208,7 +208,7 @@ def test_cascade() -> None:
     assert (outer.window, inner.window) == (Tumble(size_ms=10 * MINUTE), Tumble(size_ms=5 * MINUTE))
 
 
-def test_a_name_of_with_can_have_windows() -> None:
+def test_a_common_table_expression_can_have_windows() -> None:
     plan = plan_of(
         """WITH q (at, x) AS (SELECT bidtime, price FROM Bid)
            SELECT window_start, SUM(x) AS s FROM TUMBLE(TABLE q, DESCRIPTOR(at), INTERVAL '1' DAY) AS w
@@ -218,7 +218,7 @@ def test_a_name_of_with_can_have_windows() -> None:
     assert node_of(plan, WindowAggregate).time is TimeKind.ROWTIME
 
 
-def test_unnest_between_window_and_aggregate() -> None:
+def test_unnest_may_be_between_window_and_aggregate() -> None:
     plan = plan_of(
         """SELECT window_start, tag, COUNT(*) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)
            CROSS JOIN UNNEST(tags) AS u (tag) GROUP BY window_start, window_end, tag"""
@@ -226,7 +226,7 @@ def test_unnest_between_window_and_aggregate() -> None:
     assert isinstance(node_of(plan, WindowAggregate).input, Unnest)
 
 
-def test_distinct_windows() -> None:
+def test_distinct_windows_are_an_aggregate_without_calls() -> None:
     plan = plan_of(
         "SELECT DISTINCT window_start, window_end, item FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY)"
     )
@@ -234,7 +234,7 @@ def test_distinct_windows() -> None:
     assert plan.schema.names == ("window_start", "window_end", "item")
 
 
-def test_batch_takes_what_a_stream_cannot() -> None:
+def test_batch_accepts_windows_that_a_stream_refuses() -> None:
     half = "SELECT window_start, COUNT(*) FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY) GROUP BY window_start"
     assert isinstance(node_of(plan_of(half, batch=True), GroupAggregate).input, WindowTableFunction)
     sessions = """SELECT window_start, window_end, item, COUNT(*) FROM SESSION(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '1' DAY)
@@ -244,34 +244,34 @@ def test_batch_takes_what_a_stream_cannot() -> None:
     assert node_of(plan_of(bounded, batch=True), WindowAggregate).time is TimeKind.BOUNDED
 
 
-def _windowed(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: str = "bidtime") -> str:
+def _select_windows(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: str = "bidtime") -> str:
     return f"SELECT *\nFROM {kind}(TABLE {table}, DESCRIPTOR({time}), {arguments})"
 
 
 @pytest.mark.parametrize(
     ("sql", "code", "words", "line", "column"),
     [
-        (_windowed("INTERVAL '0' MINUTES"), "window-size", "size of TUMBLE must be positive", 2, 45),
-        (_windowed("INTERVAL '-5' MINUTES"), "window-size", "must be positive", 2, 45),
-        (_windowed("INTERVAL '1' MONTH"), "window-size", "months are not", 2, 45),
-        (_windowed("INTERVAL '1' MINUTE + INTERVAL '1' MINUTE"), "window-size", "constant INTERVAL", 2, 45),
-        (_windowed("10"), "window-size", "constant INTERVAL", 2, 45),
-        (_windowed("INTERVAL '10' MINUTES, -INTERVAL '1' MINUTE"), "window-size", "constant INTERVAL", 2, 68),
-        (_windowed("INTERVAL '10' MINUTES, INTERVAL '10' MINUTE"), "window-offset", "shorter than its size", 2, 68),
+        (_select_windows("INTERVAL '0' MINUTES"), "window-size", "size of TUMBLE must be positive", 2, 45),
+        (_select_windows("INTERVAL '-5' MINUTES"), "window-size", "must be positive", 2, 45),
+        (_select_windows("INTERVAL '1' MONTH"), "window-size", "months are not", 2, 45),
+        (_select_windows("INTERVAL '1' MINUTE + INTERVAL '1' MINUTE"), "window-size", "constant INTERVAL", 2, 45),
+        (_select_windows("10"), "window-size", "constant INTERVAL", 2, 45),
+        (_select_windows("INTERVAL '10' MINUTES, -INTERVAL '1' MINUTE"), "window-size", "constant INTERVAL", 2, 68),
+        (_select_windows("INTERVAL '10' MINUTES, INTERVAL '10' MINUTE"), "window-offset", "shorter than its size", 2, 68),
         (
-            _windowed("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "HOP").replace("*", "COUNT(*)")
+            _select_windows("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "HOP").replace("*", "COUNT(*)")
             + " GROUP BY window_start, window_end",
             "window-size",
             "multiple of its slide",
             2,
             6,
         ),
-        (_windowed("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "CUMULATE"), "window-size", "multiple of its step", 2, 69),
-        (_windowed("INTERVAL '0' MINUTES", "SESSION"), "window-size", "gap of SESSION must be positive", 2, 46),
-        (_windowed("INTERVAL '1' DAY", time="bidtme"), "unknown-column", "`bidtme`", 2, 35),
-        (_windowed("INTERVAL '1' DAY", time="item"), "no-time-attribute", "`item` is a STRING", 2, 35),
-        (_windowed("INTERVAL '1' DAY", table="Plain", time="ts"), "no-time-attribute", "needs one in streaming", 2, 37),
-        (_windowed("INTERVAL '1' DAY", table="Bit"), "unknown-table", "`Bit`", 2, 19),
+        (_select_windows("INTERVAL '3' MINUTES, INTERVAL '10' MINUTES", "CUMULATE"), "window-size", "multiple of its step", 2, 69),
+        (_select_windows("INTERVAL '0' MINUTES", "SESSION"), "window-size", "gap of SESSION must be positive", 2, 46),
+        (_select_windows("INTERVAL '1' DAY", time="bidtme"), "unknown-column", "`bidtme`", 2, 35),
+        (_select_windows("INTERVAL '1' DAY", time="item"), "no-time-attribute", "`item` is a STRING", 2, 35),
+        (_select_windows("INTERVAL '1' DAY", table="Plain", time="ts"), "no-time-attribute", "needs one in streaming", 2, 37),
+        (_select_windows("INTERVAL '1' DAY", table="Bit"), "unknown-table", "`Bit`", 2, 19),
         (
             "SELECT * FROM SESSION(TABLE Bid PARTITION BY nobody, DESCRIPTOR(bidtime), INTERVAL '1' DAY)",
             "unknown-column", "a PARTITION BY column", 1, 46,
@@ -283,16 +283,16 @@ def _windowed(arguments: str, kind: str = "TUMBLE", table: str = "Bid", time: st
         ("SELECT TUMBLE_START(bidtime, INTERVAL '1' DAY) FROM Bid", "misplaced-window", "`TUMBLE_START`", 1, 8),
     ],
 )  # fmt: skip
-def test_refused(sql: str, code: str, words: str, line: int, column: int) -> None:
+def test_wrong_windows_are_refused(sql: str, code: str, words: str, line: int, column: int) -> None:
     found = refusal(sql)
     assert (found[0], *found[2:]) == (code, line, column), found
     assert words in found[1]
 
 
-def test_what_is_no_time_attribute_says_why() -> None:
+def test_a_column_without_a_time_attribute_is_explained() -> None:
     def help_for(view: str, time: str) -> str:
         with pytest.raises(EverfoldError) as caught:
-            plan_of(_windowed("INTERVAL '1' DAY", table="v", time=time), tables=f"{BID} CREATE VIEW v AS {view};")
+            plan_of(_select_windows("INTERVAL '1' DAY", table="v", time=time), tables=f"{BID} CREATE VIEW v AS {view};")
         found = caught.value.diagnostics[0]
         assert found.code == "no-time-attribute"
         return f"{found.message} / {found.help}"
@@ -312,7 +312,7 @@ def test_what_is_no_time_attribute_says_why() -> None:
     )
 
 
-def test_a_time_attribute_goes_through_plain_columns() -> None:
+def test_a_time_attribute_survives_views_and_unions() -> None:
     tables = (
         BID
         + "CREATE VIEW u AS SELECT item AS i, bidtime AS t FROM Bid WHERE price > 1 UNION ALL SELECT supplier_id, bidtime FROM Bid;"

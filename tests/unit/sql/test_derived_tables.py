@@ -1,6 +1,6 @@
-"""CREATE TABLE … LIKE, CREATE TABLE … AS and SHOW with a pattern.
+"""CREATE TABLE … LIKE, CREATE TABLE … AS, and SHOW with a pattern.
 
-Source: Flink's documentation of CREATE TABLE and SHOW; what is refused is what flink 2.3 refuses.
+Source: Flink's documentation of CREATE TABLE and SHOW. What is refused is what Flink 2.3 refuses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def columns(of: CatalogTable) -> str:
     return " ".join(column.name for column in of.columns)
 
 
-def test_all_of_a_table_is_taken() -> None:
+def test_like_copies_everything() -> None:
     found = table("CREATE TABLE d LIKE base")
     assert columns(found) == "id name ts total off"
     assert found.table.primary_key == ("id",)
@@ -62,11 +62,11 @@ def test_all_of_a_table_is_taken() -> None:
         ("CREATE TABLE d (WATERMARK FOR ts AS ts, ts TIMESTAMP(3)) LIKE plain", "id name ts"),
     ],
 )
-def test_columns(sql: str, names: str) -> None:
+def test_like_copies_columns(sql: str, names: str) -> None:
     assert columns(table(sql)) == names
 
 
-def test_what_is_excluded_or_overwritten() -> None:
+def test_clauses_can_be_excluded_or_overwritten() -> None:
     bare = table("CREATE TABLE d LIKE base (EXCLUDING ALL INCLUDING WATERMARKS)")
     assert (bare.table.primary_key, bare.table.partition_keys, bare.table.options) == ((), (), ())
     assert bare.watermark is not None
@@ -87,7 +87,7 @@ def test_options_are_overwritten() -> None:
     assert more == (("a", "b"), *TOPIC)
 
 
-def test_a_table_of_another_script() -> None:
+def test_like_finds_a_table_of_an_earlier_script() -> None:
     session = Session()
     list(session.run(BASE))
     list(session.run("CREATE TABLE d LIKE base"))
@@ -125,7 +125,7 @@ def test_a_table_of_another_script() -> None:
         ("SHOW TABLES LIKE base", "syntax", "the pattern"),
     ],
 )
-def test_refused(sql: str, code: str, words: str) -> None:
+def test_wrong_statements_are_refused(sql: str, code: str, words: str) -> None:
     session = Session()
     with pytest.raises(EverfoldError) as caught:
         list(session.run(BASE + sql))
@@ -135,10 +135,10 @@ def test_refused(sql: str, code: str, words: str) -> None:
     assert found.span is not None
 
 
-# --- AS ---------------------------------------------------------------------------------------------------------------
+# --- AS -------------------------------------------------------------------------------------------
 
 
-def created(sql: str) -> tuple[CatalogTable, Submit]:
+def create(sql: str) -> tuple[CatalogTable, Submit]:
     session = Session()
     *_, action = session.run(BASE + sql)
     found = session.catalog.get(("d",))
@@ -147,8 +147,8 @@ def created(sql: str) -> tuple[CatalogTable, Submit]:
     return found, action
 
 
-def test_a_table_of_a_query_is_a_table_and_its_job() -> None:
-    found, job = created(
+def test_create_table_as_creates_a_table_and_its_job() -> None:
+    found, job = create(
         "CREATE TABLE d WITH ('connector' = 'print', 'x.password' = 'geheim') AS SELECT id, name FROM plain"
     )
     assert columns(found) == "id name"
@@ -168,8 +168,8 @@ def test_a_table_of_a_query_is_a_table_and_its_job() -> None:
         ("CREATE TABLE d (PRIMARY KEY (id) NOT ENFORCED) AS SELECT id, name FROM base", "id name"),
     ],
 )
-def test_columns_of_a_query(sql: str, names: str) -> None:
-    found, job = created(sql)
+def test_create_table_as_takes_columns_from_the_query(sql: str, names: str) -> None:
+    found, job = create(sql)
     assert columns(found) == names
     assert [of.type.sql for of in found.columns if of.name == "id"] == ["BIGINT" if "BIGINT" in sql else "INT"]
     (sink,) = job.roots
@@ -184,14 +184,14 @@ def test_a_query_that_fails_leaves_no_table() -> None:
     assert session.catalog.find(("d",)) is None
 
 
-def test_a_table_that_exists_is_filled() -> None:
+def test_create_table_as_if_not_exists_inserts_into_an_existing_table() -> None:
     session = Session()
     *_, action = session.run(BASE + "CREATE TABLE IF NOT EXISTS plain AS SELECT id, name FROM base")
     assert isinstance(action, Submit)
     assert action.names == ("plain",)
 
 
-# --- SHOW -------------------------------------------------------------------------------------------------------------
+# --- SHOW -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_a_table_that_exists_is_filled() -> None:
         ("SHOW COLUMNS FROM v", "a"),
     ],
 )
-def test_names_are_shown_by_pattern(sql: str, names: str) -> None:
+def test_show_filters_names_by_pattern(sql: str, names: str) -> None:
     *_, action = Session().run(BASE + sql)
     assert isinstance(action, Show)
     assert " ".join(row[0] for row in action.rows) == names
 
 
-def test_columns_are_shown_as_described() -> None:
+def test_show_columns_has_the_columns_of_describe() -> None:
     *_, described, shown = Session().run(BASE + "DESCRIBE base; SHOW COLUMNS FROM base")
     assert shown == described

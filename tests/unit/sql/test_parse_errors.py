@@ -1,4 +1,4 @@
-"""What the author of wrong or unsupported SQL is told, and where it points."""
+"""Errors in wrong or unsupported SQL: their messages and positions."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "place", "message", "help_text"), WRONG)
-def test_wrong(sql: str, place: str, message: str, help_text: str | None) -> None:
+@pytest.mark.parametrize(("sql", "position", "message", "help_text"), WRONG)
+def test_wrong_syntax_is_reported(sql: str, position: str, message: str, help_text: str | None) -> None:
     with pytest.raises(SqlError) as error:
         parse_script(sql, "q.sql")
     (found,) = error.value.diagnostics
     assert found.span is not None
     assert (found.code, found.message, found.help) == ("syntax", message, help_text)
-    assert f"{found.span.line}:{found.span.column}" == place
-    assert f"--> q.sql:{place}\n" in found.render()
+    assert f"{found.span.line}:{found.span.column}" == position
+    assert f"--> q.sql:{position}\n" in found.render()
 
 
 @pytest.mark.parametrize(
-    ("sql", "code", "place", "message", "help_text"),
+    ("sql", "code", "position", "message", "help_text"),
     [
         ("SELECT * FROM TUMBEL(TABLE b, DESCRIPTOR(ts), INTERVAL '1' DAY)", "unknown-function", "1:15", "no table function is named `TUMBEL`", "did you mean `TUMBLE`?"),
         ("SELECT * FROM TABLE(sesion(DATA => TABLE b PARTITION BY k))", "unknown-function", "1:21", "no table function is named `sesion`", "did you mean `SESSION`?"),
@@ -105,13 +105,15 @@ def test_wrong(sql: str, place: str, message: str, help_text: str | None) -> Non
         ("SELECT a FROM t LIMIT 2147483648", "wrong-literal", "1:23", "LIMIT and OFFSET are at most 2147483647", None),
     ],
 )  # fmt: skip
-def test_wrong_in_another_way(sql: str, code: str, place: str, message: str, help_text: str | None) -> None:
+def test_other_errors_have_their_own_code(
+    sql: str, code: str, position: str, message: str, help_text: str | None
+) -> None:
     with pytest.raises(SqlError) as error:
         parse_script(sql)
     (found,) = error.value.diagnostics
     assert (found.code, found.message, found.help) == (code, message, help_text)
     assert found.span is not None
-    assert f"{found.span.line}:{found.span.column}" == place
+    assert f"{found.span.line}:{found.span.column}" == position
 
 
 REFUSED = [
@@ -161,14 +163,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "code", "message", "place"), REFUSED)
-def test_refused(sql: str, code: str, message: str, place: str) -> None:
+@pytest.mark.parametrize(("sql", "code", "message", "position"), REFUSED)
+def test_unsupported_syntax_is_refused(sql: str, code: str, message: str, position: str) -> None:
     with pytest.raises(UnsupportedFeature) as error:
         parse_script(sql)
     (found,) = error.value.diagnostics
     assert (found.code, found.message) == (code, message)
     assert found.span is not None
-    assert sql[found.span.start : found.span.end] == place
+    assert sql[found.span.start : found.span.end] == position
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_refused(sql: str, code: str, message: str, place: str) -> None:
         ("QUIT", "leave it out"),
     ],
 )  # fmt: skip
-def test_what_is_refused_has_a_way_out(sql: str, help_text: str) -> None:
+def test_a_refusal_suggests_an_alternative(sql: str, help_text: str) -> None:
     with pytest.raises(UnsupportedFeature) as error:
         parse_script(sql)
     (found,) = error.value.diagnostics
@@ -217,9 +219,9 @@ def test_what_is_refused_has_a_way_out(sql: str, help_text: str) -> None:
     assert help_text in found.help
 
 
-def test_only_the_words_of_a_construct_name_it() -> None:
+def test_a_construct_is_named_by_its_keywords_only() -> None:
     for sql, words in (("SHOW PARTITIONS t", "SHOW PARTITIONS"), ("SHOW CREATE CATALOG c", "SHOW CREATE CATALOG")):
-        found = complaint(sql)
+        found = find_error(sql)
         assert found is not None
         assert found.message == f"{words} is not supported"
 
@@ -247,14 +249,14 @@ def test_only_the_words_of_a_construct_name_it() -> None:
     ],
     ids=lambda sql: sql[:24],
 )
-def test_too_deep(sql: str) -> None:
+def test_deep_nesting_is_refused(sql: str) -> None:
     with pytest.raises(SqlError) as error:
         parse_script(sql)
     assert error.value.code == "too-deep"
     assert error.value.diagnostics[0].span is not None
 
 
-def test_a_long_flat_text_is_no_problem() -> None:
+def test_a_long_flat_script_is_parsed() -> None:
     values = ", ".join(f"({number}, 'x')" for number in range(20_000))
     assert len(parse_script(f"INSERT INTO t VALUES {values}")) == 1
 
@@ -267,8 +269,8 @@ CAST INT ARRAY ROW MAP INTERVAL DAY TIMESTAMP EXTRACT TRIM JSON_VALUE JSON_OBJEC
 """
 
 
-def complaint(sql: str) -> Diagnostic | None:
-    """What is wrong with a text, None if nothing is."""
+def find_error(sql: str) -> Diagnostic | None:
+    """Return the first error of a script, or None."""
     try:
         parse_script(sql)
     except SqlError as error:
@@ -278,8 +280,8 @@ def complaint(sql: str) -> Diagnostic | None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES.split()), max_size=25).map(" ".join))
-def test_any_words_give_statements_or_an_error_with_a_place(sql: str) -> None:
-    found = complaint(sql)
+def test_any_words_parse_or_fail_with_a_position(sql: str) -> None:
+    found = find_error(sql)
     if found is not None:
         assert found.span is not None
         assert 0 <= found.span.start <= found.span.end <= len(sql)
@@ -288,6 +290,6 @@ def test_any_words_give_statements_or_an_error_with_a_place(sql: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
-def test_any_characters_give_an_expression_or_an_error(text: str) -> None:
-    found = complaint(f"SELECT {text}")
+def test_any_characters_parse_or_fail_with_a_position(text: str) -> None:
+    found = find_error(f"SELECT {text}")
     assert found is None or found.span is not None

@@ -1,4 +1,6 @@
-"""Expressions: what tree a text gives, shown as its canonical text, which must give the same tree again."""
+"""Expressions: the tree of a string, shown as its canonical string, which must parse to the same
+tree.
+"""
 
 from __future__ import annotations
 
@@ -193,14 +195,14 @@ CANONICAL = [
 
 
 @pytest.mark.parametrize(("sql", "canonical"), CANONICAL)
-def test_canonical_text(sql: str, canonical: str) -> None:
+def test_an_expression_has_a_canonical_string(sql: str, canonical: str) -> None:
     tree = parse_expression(sql)
     assert render(tree) == canonical
     assert parse_expression(canonical) == tree
 
 
 @pytest.mark.parametrize("sql", [sql for sql, _ in CANONICAL])
-def test_every_node_knows_its_place(sql: str) -> None:
+def test_every_node_has_a_position(sql: str) -> None:
     text = f"SELECT 'é',\n  {sql}\nFROM t"
     tree = parse_query(text)
     for node in tree.walk():
@@ -214,7 +216,7 @@ def test_every_node_knows_its_place(sql: str) -> None:
             assert span.end <= around.end
 
 
-def test_span_of_a_node() -> None:
+def test_the_span_of_a_node() -> None:
     text = "SELECT a,\n  SUM(price + 1) AS s FROM t"
     call = parse_query(text).find(FunctionCall)
     assert call is not None
@@ -224,7 +226,7 @@ def test_span_of_a_node() -> None:
     assert span_of(argument.copy(), text).start == span_of(argument, text).start
 
 
-def test_span_of_a_node_without_a_place_is_that_of_its_children() -> None:
+def test_a_node_without_a_position_has_the_span_of_its_children() -> None:
     text = "a + b * c"
     tree = parse_expression(text)
     made = FunctionCall(this="F", expressions=[tree.expression.this, tree.expression.expression])
@@ -234,7 +236,7 @@ def test_span_of_a_node_without_a_place_is_that_of_its_children() -> None:
     assert span_of(child, text) == span_of(tree, text)
 
 
-def test_nodes_of_the_contract() -> None:
+def test_nodes_have_the_documented_fields() -> None:
     path = parse_expression("a.b")
     assert isinstance(path, ColumnPath)
     assert path.names == ("a", "b")
@@ -263,7 +265,7 @@ def test_nodes_of_the_contract() -> None:
     assert (interval.name, interval.unit, interval.last) == ("1:30", "MINUTE", "SECOND")
 
 
-def test_equality_is_of_meaning() -> None:
+def test_equality_compares_meaning() -> None:
     assert parse_expression("Sum( `a` )") == parse_expression("SUM(a)")
     assert parse_expression("SUM(a)") != parse_expression("SUM(A)")
     assert parse_expression("a.b") != parse_expression("a.B")
@@ -299,7 +301,7 @@ def test_equality_is_of_meaning() -> None:
         ("INTERVAL 5 DAY", (432_000_000, False)),
     ],
 )
-def test_interval_value(sql: str, value: tuple[int, bool]) -> None:
+def test_intervals_have_a_value(sql: str, value: tuple[int, bool]) -> None:
     node = parse_expression(sql)
     assert isinstance(node, IntervalLiteral)
     assert interval_value(node) == value
@@ -325,14 +327,14 @@ def test_interval_value(sql: str, value: tuple[int, bool]) -> None:
         (r"U&'\00g1'", "expected four hex digits"),
     ],
 )
-def test_wrong_literal(sql: str, message: str) -> None:
+def test_wrong_literals_are_refused(sql: str, message: str) -> None:
     with pytest.raises(SqlError) as error:
         parse_expression(sql)
     assert error.value.code == "wrong-literal"
     assert message in error.value.diagnostics[0].message
 
 
-def test_long_chains_are_balanced_and_other_long_chains_refused() -> None:
+def test_long_chains_of_and_or_are_balanced_and_others_are_refused() -> None:
     for word in ("AND", "OR"):
         terms = [f"a = {number}" for number in range(5_000)]
         tree = parse_expression(f" {word} ".join(terms))
@@ -343,14 +345,14 @@ def test_long_chains_are_balanced_and_other_long_chains_refused() -> None:
     assert error.value.code == "too-deep"
 
 
-def test_types_in_casts_compare() -> None:
+def test_casts_compare_their_types() -> None:
     assert parse_expression("CAST(1 AS INTEGER)") == parse_expression("CAST(1 AS INT)")
     cast = parse_expression("CAST(1 AS INT)")
     assert isinstance(cast, FlinkCast)
     assert cast.copy().to == INT
 
 
-def _deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _nest(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     operators = ["=", "<>", "<", "+", "-", "*", "/", "%", "||", "AND", "OR", "LIKE", "NOT LIKE", "SIMILAR TO"]
     operators += ["IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
     forms = [
@@ -382,12 +384,14 @@ def _deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @given(
     st.recursive(
         st.sampled_from(["a", "t.b", "1", ".5", "'x'", "NULL", "DATE '2020-01-01'", "INTERVAL '1' DAY", "x[1]"]),
-        _deeper,
+        _nest,
         max_leaves=12,
     )
 )
-def test_canonical_text_gives_the_same_tree(sql: str) -> None:
-    """Whatever parses has a canonical text, and that text is a fixed point; spans of children lie within their parent's."""
+def test_canonical_strings_are_fixed_points(sql: str) -> None:
+    """Each expression that parses has a canonical string that parses to the same tree and is a
+    fixed point.
+    """
     try:
         tree = parse_expression(sql)
     except SqlError:

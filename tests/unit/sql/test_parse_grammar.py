@@ -1,4 +1,6 @@
-"""The grammar's layers: each class adds to the one below and may only redefine what that one leaves open."""
+"""The layers of the grammar: each class adds to the one below, and may redefine only what that one
+leaves open.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ from everfold.sql.dialects.grammar import Grammar
 from everfold.sql.dialects.token_stream import TokenStream
 
 OPEN = {"expression", "binary", "query", "order_by", "window"}
-"""What `Calls` needs from the layers above it."""
+"""The methods that `Calls` needs from the layers above it."""
 
 
-def test_no_layer_hides_another_ones_method() -> None:
+def test_no_layer_hides_a_method_of_another() -> None:
     seen: dict[str, str] = {}
     for layer in reversed(Grammar.__mro__[: Grammar.__mro__.index(TokenStream) + 1]):
         for name in vars(layer):

@@ -1,4 +1,4 @@
-"""Lenses SQL read: statements, names with signs, durations, places of errors."""
+"""Parsing Lenses SQL: statements, names with special characters, durations, positions of errors."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from everfold.sql.statements import CreateTable, CreateView, Explain, Insert, Qu
 from everfold.types import BIGINT, INT, STRING, RowField, RowType
 
 
-def one(text: str) -> Any:
+def parse_one(text: str) -> Any:
     (statement,) = parse_statements(text)
     return statement
 
 
-def query(text: str) -> TopicQuery:
-    statement = one(text)
+def parse_topic_query(text: str) -> TopicQuery:
+    statement = parse_one(text)
     assert isinstance(statement, Insert | Query)
     assert isinstance(statement.query, TopicQuery)
     return statement.query
 
 
-def refused(text: str) -> SqlError:
+def expect_error(text: str) -> SqlError:
     with pytest.raises(SqlError) as caught:
         parse_statements(text)
     return caught.value
 
 
-def test_an_insert_as_the_seed_prints_it() -> None:
+def test_the_insert_of_the_seed_is_parsed() -> None:
     text = """
 INSERT INTO target-topic
     COUNT(*) AS records,
 FROM input-topic
 GROUP BY field1 AS keep_me;
 """
-    statement = one(text)
+    statement = parse_one(text)
     assert isinstance(statement, Insert)
     assert statement.target == ("target-topic",)
-    assert statement.query == query(
+    assert statement.query == parse_topic_query(
         "INSERT INTO target-topic SELECT COUNT(*) AS records FROM `input-topic` GROUP BY field1 AS keep_me"
     )
     assert statement.query.args["kind"] is None
     assert statement.text.startswith("COUNT(*)")
 
 
-def test_a_whole_query() -> None:
-    found = query(
+def test_a_query_with_every_clause_is_parsed() -> None:
+    found = parse_topic_query(
         "SELECT STREAM SUM(a) AS x, b FROM t AS u EVENTTIME BY c.d WHERE e WINDOW BY HOP 1h 5m GRACE BY 250ms GROUP BY b, f AS g HAVING x > 1"
     )
     assert found.kind == "STREAM"
@@ -70,15 +70,15 @@ def test_a_whole_query() -> None:
     ("text", "ms"),
     [("1ms", 1), ("2s", 2000), ("3m", 180_000), ("4h", 14_400_000), ("5d", 432_000_000), ("6H", 21_600_000)],
 )
-def test_durations(text: str, ms: int) -> None:
-    window = query(f"SELECT STREAM COUNT(*) AS n FROM t WINDOW BY TUMBLE {text} GROUP BY a").window
+def test_durations_are_parsed(text: str, ms: int) -> None:
+    window = parse_topic_query(f"SELECT STREAM COUNT(*) AS n FROM t WINDOW BY TUMBLE {text} GROUP BY a").window
     assert window is not None
     assert [each.ms for each in window.sizes] == [ms]
 
 
 @pytest.mark.parametrize("text", ["1w", "10", "1h30m", "1.5h"])
-def test_no_durations(text: str) -> None:
-    error = refused(f"SELECT STREAM COUNT(*) AS n FROM t WINDOW BY TUMBLE {text} GROUP BY a")
+def test_wrong_durations_are_refused(text: str) -> None:
+    error = expect_error(f"SELECT STREAM COUNT(*) AS n FROM t WINDOW BY TUMBLE {text} GROUP BY a")
     assert error.code in ("wrong-duration", "syntax")
     assert error.diagnostics[0].span is not None
 
@@ -86,24 +86,26 @@ def test_no_durations(text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["orders", "gaming-sessions", "orders.v1", "a-b.c_d-2", "2024-orders", "orders-2a", "t.1.2", "from-here"]
 )
-def test_names_of_topics(name: str) -> None:
+def test_topic_names_may_have_special_characters(name: str) -> None:
     for written in (name, f"`{name}`"):
-        found = query(f"INSERT INTO {written} SELECT COUNT({written}._key.a) AS n FROM {written} GROUP BY b")
+        found = parse_topic_query(
+            f"INSERT INTO {written} SELECT COUNT({written}._key.a) AS n FROM {written} GROUP BY b"
+        )
         assert found.source.name == name
         (projection,) = found.expressions
         (path,) = projection.this.expressions
         assert path.names == (name, "_key", "a")
 
 
-def test_a_sign_is_a_minus_where_no_topic_stands() -> None:
-    found = query("SELECT STREAM SUM(a-b) AS n, SUM(x-y.z) AS m FROM x-y GROUP BY c")
+def test_a_hyphen_outside_of_a_topic_name_is_a_minus() -> None:
+    found = parse_topic_query("SELECT STREAM SUM(a-b) AS n, SUM(x-y.z) AS m FROM x-y GROUP BY c")
     first, second = (each.this.expressions[0] for each in found.expressions)
     assert type(first).__name__ == "Sub"
     assert second.names == ("x-y", "z")
 
 
 def test_a_topic_is_declared() -> None:
-    statement = one("CREATE TABLE a-b(_key.x STRING, _key.y INT, n LONG, r ROW<c INT>) FORMAT (AVRO, json)")
+    statement = parse_one("CREATE TABLE a-b(_key.x STRING, _key.y INT, n LONG, r ROW<c INT>) FORMAT (AVRO, json)")
     assert isinstance(statement, CreateTable)
     assert statement.name == ("a-b",)
     of = {column.name: column.type for column in statement.columns}  # type: ignore[union-attr]
@@ -113,8 +115,8 @@ def test_a_topic_is_declared() -> None:
     assert {option.key: option.value for option in statement.options} == {"key.format": "avro", "value.format": "json"}
 
 
-def test_key_and_value_alone_have_the_types_of_their_formats() -> None:
-    statement = one("CREATE TABLE t(_value INT) FORMAT (LONG, INT)")
+def test_primitive_formats_set_the_types_of_key_and_value() -> None:
+    statement = parse_one("CREATE TABLE t(_value INT) FORMAT (LONG, INT)")
     of = {column.name: column.type for column in statement.columns}
     assert of["_key"] == BIGINT
     assert of["_value"] == INT
@@ -134,8 +136,8 @@ def test_key_and_value_alone_have_the_types_of_their_formats() -> None:
         ("_key STRING, a INTT", "STRING, JSON", "unknown-type"),
     ],
 )
-def test_wrong_declarations(columns: str, formats: str, code: str) -> None:
-    error = refused(f"CREATE TABLE t({columns}) FORMAT ({formats})")
+def test_wrong_declarations_are_refused(columns: str, formats: str, code: str) -> None:
+    error = expect_error(f"CREATE TABLE t({columns}) FORMAT ({formats})")
     assert error.code == code
     assert error.diagnostics[0].help
 
@@ -150,13 +152,13 @@ def test_wrong_declarations(columns: str, formats: str, code: str) -> None:
         ("SET 'everfold.dialect' = 'flink'", "everfold.dialect", "flink"),
     ],
 )
-def test_set(text: str, key: str, value: str) -> None:
-    statement = one(text)
+def test_set_is_parsed(text: str, key: str, value: str) -> None:
+    statement = parse_one(text)
     assert isinstance(statement, SetOption)
     assert (statement.key, statement.value) == (key, value)
 
 
-def test_with_and_explain() -> None:
+def test_with_and_explain_are_parsed() -> None:
     named, explained = parse_statements(
         "WITH a-b AS (SELECT STREAM * FROM t); EXPLAIN INSERT INTO u COUNT(*) AS n FROM a-b GROUP BY c"
     )
@@ -185,11 +187,11 @@ def test_with_and_explain() -> None:
         ("CREATE TABLE t(a INT)", "expected `FORMAT`"),
     ],
 )
-def test_what_is_no_lenses_sql(text: str, words: str) -> None:
-    assert words in str(refused(text))
+def test_invalid_lenses_sql_is_refused(text: str, words: str) -> None:
+    assert words in str(expect_error(text))
 
 
-def test_a_script_changes_its_dialect() -> None:
+def test_a_script_can_change_its_dialect() -> None:
     text = """SET 'everfold.dialect' = 'lenses';
 SELECT STREAM COUNT(*) AS n FROM a-b WINDOW BY TUMBLE 1h GROUP BY c;
 -- SET 'everfold.dialect' = 'nothing';
@@ -205,7 +207,7 @@ SELECT 'SET ''everfold.dialect'' = ''lenses''' FROM t;
     assert flink.sql.startswith("SELECT 'SET")
 
 
-def test_places_are_those_of_the_whole_script() -> None:
+def test_positions_refer_to_the_whole_script() -> None:
     text = "SET 'everfold.dialect' = 'lenses';\nSELECT STREAM COUNT(*) AS n\nFROM t GROUP a;"
     with pytest.raises(SqlError) as caught:
         parse_script(text)
@@ -214,12 +216,12 @@ def test_places_are_those_of_the_whole_script() -> None:
     assert (span.line, span.column) == (3, 8)
 
 
-def test_flinks_names_do_not_begin_with_a_digit_as_before() -> None:
+def test_names_in_flink_sql_do_not_start_with_a_digit() -> None:
     with pytest.raises(SqlError, match="a name does not start with a digit"):
         parse_script("SELECT 1a FROM t")
 
 
-def test_secrets_that_stand_without_quotes_are_not_shown() -> None:
+def test_secrets_without_quotes_are_redacted() -> None:
     text = "SET defaults.topic.properties.sasl.password = hush hush;\nSET a.token='x';\nSET a.b = c"
     assert redact_script(text) == (
         "SET defaults.topic.properties.sasl.password = *********;\nSET a.token='*';\nSET a.b = c"

@@ -1,4 +1,4 @@
-"""Queries: shown as their canonical text, which must give the same tree again."""
+"""Queries, shown as their canonical string, which must parse to the same tree."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ WINDOWS = [
 @pytest.mark.parametrize(
     ("sql", "canonical"), [*CANONICAL, *((f"SELECT * FROM {sql}", f"SELECT * FROM {text}") for sql, text in WINDOWS)]
 )
-def test_canonical_text(sql: str, canonical: str) -> None:
+def test_a_query_has_a_canonical_string(sql: str, canonical: str) -> None:
     tree = parse_query(sql)
     assert render(tree) == canonical
     assert parse_query(canonical) == tree
     assert all("start" in node.meta for node in tree.walk())
 
 
-def test_window_tvf() -> None:
+def test_a_window_function_has_the_documented_fields() -> None:
     query = parse_query("SELECT * FROM SESSION(TABLE Bid PARTITION BY s, DESCRIPTOR(ts), INTERVAL '2' MINUTES) AS w")
     tvf = query.find(WindowTvf)
     assert tvf is not None
@@ -137,7 +137,7 @@ def test_select_has_only_documented_arguments() -> None:
     assert set(query.args) == {"expressions", "from_", "joins", "where", "group", "having", "order", "limit"}
 
 
-def test_deep_but_allowed_queries() -> None:
+def test_nested_queries_within_the_limits_are_parsed() -> None:
     sql = "SELECT a FROM t"
     for _ in range(15):
         sql = f"SELECT a FROM ({sql}) AS s"

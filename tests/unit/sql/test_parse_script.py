@@ -1,4 +1,4 @@
-"""Scripts: where statements end, and the variables in option values."""
+"""Scripts: the ends of statements, and the variables in option values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from everfold.sql.statements import Insert, Query
 @pytest.mark.parametrize(
     "text", ["", ";", " ;\n; ", "-- only a comment", "/* ; */", "-- no line end;", "// also a comment;\n;"]
 )
-def test_nothing(text: str) -> None:
+def test_a_script_without_statements_is_empty(text: str) -> None:
     assert parse_script(text) == ()
 
 
-def test_semicolons_that_end_nothing() -> None:
+def test_semicolons_in_strings_and_comments_do_not_end_a_statement() -> None:
     script = """
       SELECT 'a;b''c;' AS `x;y` -- one; 'two
       FROM t /* three; 'four */ ;
@@ -33,19 +33,19 @@ def test_semicolons_that_end_nothing() -> None:
     assert third.span.line == 6
 
 
-def test_windows_line_ends_and_byte_order() -> None:
+def test_crlf_and_a_byte_order_mark_are_accepted() -> None:
     first, second = parse_script("\ufeffSELECT 1; -- x\r\n\r\nSELECT 2\r\n")
     assert (first.sql, second.sql) == ("SELECT 1", "SELECT 2")
     assert second.span.line == 3
 
 
-def test_unknown_dialect() -> None:
+def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(UsageError) as error:
         parse_script("SELECT 1", dialect="flnk")
     assert error.value.diagnostics[0].help == "did you mean `flink`?"
 
 
-def test_resolve_variables() -> None:
+def test_variables_are_replaced() -> None:
     variables, environment = {"topic": "bids", "odd": "${topic}"}, {"HOME": "/root"}
     assert resolve_variables("plain $x {y}", variables, environment) == "plain $x {y}"
     assert resolve_variables("${topic}-${env:HOME}-${topic}", variables, environment) == "bids-/root-bids"
@@ -60,7 +60,7 @@ def test_resolve_variables() -> None:
         ("${env:NOPE}", "the environment has no variable `NOPE`", "export NOPE=…"),
     ],
 )
-def test_unknown_variable(value: str, message: str, help_text: str) -> None:
+def test_an_unknown_variable_is_refused(value: str, message: str, help_text: str) -> None:
     span = Span(1, 2, "a.sql", "abc")
     with pytest.raises(SqlError) as error:
         resolve_variables(value, {"topic": "bids"}, {}, span)

@@ -1,6 +1,7 @@
-"""Every SQL example of the documents that everfold starts from, and of the benchmark Nexmark, parses and keeps its meaning as canonical text.
+"""The SQL examples of the documents that everfold started from, and of the benchmark Nexmark.
 
-Prompts (`Flink SQL>`) and results are left out, `WITH (...)` is filled in.
+Each parses, and keeps its meaning as a canonical string. Prompts (`Flink SQL>`) and results are
+left out, and `WITH (...)` is filled in.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ FROM bid GROUP BY DATE_FORMAT(`dateTime`, 'yyyy-MM-dd');
         pytest.param(NEXMARK, 6, id="nexmark"),
     ],
 )
-def test_example(script: str, count: int) -> None:
+def test_every_example_is_parsed(script: str, count: int) -> None:
     statements = parse_script(script)
     assert len(statements) == count
     for statement in statements:
@@ -178,7 +179,7 @@ def test_example(script: str, count: int) -> None:
             assert parse_query(statement.text) == statement.query
 
 
-def test_windows_of_the_seed() -> None:
+def test_the_windows_of_the_seed_are_found() -> None:
     windows = [
         window.kind
         for statement in parse_script(WINDOW_AGGREGATION)
@@ -188,7 +189,7 @@ def test_windows_of_the_seed() -> None:
     assert windows == ["TUMBLE", "HOP", "CUMULATE", "SESSION", "SESSION", *["TUMBLE"] * 6]
 
 
-def test_the_column_named_user() -> None:
+def test_a_column_may_be_named_user() -> None:
     *_, table, query = parse_script(WINDOW_AGGREGATION)
     assert isinstance(table, CreateTable)
     assert table.columns[0].name == "user"

@@ -1,4 +1,4 @@
-"""Statements: the data that a text gives."""
+"""Statements: the data that parsing returns."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ STATEMENTS: list[tuple[str, Statement]] = [
 
 
 @pytest.mark.parametrize(("sql", "expected"), STATEMENTS)
-def test_statement(sql: str, expected: Statement) -> None:
+def test_a_statement_is_parsed(sql: str, expected: Statement) -> None:
     (found,) = parse_script(f"\n -- a comment; with a semicolon\n  {sql} ;; /* ; */")
     if isinstance(found, Insert) and isinstance(expected, Insert):
         assert (found.target, found.columns, found.overwrite, found.query) == (
@@ -136,7 +136,7 @@ def test_statement(sql: str, expected: Statement) -> None:
         "BEGIN STATEMENT SET; INSERT INTO s SELECT a FROM t; ; INSERT INTO u SELECT a FROM t; END",
     ],
 )
-def test_statement_set(sql: str) -> None:
+def test_a_statement_set_is_parsed(sql: str) -> None:
     (found,) = parse_script(sql + ";")
     assert found == StatementSet(inserts=(insert("s"), insert("u")), span=AT)
     assert found.sql == sql
@@ -162,7 +162,7 @@ PARTITIONED BY (user, `the item`)
 WITH ('connector' = 'kafka', 'properties.x' = '${env:X}''s')"""
 
 
-def test_create_table() -> None:
+def test_create_table_is_parsed() -> None:
     (found,) = parse_script(TABLE + ";", "orders.sql")
     assert isinstance(found, CreateTable)
     assert (found.name, found.temporary, found.if_not_exists) == (("cat", "db", "orders"), True, True)
@@ -201,14 +201,14 @@ def test_create_table() -> None:
         OptionDef(key="properties.x", value="${env:X}'s", key_span=AT, value_span=AT, span=AT),
     )
     assert found.options[1].sql == "'properties.x' = '${env:X}''s'"
-    place = found.options[1].value_span
-    assert (place.text[place.start : place.end], place.line, place.source) == ("'${env:X}''s'", 14, "orders.sql")
+    span = found.options[1].value_span
+    assert (span.text[span.start : span.end], span.line, span.source) == ("'${env:X}''s'", 14, "orders.sql")
     assert found.columns[3].sql == "cost       AS `the item`.price * 2 COMMENT 'computed'"
     assert watermark.sql == "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
     assert found.sql == TABLE
 
 
-def test_watermark_prints_as_flink_describes_it() -> None:
+def test_a_watermark_is_rendered_as_in_describe() -> None:
     (found,) = parse_script(
         "CREATE TABLE Bid (bidtime TIMESTAMP(3), WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND)"
     )
@@ -225,14 +225,14 @@ def test_watermark_prints_as_flink_describes_it() -> None:
         "CREATE TABLE t (id INT, b INT, PRIMARY KEY (id) NOT ENFORCED)",
     ],
 )
-def test_primary_key(sql: str) -> None:
+def test_a_primary_key_may_be_a_column_or_table_constraint(sql: str) -> None:
     (found,) = parse_script(sql)
     assert isinstance(found, CreateTable)
     assert found.primary_key == ("id",)
     assert [column.name for column in found.columns] == ["id", "b"]
 
 
-def test_words_that_start_constraints_may_name_columns() -> None:
+def test_keywords_of_constraints_may_name_columns() -> None:
     (found,) = parse_script(
         "CREATE TABLE t (watermark INT, primary STRING, constraint INT, `UNIQUE` INT, metadata INT METADATA) WITH ()"
     )
@@ -240,7 +240,7 @@ def test_words_that_start_constraints_may_name_columns() -> None:
     assert [column.name for column in found.columns] == ["watermark", "primary", "constraint", "UNIQUE", "metadata"]
 
 
-def test_the_place_is_not_part_of_the_meaning() -> None:
+def test_equality_ignores_positions() -> None:
     first, second = parse_script("CREATE VIEW v AS SELECT a, `b`  FROM t;\n\nCREATE VIEW v AS SELECT a, `b`  FROM t")
     assert first == second
     assert (first.span.line, second.span.line) == (1, 3)

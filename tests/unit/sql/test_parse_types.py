@@ -64,7 +64,7 @@ from everfold.sql.statements import CreateTable, PhysicalColumn
         ("INT NOT NULL", "INT NOT NULL"),
     ],
 )
-def test_type(sql: str, canonical: str) -> None:
+def test_a_type_has_a_canonical_string(sql: str, canonical: str) -> None:
     cast = parse_expression(f"CAST(x AS {sql})")
     assert isinstance(cast, FlinkCast)
     assert str(cast.to) == canonical
@@ -80,7 +80,7 @@ def test_type(sql: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "code", "message", "place"),
+    ("sql", "code", "message", "position"),
     [
         ("STRNG", "unknown-type", "no data type is named `STRNG`", "STRNG"),
         ("`my`.`type`", "unknown-type", "no data type is named `my.type`", "`my`.`type`"),
@@ -117,17 +117,17 @@ def test_type(sql: str, canonical: str) -> None:
         ("'INT'", "syntax", "expected a data type, found the string 'INT'", "'INT'"),
     ],
 )
-def test_wrong_type(sql: str, code: str, message: str, place: str) -> None:
+def test_wrong_types_are_refused(sql: str, code: str, message: str, position: str) -> None:
     with pytest.raises(SqlError) as error:
         parse_expression(f"CAST(y AS {sql})")
     (found,) = error.value.diagnostics
     assert (found.code, found.message) == (code, message)
     assert found.span is not None
-    assert found.span.text[found.span.start : found.span.end] == place
+    assert found.span.text[found.span.start : found.span.end] == position
     assert isinstance(error.value, UnsupportedFeature) == (code in ("unsupported-type", "timestamp-precision"))
 
 
-def test_the_nearest_type_is_named() -> None:
+def test_an_unknown_type_names_the_nearest() -> None:
     with pytest.raises(SqlError) as error:
         parse_expression("CAST(y AS STRNG)")
     assert error.value.diagnostics[0].help == "did you mean `STRING`?"

@@ -15,21 +15,21 @@ BID = """CREATE TABLE Bid (
   WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND)"""
 
 
-def last(session: Session, sql: str) -> Action:
+def run_last(session: Session, sql: str) -> Action:
     *_, action = session.run(sql)
     return action
 
 
-def refused(session: Session, sql: str) -> str:
+def expect_error_code(session: Session, sql: str) -> str:
     with pytest.raises(EverfoldError) as caught:
         list(session.run(sql))
     return caught.value.code
 
 
-def test_describe_is_as_the_seed_shows_it() -> None:
+def test_describe_prints_the_table_of_the_seed() -> None:
     session = Session()
     list(session.run(BID))
-    assert last(session, "DESCRIBE Bid") == Show(
+    assert run_last(session, "DESCRIBE Bid") == Show(
         columns=("name", "type", "null", "key", "extras", "watermark"),
         rows=(
             ("bidtime", "TIMESTAMP(3) *ROWTIME*", "true", "", "", "`bidtime` - INTERVAL '1' SECOND"),
@@ -40,7 +40,7 @@ def test_describe_is_as_the_seed_shows_it() -> None:
     )
 
 
-def test_describe_says_what_a_column_is() -> None:
+def test_describe_shows_keys_expressions_metadata_and_comments() -> None:
     session = Session()
     list(
         session.run(
@@ -48,7 +48,7 @@ def test_describe_says_what_a_column_is() -> None:
                PRIMARY KEY (id) NOT ENFORCED); CREATE VIEW v AS SELECT id, c FROM t"""
         )
     )
-    shown = last(session, "DESC t")
+    shown = run_last(session, "DESC t")
     assert isinstance(shown, Show)
     assert shown.columns[-1] == "comment"
     assert shown.rows == (
@@ -57,7 +57,7 @@ def test_describe_says_what_a_column_is() -> None:
         ("at", "TIMESTAMP_LTZ(3)", "true", "", "METADATA FROM 'timestamp' VIRTUAL", "", ""),
         ("c", "STRING", "true", "", "", "", "hi"),
     )
-    view = last(session, "DESCRIBE v")
+    view = run_last(session, "DESCRIBE v")
     assert isinstance(view, Show)
     assert view.rows == (("id", "INT", "false", "", "", ""), ("c", "STRING", "true", "", "", ""))
 
@@ -72,7 +72,7 @@ def test_show_create_hides_secrets() -> None:
                CREATE VIEW v (x) AS SELECT id FROM t"""
         )
     )
-    shown = last(session, "SHOW CREATE TABLE t")
+    shown = run_last(session, "SHOW CREATE TABLE t")
     assert isinstance(shown, Show)
     ((text,),) = shown.rows
     assert (
@@ -91,38 +91,38 @@ WITH (
   'properties.ssl.key.password' = '******'
 )"""
     )
-    view = last(session, "SHOW CREATE VIEW v")
+    view = run_last(session, "SHOW CREATE VIEW v")
     assert isinstance(view, Show)
     assert view.rows == (("CREATE VIEW `default_catalog`.`default_database`.`v` (\n  `x`\n)\nAS SELECT id FROM t",),)
-    assert refused(session, "SHOW CREATE VIEW t") == "not-a-view"
-    assert refused(session, "SHOW CREATE TABLE v") == "not-a-table"
+    assert expect_error_code(session, "SHOW CREATE VIEW t") == "not-a-view"
+    assert expect_error_code(session, "SHOW CREATE TABLE v") == "not-a-table"
     assert "geheim" not in repr(session.catalog.get(("t",)))
 
 
 def test_temporary_tables_hide_permanent_ones() -> None:
     session = Session()
     list(session.run("CREATE TABLE t (a INT); CREATE TEMPORARY TABLE t (b INT); CREATE VIEW v AS SELECT 1 AS x"))
-    assert last(session, "SHOW TABLES") == Show(columns=("table name",), rows=(("t",), ("v",)))
-    assert last(session, "SHOW VIEWS") == Show(columns=("view name",), rows=(("v",),))
-    shown = last(session, "SELECT * FROM t")
+    assert run_last(session, "SHOW TABLES") == Show(columns=("table name",), rows=(("t",), ("v",)))
+    assert run_last(session, "SHOW VIEWS") == Show(columns=("view name",), rows=(("v",),))
+    shown = run_last(session, "SELECT * FROM t")
     assert isinstance(shown, Submit)
     assert shown.names == ("b",)
-    assert refused(session, "DROP TABLE t") == "temporary-hides"
+    assert expect_error_code(session, "DROP TABLE t") == "temporary-hides"
     list(session.run("DROP TEMPORARY TABLE t"))
-    shown = last(session, "SELECT * FROM t")
+    shown = run_last(session, "SELECT * FROM t")
     assert isinstance(shown, Submit)
     assert shown.names == ("a",)
 
 
-def test_drop_and_if_exists() -> None:
+def test_drop_checks_the_kind_and_existence() -> None:
     session = Session()
     list(session.run("CREATE TABLE t (a INT); CREATE TABLE IF NOT EXISTS t (b INT); CREATE VIEW v AS SELECT a FROM t"))
-    assert refused(session, "DROP VIEW t") == "not-a-view"
-    assert refused(session, "DROP TABLE v") == "not-a-table"
-    assert refused(session, "DROP TABLE tt") == "unknown-table"
-    assert isinstance(last(session, "DROP TABLE IF EXISTS tt"), Done)
-    assert isinstance(last(session, "DROP VIEW v; DROP TABLE t"), Done)
-    assert last(session, "SHOW TABLES") == Show(columns=("table name",), rows=())
+    assert expect_error_code(session, "DROP VIEW t") == "not-a-view"
+    assert expect_error_code(session, "DROP TABLE v") == "not-a-table"
+    assert expect_error_code(session, "DROP TABLE tt") == "unknown-table"
+    assert isinstance(run_last(session, "DROP TABLE IF EXISTS tt"), Done)
+    assert isinstance(run_last(session, "DROP VIEW v; DROP TABLE t"), Done)
+    assert run_last(session, "SHOW TABLES") == Show(columns=("table name",), rows=())
 
 
 def test_a_view_of_itself_is_refused() -> None:
@@ -132,18 +132,18 @@ def test_a_view_of_itself_is_refused() -> None:
             "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t; CREATE TEMPORARY VIEW t AS SELECT a FROM v"
         )
     )
-    assert refused(session, "SELECT a FROM t") == "recursive-view"
+    assert expect_error_code(session, "SELECT a FROM t") == "recursive-view"
 
 
-def test_submit() -> None:
+def test_queries_and_statement_sets_are_submitted() -> None:
     session = Session()
     list(session.run("CREATE TABLE t (a INT, b INT); CREATE TABLE s (x INT); CREATE TABLE u (x INT)"))
-    action = last(session, "SELECT b FROM t")
+    action = run_last(session, "SELECT b FROM t")
     assert isinstance(action, Submit)
     assert isinstance(action.roots[0], Collect)
     assert (action.names, action.text) == (("b",), "SELECT b FROM t")
     assert [[column.name for column in table.columns] for table in action.sources] == [["b"]]
-    action = last(
+    action = run_last(
         session, "EXECUTE STATEMENT SET BEGIN INSERT INTO s SELECT a FROM t; INSERT INTO u SELECT b FROM t; END"
     )
     assert isinstance(action, Submit)
@@ -152,7 +152,7 @@ def test_submit() -> None:
     assert [[column.name for column in table.columns] for table in action.sources] == [["a", "b"]]
 
 
-def test_explain() -> None:
+def test_explain_shows_the_plan() -> None:
     session = Session()
     list(session.run("CREATE TABLE t (a INT, b INT)"))
     for sql in (
@@ -160,19 +160,19 @@ def test_explain() -> None:
         "EXPLAIN PLAN FOR SELECT a FROM t",
         "EXPLAIN CHANGELOG_MODE SELECT a FROM t",
     ):
-        shown = last(session, sql)
+        shown = run_last(session, sql)
         assert isinstance(shown, Show)
         assert shown.rows == (("Collect(columns=[a]) [I]\n└─ Scan(table=[t], columns=[a]) [I]",),)
 
 
-def test_explain_details() -> None:
-    assert refused(Session(), "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS x") == "unsupported-clause"
+def test_explain_refuses_other_details() -> None:
+    assert expect_error_code(Session(), "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS x") == "unsupported-clause"
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
-def test_options() -> None:
+def test_options_are_set_and_reset() -> None:
     notes: list[str] = []
     session = Session(
         options={"table.local-time-zone": "Europe/Berlin"}, variables={"mode": "batch"}, notes=notes.append
@@ -187,7 +187,7 @@ def test_options() -> None:
         "`table.optimizer.agg-phase-strategy` has no effect: everfold plans aggregates differently",
         "`state.backend.type` has no effect: everfold keeps state in the job directory",
     ]
-    shown = last(session, "SET")
+    shown = run_last(session, "SET")
     assert isinstance(shown, Show)
     assert ("execution.runtime-mode", "batch") in shown.rows
     list(session.run("RESET 'execution.runtime-mode'"))
@@ -211,7 +211,7 @@ def test_options() -> None:
         ("RESET 'nope'", "unknown-option", 1, "`nope`"),
     ],
 )
-def test_wrong_options(sql: str, code: str, column: int, words: str) -> None:
+def test_wrong_options_are_refused(sql: str, code: str, column: int, words: str) -> None:
     with pytest.raises(SqlError) as caught:
         list(Session().run(sql))
     found = caught.value.diagnostics[0]
@@ -220,7 +220,7 @@ def test_wrong_options(sql: str, code: str, column: int, words: str) -> None:
     assert words in f"{found.message} / {found.help}"
 
 
-def test_all_wrong_options_of_a_command_are_named() -> None:
+def test_all_wrong_options_of_a_command_are_reported() -> None:
     with pytest.raises(SqlError) as caught:
         Session(options={"nope": "1", "parallelism.default": "many", "pipeline.name": "x"})
     assert [found.code for found in caught.value.diagnostics] == ["unknown-option", "wrong-option-value"]
@@ -233,12 +233,12 @@ def test_all_wrong_options_of_a_command_are_named() -> None:
         ("3 minutes", 180_000), ("7 DAYS", 604_800_000), ("PT5S", 5000), ("P1DT2H", 93_600_000), ("PT1.5S", 1500), ("1500 us", 1),
     ],
 )  # fmt: skip
-def test_durations(text: str, ms: int) -> None:
+def test_durations_are_parsed(text: str, ms: int) -> None:
     assert parse_duration(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "s", "5 parsecs", "-1 s", "1.5 s", "PT", "P", "P1DT", "5 s 3 ms"])
-def test_wrong_durations(text: str) -> None:
+def test_wrong_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
@@ -254,17 +254,17 @@ def test_wrong_durations(text: str) -> None:
         ("+00:00", "UTC"),
     ],
 )
-def test_zones(text: str, zone: str) -> None:
+def test_time_zones_are_parsed(text: str, zone: str) -> None:
     assert parse_zone(text) == zone
 
 
 @pytest.mark.parametrize("text", ["GMT+05:45", "GMT+19:00", "../etc/passwd", "", "Berlin"])
-def test_wrong_zones(text: str) -> None:
+def test_wrong_time_zones_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"zone|offset"):
         parse_zone(text)
 
 
 @pytest.mark.parametrize("key", ["properties.sasl.jaas.config", "x.Password", "api-key", "oauth.token", "http-headers"])
-def test_secrets(key: str) -> None:
+def test_secret_options_are_recognized(key: str) -> None:
     assert is_secret(key)
     assert not is_secret("topic")

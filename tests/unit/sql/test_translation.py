@@ -1,4 +1,6 @@
-"""Scripts in the words of the other dialect: each translation is proven to be the same plan, or refused."""
+"""Translating scripts to the other dialect: each translation is proven to have the same plan, or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -42,40 +44,43 @@ def roots(text: str) -> list[Root]:
 def script(case: Case) -> str:
     step = case.steps[0]
     options = [f"SET '{key}' = '{value}'" for key, value in step.options.items()]
-    # A case's table replaces the suite's table of that name.
-    said = (each.strip() for block in step.tables for each in block.text.split(";"))
-    tables = {each.partition("(")[0]: each for each in said if each}
+    # A case's table replaces the suite's table with the same name.
+    declarations = (each.strip() for block in step.tables for each in block.text.split(";"))
+    tables = {each.partition("(")[0]: each for each in declarations if each}
     return ";\n".join([*options, *tables.values(), step.sql.text])
 
 
-def test_what_the_cases_say() -> None:
-    """Every case of Lenses SQL is proven, or is refused as something that Flink SQL cannot express; and it comes back."""
+def test_every_case_is_translated_and_back_or_refused() -> None:
+    """Every case of Lenses SQL is proven, or refused because Flink SQL cannot express it.
+
+    Proven cases are translated back, too.
+    """
     proven: list[str] = []
-    unsaid: list[str] = []
+    refused_codes: list[str] = []
     for case in ALL:
         if any(step.error for step in case.steps):
             continue
         try:
             text, submits = to_flink(script(case), case.name, session("lenses"))
         except UnsupportedFeature as refused:
-            unsaid.append(refused.code)
+            refused_codes.append(refused.code)
             continue
         prove([root for each in submits for root in each.roots], roots(text))
         proven.append(case.name)
         text, submits = to_lenses(text, case.name, session("flink"))
         prove([root for each in submits for root in each.roots], roots(text))
-    assert set(unsaid) == {"not-in-flink"}
+    assert set(refused_codes) == {"not-in-flink"}
     assert len(proven) >= 60
 
 
-def flink(sql: str) -> str:
+def translate_to_flink(sql: str) -> str:
     text, submits = to_flink(SESSIONS + sql, "script.sql", session("lenses", **{"defaults.topic.autocreate": "true"}))
     prove([root for each in submits for root in each.roots], roots(text))
     return text
 
 
-def test_the_words() -> None:
-    text = flink(
+def test_functions_and_names_are_translated() -> None:
+    text = translate_to_flink(
         "INSERT INTO t SELECT STREAM FIRST(points) AS f, MAXK(points, 1) AS top, SUM(MAX(points, 4)) AS m FROM gaming-sessions AS g "
         "WHERE g._key <> 'x' AND _meta.partition = 0 GROUP BY g._value.country HAVING top > 3"
     )
@@ -86,8 +91,8 @@ def test_the_words() -> None:
         assert words in text
 
 
-def test_a_topic_that_is_read_in_two_ways_is_two_tables() -> None:
-    text = flink(
+def test_a_topic_read_in_two_ways_becomes_two_tables() -> None:
+    text = translate_to_flink(
         "INSERT INTO a SELECT STREAM COUNT(*) AS n FROM gaming-sessions GROUP BY country;"
         "INSERT INTO b SELECT TABLE COUNT(*) AS n FROM gaming-sessions GROUP BY country;"
     )
@@ -104,9 +109,9 @@ def test_a_topic_that_is_read_in_two_ways_is_two_tables() -> None:
         "SELECT STREAM LAST(_value) AS latest FROM gaming-sessions GROUP BY country",
     ],
 )
-def test_what_flink_has_no_words_for(sql: str) -> None:
+def test_what_flink_cannot_express_is_refused(sql: str) -> None:
     with pytest.raises(EverfoldError) as refused:
-        flink("INSERT INTO t " + sql)
+        translate_to_flink("INSERT INTO t " + sql)
     assert refused.value.code == "not-in-flink"
 
 
@@ -118,7 +123,7 @@ EACH_CHANGE = "SET 'table.exec.emit.early-fire.enabled' = 'true'; SET 'table.exe
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "expected"),
     [
         (
             "INSERT INTO target SELECT country, SUM(points), MAX(points) FROM `gaming-sessions` WHERE `_key` <> 'x' GROUP BY country",
@@ -138,9 +143,9 @@ EACH_CHANGE = "SET 'table.exec.emit.early-fire.enabled' = 'true'; SET 'table.exe
         ),
     ],
 )
-def test_and_back(sql: str, said: str) -> None:
+def test_flink_sql_is_translated_to_lenses_sql(sql: str, expected: str) -> None:
     text, submits = to_lenses(TOPICS + sql, "script.sql", session("flink"))
-    assert said in text
+    assert expected in text
     prove([root for each in submits for root in each.roots], roots(text))
 
 
@@ -155,13 +160,13 @@ def test_and_back(sql: str, said: str) -> None:
         HOURS,
     ],
 )
-def test_what_lenses_has_no_words_for(sql: str) -> None:
+def test_what_lenses_cannot_express_is_refused(sql: str) -> None:
     with pytest.raises(EverfoldError) as refused:
         to_lenses(TOPICS + sql, "script.sql", session("flink"))
     assert refused.value.code == "not-in-lenses"
 
 
-def test_other_plans_are_no_translation() -> None:
+def test_a_different_plan_is_not_a_translation() -> None:
     one, other = (
         roots(f"{TOPICS} INSERT INTO sums SELECT country, {call} FROM `gaming-sessions` GROUP BY country")
         for call in ("SUM(points)", "MAX(points)")

@@ -1,4 +1,6 @@
-"""CREATE FUNCTION: where Python objects are found, what they must declare, and which function a name means."""
+"""CREATE FUNCTION: where Python objects are found, what they must declare, and how names are
+resolved.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def f(value):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a module `mine`."""
+    """Create a directory with a module `mine`."""
     (tmp_path / "mine.py").write_text(MODULE.format(type="INT"))
     return tmp_path
 
@@ -43,7 +45,7 @@ def types_of(session: Session, query: str) -> tuple[str, ...]:
     return tuple(of.type.sql for of in action.roots[0].schema)
 
 
-def test_a_module_is_found_beside_the_script(folder: Path) -> None:
+def test_a_module_is_found_next_to_the_script(folder: Path) -> None:
     session = Session(folder=folder)
     before = list(sys.path)
     (done,) = session.run("CREATE TEMPORARY FUNCTION f AS 'mine.f' LANGUAGE PYTHON")
@@ -52,7 +54,9 @@ def test_a_module_is_found_beside_the_script(folder: Path) -> None:
     assert sys.path == before
 
 
-def test_modules_of_one_name_in_two_folders(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_modules_in_two_directories_may_have_the_same_name(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "mine.py").write_text(MODULE.format(type="STRING"))
     sessions = [Session(folder=each) for each in (folder, other, folder)]
@@ -61,7 +65,7 @@ def test_modules_of_one_name_in_two_folders(folder: Path, tmp_path_factory: pyte
     assert [types_of(session, "SELECT f(1)") for session in sessions] == [("INT",), ("STRING",), ("INT",)]
 
 
-def test_a_module_in_a_package(tmp_path: Path) -> None:
+def test_a_module_in_a_package_is_found(tmp_path: Path) -> None:
     (tmp_path / "pack" / "inner").mkdir(parents=True)
     for place in ("pack", "pack/inner"):
         (tmp_path / place / "__init__.py").touch()
@@ -88,7 +92,7 @@ def test_a_module_in_a_package(tmp_path: Path) -> None:
         ("from everfold.udf import udf\nf = udf(len, result_type='INT', func_type='rows')\n", "wrong.f", "not-a-function", "arrow"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_function(tmp_path: Path, content: str, identifier: str, code: str, words: str) -> None:
+def test_wrong_functions_are_refused(tmp_path: Path, content: str, identifier: str, code: str, words: str) -> None:
     (tmp_path / "wrong.py").write_text(content)
     sys.modules.pop("wrong", None)
     error = error_of(Session(folder=tmp_path), f"CREATE FUNCTION f\nAS '{identifier}' LANGUAGE PYTHON")
@@ -99,7 +103,7 @@ def test_what_cannot_be_a_function(tmp_path: Path, content: str, identifier: str
     assert (span.line, span.column) == (2, 4)
 
 
-def test_an_import_that_fails_says_where(tmp_path: Path) -> None:
+def test_a_failing_import_shows_its_location(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("def inner():\n    return 1 / 0\n\nvalue = inner()\n")
     error = error_of(Session(folder=tmp_path), "CREATE FUNCTION f AS 'fails.f' LANGUAGE PYTHON")
     assert error.diagnostics[0].notes == (
@@ -127,18 +131,18 @@ def test_other_languages_are_refused(language: str) -> None:
         "DROP SYSTEM FUNCTION f",
     ],
 )
-def test_statements_that_are_wrong(folder: Path, sql: str) -> None:
+def test_wrong_statements_are_refused(folder: Path, sql: str) -> None:
     assert error_of(Session(folder=folder), sql).code in ("syntax", "unsupported-clause")
 
 
-def named(kind: Kind, name: str, result_type: str) -> Session:
+def register_named(kind: Kind, name: str, result_type: str) -> Session:
     session = Session()
     session.register_function((name,), udf(lambda value: value, result_type=result_type), kind)
     return session
 
 
-def test_which_function_a_name_means() -> None:
-    session = named(Kind.TEMPORARY, "Upper", "INT")
+def test_names_are_resolved_by_kind() -> None:
+    session = register_named(Kind.TEMPORARY, "Upper", "INT")
     assert types_of(session, "SELECT upper('a'), default_database.UPPER('a')") == ("CHAR(1)", "INT")
     session.register_function(("uPPer",), udf(lambda value: value, result_type="DATE"), Kind.SYSTEM)
     assert types_of(session, "SELECT upper('a'), default_database.UPPER('a')") == ("DATE", "INT")
@@ -150,21 +154,21 @@ def test_which_function_a_name_means() -> None:
     assert not session.forget_function(("g",), Kind.TEMPORARY)
 
 
-def test_a_system_function_hides_an_aggregate_of_sqls() -> None:
-    session = named(Kind.SYSTEM, "MAX", "INT")
+def test_a_system_function_hides_a_builtin_aggregate() -> None:
+    session = register_named(Kind.SYSTEM, "MAX", "INT")
     assert types_of(session, "SELECT max(a) FROM (VALUES (1), (2)) AS v (a)") == ("INT",)
     (action,) = session.run("SELECT max(a) FROM (VALUES (1), (2)) AS v (a)")
     assert isinstance(action, Submit)
     assert not any(isinstance(node, GroupAggregate) for node in walk_plan(action.roots[0].input))
 
 
-def test_a_temporary_aggregate_does_not_hide_sqls() -> None:
-    session = named(Kind.TEMPORARY, "SUM", "DATE")
+def test_a_temporary_aggregate_does_not_hide_a_builtin_one() -> None:
+    session = register_named(Kind.TEMPORARY, "SUM", "DATE")
     assert types_of(session, "SELECT sum(a) FROM (VALUES (1), (2)) AS v (a)") == ("INT",)
 
 
 def test_functions_are_listed() -> None:
-    session = named(Kind.TEMPORARY, "zip_code", "INT")
+    session = register_named(Kind.TEMPORARY, "zip_code", "INT")
     session.register_function(("Abc",), udf(lambda value: value, result_type="INT"), Kind.CATALOG)
     (shown,) = session.run("SHOW USER FUNCTIONS")
     assert shown == Show(columns=("function name",), rows=(("abc",), ("zip_code",)))
@@ -192,7 +196,7 @@ def test_a_function_is_dropped(folder: Path) -> None:
         ("CAST(1 AS DOUBLE), 'b'", "does not take (DOUBLE, CHAR(1))"),
     ],
 )
-def test_arguments_are_those_that_are_declared(args: str, shown: str) -> None:
+def test_declared_arguments_are_checked(args: str, shown: str) -> None:
     session = Session()
     session.register_function(("f",), udf(lambda *args: 1, ["BIGINT", "STRING"], "INT"), Kind.TEMPORARY)
     error = error_of(session, f"SELECT f({args})")
@@ -201,7 +205,7 @@ def test_arguments_are_those_that_are_declared(args: str, shown: str) -> None:
     assert shown in str(error)
 
 
-def test_undeclared_arguments_are_as_many_as_python_takes() -> None:
+def test_undeclared_arguments_are_checked_by_the_python_signature() -> None:
     class Collects(AggregateFunction):
         def create_accumulator(self) -> list[object]:
             return []
@@ -226,8 +230,8 @@ def test_undeclared_arguments_are_as_many_as_python_takes() -> None:
     assert error_of(session, "SELECT g(1, 2, 3) FROM (VALUES (1)) AS v (a)").code == "wrong-arguments"
 
 
-def test_calls_stand_by_themselves_in_projections() -> None:
-    session = named(Kind.TEMPORARY, "f", "INT")
+def test_python_calls_have_their_own_projections() -> None:
+    session = register_named(Kind.TEMPORARY, "f", "INT")
     list(session.run("CREATE TABLE t (a INT, b INT)"))
     (action,) = session.run("SELECT f(f(a) + 1) * 2 AS x, f(a) AS y FROM t WHERE f(b) > 1 OR f(b) < 0")
     assert isinstance(action, Submit)

@@ -1,3 +1,5 @@
+"""The keyed table behaves like a dict, and its reads and writes stay within bounds."""
+
 from __future__ import annotations
 
 import json
@@ -34,15 +36,15 @@ KEY_ROWS = [
     for f, tags in ((math.nan, ["a", None]), (None, []), (1.5, None))
     for row, amount in (({"x": math.nan, "y": None}, Decimal("1.50")), (None, None))
 ]
-PLACES = [-(1 << 63), -1, 0, 1 << 40, (1 << 63) - 1]
-"""Fewer than keys: they meet."""
+POSITIONS = [-(1 << 63), -1, 0, 1 << 40, (1 << 63) - 1]
+"""Fewer than keys, so that several keys share a position."""
 
 
 def keys_of(numbers: Iterable[int]) -> pl.DataFrame:
     chosen = list(numbers)
     columns = {name: [KEY_ROWS[number][at] for number in chosen] for at, name in enumerate(KEYS)}
-    places = pl.Series("h", [PLACES[number % len(PLACES)] for number in chosen], dtype=pl.Int64)
-    return pl.DataFrame(columns, schema=KEY_TYPES).insert_column(0, places)
+    positions = pl.Series("h", [POSITIONS[number % len(POSITIONS)] for number in chosen], dtype=pl.Int64)
+    return pl.DataFrame(columns, schema=KEY_TYPES).insert_column(0, positions)
 
 
 def identity(row: dict[str, Any]) -> str:
@@ -54,7 +56,7 @@ NUMBERS = {identity(row): number for number, row in enumerate(keys_of(range(len(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything small, so that a few rows are many pages, segments, ranks and foldings."""
+    """Set small sizes, so that a few rows make many pages, segments, ranks and foldings."""
     for module in (keyed, segments):
         monkeypatch.setattr(module, "PAGE_BYTES", 200)
         monkeypatch.setattr(module, "SEGMENT_BYTES", 600)
@@ -68,7 +70,7 @@ operations = st.lists(
         st.tuples(st.just("write"), numbers, numbers),
         st.tuples(st.just("write"), numbers, st.just(set())),
         st.tuples(st.just("find"), numbers),
-        st.tuples(st.just("scan"), st.sampled_from(PLACES), st.sampled_from(PLACES)),
+        st.tuples(st.just("scan"), st.sampled_from(POSITIONS), st.sampled_from(POSITIONS)),
         st.tuples(st.just("reopen")),
         st.tuples(st.just("retry"), numbers),
         st.tuples(st.just("change")),
@@ -78,8 +80,11 @@ operations = st.lists(
 times = st.lists(st.one_of(st.none(), st.integers(1, 400)), min_size=25, max_size=25)
 
 
-class Checked:
-    """A table beside a dict of what it has to hold: key number → column values. `ttl_ms` None: rows live for ever."""
+class TableWithModel:
+    """A table together with a dict of its expected rows: key number → column values.
+
+    `ttl_ms` None: rows never expire.
+    """
 
     def __init__(self, cache: FrameCache, ttl_ms: int | None) -> None:
         self.store = MemoryStore()
@@ -140,7 +145,7 @@ class Checked:
         assert {key for key in self.store.pages if key.part == 0} == pages
 
 
-def run(checked: Checked, chosen: list[tuple[Any, ...]], pauses: list[int | None]) -> None:
+def run(checked: TableWithModel, chosen: list[tuple[Any, ...]], pauses: list[int | None]) -> None:
     for operation, pause in zip(chosen, pauses, strict=False):
         match operation:
             case ("write", rows, dead):
@@ -150,13 +155,13 @@ def run(checked: Checked, chosen: list[tuple[Any, ...]], pauses: list[int | None
                 checked.compare(found, wanted)
             case ("scan", low, high):
                 ranges = pl.DataFrame({"low": [low, 1], "high": [high, 5]}, schema={"low": pl.Int64, "high": pl.Int64})
-                inside = {at for at in range(len(KEY_ROWS)) if low <= PLACES[at % len(PLACES)] <= high}
+                inside = {at for at in range(len(KEY_ROWS)) if low <= POSITIONS[at % len(POSITIONS)] <= high}
                 checked.compare(checked.table.scan(ranges, expired_before=checked.before), inside)
             case ("reopen",):
                 checked.close()
                 checked.open()
             case ("retry", rows):
-                # A batch that comes to nothing: the store is as it was, the cache knows more.
+                # A failed batch: the store is unchanged, but the cache has seen new pages.
                 checked.close()
                 pages, known, value = dict(checked.store.pages), dict(checked.rows), checked.value
                 checked.write(rows, set())
@@ -184,24 +189,28 @@ def new_cache(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Fr
 @pytest.mark.usefixtures("small")
 @given(chosen=operations)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
-def test_it_is_a_dict(new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]]) -> None:
-    run(Checked(new_cache(), None), chosen, [None] * len(chosen))
+def test_a_table_behaves_like_a_dict(new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]]) -> None:
+    run(TableWithModel(new_cache(), None), chosen, [None] * len(chosen))
 
 
 @pytest.mark.usefixtures("small")
 @given(chosen=operations, pauses=times)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
-def test_it_is_a_dict_that_forgets(
+def test_a_table_with_ttl_behaves_like_a_dict_with_expiry(
     new_cache: Callable[[], FrameCache], chosen: list[tuple[Any, ...]], pauses: list[int | None]
 ) -> None:
-    run(Checked(new_cache(), 500), chosen, pauses)
+    run(TableWithModel(new_cache(), 500), chosen, pauses)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keyed-v1"
 
 
 def golden_table(store: MemoryStore) -> KeyedTable:
-    """A base of several pages, about to be folded with a run in which rows leave; a newer run that another query wrote."""
+    """Create a table with a base of several pages and two runs.
+
+    The base is being folded with a run that deletes rows; the newer run was written by another
+    query.
+    """
     table = KeyedTable.decode(store, 3, "groups", KEYS, None, FrameCache(0))
     old = keys_of(range(8)).with_columns(pl.lit(1, pl.Int64).alias("v"), pl.lit(100, pl.Int64).alias("touched"))
     table.write(old, added=8)
@@ -218,7 +227,7 @@ def golden_table(store: MemoryStore) -> KeyedTable:
 
 
 @pytest.mark.usefixtures("small")
-def test_tables_of_the_first_version_stay_readable() -> None:
+def test_tables_of_the_first_format_are_readable() -> None:
     store = MemoryStore()
     for file in GOLDEN.glob("*-*.page"):
         at, part = map(int, file.stem.split("-"))
@@ -250,45 +259,45 @@ class CountingStore(MemoryStore):
         super().put(key, blob)
 
 
-def numbered(first: int, stop: int, step: int = 1, touched: int | None = None) -> pl.DataFrame:
-    """Rows whose places lie apart as their numbers do."""
+def make_rows(first: int, stop: int, step: int = 1, touched: int | None = None) -> pl.DataFrame:
+    """Return rows whose positions are as far apart as their numbers."""
     rows = pl.select(pl.int_range(first, stop, step, dtype=pl.Int64).alias("key n"))
     columns = {"v": pl.lit(7, pl.Int64)} | ({} if touched is None else {"touched": pl.lit(touched, pl.Int64)})
     return rows.select((pl.col("key n") * (1 << 20)).alias("h"), "key n", **columns)
 
 
-def opened(store: MemoryStore, state: dict[str, Any] | None = None, cache: FrameCache | None = None) -> KeyedTable:
+def open_table(store: MemoryStore, state: dict[str, Any] | None = None, cache: FrameCache | None = None) -> KeyedTable:
     return KeyedTable.decode(store, 0, "t", ["key n"], state, cache or FrameCache(0))
 
 
-def test_a_row_costs_a_page_of_each_run() -> None:
+def test_a_lookup_reads_at_most_one_page_of_each_run() -> None:
     store = CountingStore()
-    table = opened(store)
-    table.write(numbered(0, 300_000), added=300_000)
-    table.write(numbered(0, 300_000, 300), added=0)
+    table = open_table(store)
+    table.write(make_rows(0, 300_000), added=300_000)
+    table.write(make_rows(0, 300_000, 300), added=0)
     store.calls.clear()
-    assert opened(store, table.encode()).find(numbered(77, 78)).height == 1
+    assert open_table(store, table.encode()).find(make_rows(77, 78)).height == 1
     assert store.calls["get"] <= 3
     store.calls.clear()
-    assert opened(store, table.encode()).find(numbered(300, 301))["v"].to_list() == [7]
+    assert open_table(store, table.encode()).find(make_rows(300, 301))["v"].to_list() == [7]
     assert store.calls["get"] == 1
 
 
-def test_a_write_reads_nothing_of_a_large_table_and_leaves_its_pages_alone() -> None:
+def test_a_write_to_a_large_table_reads_and_rewrites_none_of_its_pages() -> None:
     store = CountingStore()
-    table = opened(store)
-    table.write(numbered(0, 300_000), added=300_000)
+    table = open_table(store)
+    table.write(make_rows(0, 300_000), added=300_000)
     pages = dict(store.pages)
     store.calls.clear()
-    table = opened(store, table.encode())
-    table.write(numbered(10, 11), added=0)
+    table = open_table(store, table.encode())
+    table.write(make_rows(10, 11), added=0)
     assert store.calls["get"] == 0
     assert store.calls["put"] == 1
     assert all(store.pages[key] is blob for key, blob in pages.items())
 
 
 @pytest.mark.parametrize(("batch", "batches"), [(100, 600), (400, 200), (20_000, 8)])
-def test_at_most_four_bytes_are_written_for_one_that_changed(
+def test_at_most_four_bytes_are_written_per_changed_byte(
     monkeypatch: pytest.MonkeyPatch, batch: int, batches: int
 ) -> None:
     for module in (keyed, segments):
@@ -296,54 +305,54 @@ def test_at_most_four_bytes_are_written_for_one_that_changed(
         monkeypatch.setattr(module, "PAGE_BYTES", 4 << 10)
     monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 256 << 10)
     store, cache, rows = CountingStore(), FrameCache(), 20_000
-    table = opened(store, cache=cache)
-    table.write(numbered(0, rows), added=rows)
+    table = open_table(store, cache=cache)
+    table.write(make_rows(0, rows), added=rows)
     changed = 0
     store.calls.clear()
     for at in range(batches):
         step = rows // batch
-        news = numbered(at * 7 % step, rows, step).with_columns(pl.lit(at, pl.Int64).alias("v"))
+        news = make_rows(at * 7 % step, rows, step).with_columns(pl.lit(at, pl.Int64).alias("v"))
         changed += len(encode(news))
-        table = opened(store, table.encode(), cache)
+        table = open_table(store, table.encode(), cache)
         table.write(news, added=0)
     assert store.calls["bytes"] <= 4 * changed
-    assert table.find(numbered(0, rows)).height == table.rows == rows
+    assert table.find(make_rows(0, rows)).height == table.rows == rows
 
 
-def test_growing_many_rows_in_one_place_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_inserts_into_one_key_range_are_folded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (keyed, segments):
         monkeypatch.setattr(module, "SEGMENT_BYTES", 16 << 10)
         monkeypatch.setattr(module, "PAGE_BYTES", 1 << 10)
     store = CountingStore()
-    table = opened(store)
-    table.write(numbered(0, 20_000, 100), added=200)
+    table = open_table(store)
+    table.write(make_rows(0, 20_000, 100), added=200)
     most = 0
     for at in range(40):
         store.calls.clear()
-        news = numbered(5000 + at * 100, 5000 + at * 100 + 99)
-        table = opened(store, table.encode())
+        news = make_rows(5000 + at * 100, 5000 + at * 100 + 99)
+        table = open_table(store, table.encode())
         known = table.find(news).height
         table.write(news, added=news.height - known)
         most = max(most, store.calls["bytes"])
     assert most < 10 * (16 << 10)
-    assert table.rows == table.find(numbered(0, 20_000)).height == table.scan(everything()).height
+    assert table.rows == table.find(make_rows(0, 20_000)).height == table.scan(everything()).height
 
 
 def everything() -> pl.DataFrame:
     return pl.DataFrame({"low": [-(1 << 63)], "high": [(1 << 63) - 1]})
 
 
-def test_expired_state_leaves_the_store_without_traffic() -> None:
+def test_expired_state_is_removed_without_reading_it() -> None:
     store = CountingStore()
-    table = opened(store)
-    table.write(numbered(0, 50_000, touched=100), added=50_000)
-    table.write(numbered(0, 50_000, 5, touched=200), added=0)
+    table = open_table(store)
+    table.write(make_rows(0, 50_000, touched=100), added=50_000)
+    table.write(make_rows(0, 50_000, 5, touched=200), added=0)
     before = sum(map(len, store.pages.values()))
     for _ in range(100):
-        table = opened(store, table.encode())
+        table = open_table(store, table.encode())
         table.sweep(150, 8)
     assert sum(map(len, store.pages.values())) < before / 2
-    assert table.find(numbered(0, 50_000), expired_before=150).height == 10_000
+    assert table.find(make_rows(0, 50_000), expired_before=150).height == 10_000
     store.calls.clear()
     table.sweep(201, 8)
     assert not store.pages
@@ -351,20 +360,20 @@ def test_expired_state_leaves_the_store_without_traffic() -> None:
     assert table.rows == 0
 
 
-def test_rows_of_a_time_without_ttl_do_not_expire_when_one_is_set() -> None:
+def test_rows_from_before_a_ttl_was_set_do_not_expire() -> None:
     table = KeyedTable.decode(MemoryStore(), 0, "t", ["key n"], None, FrameCache(1 << 20))
-    table.write(numbered(0, 100), added=100)
-    table.write(numbered(0, 10, touched=100), added=0)
-    table.write(numbered(10, 20, touched=900), added=0)
+    table.write(make_rows(0, 100), added=100)
+    table.write(make_rows(0, 10, touched=100), added=0)
+    table.write(make_rows(10, 20, touched=900), added=0)
     table.sweep(500, 100)
-    found = table.find(numbered(0, 100).select("h", "key n"), expired_before=500)
+    found = table.find(make_rows(0, 100).select("h", "key n"), expired_before=500)
     assert sorted(found["key n"].to_list()) == list(range(10, 100))
 
 
 def test_sweeping_is_spread_over_batches() -> None:
     store = CountingStore()
-    table = opened(store)
-    table.write(pl.concat([numbered(0, 90_000, touched=100), numbered(100_000, 101_000, touched=900)]), added=91_000)
+    table = open_table(store)
+    table.write(pl.concat([make_rows(0, 90_000, touched=100), make_rows(100_000, 101_000, touched=900)]), added=91_000)
     last = table.base[-1]
     assert last.expired_share(500) > 0.25
     calls = 0
@@ -374,25 +383,25 @@ def test_sweeping_is_spread_over_batches() -> None:
     assert calls >= last.pages / 4
 
 
-def test_a_table_without_keys() -> None:
+def test_a_table_without_keys_holds_one_row() -> None:
     store = MemoryStore()
     table = KeyedTable.decode(store, 0, "all", [], None, FrameCache(0))
-    place = pl.DataFrame({"h": [5]})
-    assert table.find(place).is_empty()
+    position = pl.DataFrame({"h": [5]})
+    assert table.find(position).is_empty()
     for at in range(50):
-        table.write(place.with_columns(v=at), added=0 if at else 1)
+        table.write(position.with_columns(v=at), added=0 if at else 1)
         table = KeyedTable.decode(store, 0, "all", [], table.encode(), FrameCache(0))
-        assert table.find(place)["v"].to_list() == [at]
+        assert table.find(position)["v"].to_list() == [at]
     assert table.rows == 1
-    table.write(place.clear(), place, added=-1)
-    assert table.find(place).is_empty()
+    table.write(position.clear(), position, added=-1)
+    assert table.find(position).is_empty()
     assert table.rows == 0
 
 
-def test_missing_and_foreign_pages_are_said() -> None:
+def test_missing_and_foreign_pages_are_reported() -> None:
     store = MemoryStore()
-    table = opened(store)
-    table.write(numbered(0, 10), added=10)
+    table = open_table(store)
+    table.write(make_rows(0, 10), added=10)
     with pytest.raises(StateError, match="lacks the key `x`") as caught:
         KeyedTable.decode(store, 0, "t", ["key x"], table.encode(), FrameCache(0)).find(
             pl.DataFrame({"h": [0], "key x": [0]})
@@ -400,5 +409,5 @@ def test_missing_and_foreign_pages_are_said() -> None:
     assert caught.value.code == "foreign-state"
     store.pages.clear()
     with pytest.raises(StateError, match="page 0 of the state table `t` is missing") as caught:
-        opened(store, table.encode()).find(numbered(0, 1))
+        open_table(store, table.encode()).find(make_rows(0, 1))
     assert caught.value.code == "damaged-page"

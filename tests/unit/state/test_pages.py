@@ -1,3 +1,5 @@
+"""Pages: the encoding of rows and heads, and the detection of damage."""
+
 from __future__ import annotations
 
 import zlib
@@ -30,23 +32,23 @@ ROWS = pl.DataFrame(
 HEAD = {"clock": {"watermark": 1, "splits": {"Bid": [1, 2]}, "closed": 0, "now": 2}, "late": 3}
 
 
-def test_rows_come_back() -> None:
+def test_rows_are_decoded_unchanged() -> None:
     assert decode(encode(ROWS)).equals(ROWS)
     assert decode(encode(ROWS)).schema == ROWS.schema
     assert decode(encode(ROWS.clear())).schema == ROWS.schema
     assert decode(bytearray(encode(ROWS))).equals(ROWS)
 
 
-def test_head_comes_back() -> None:
+def test_a_head_is_decoded_unchanged() -> None:
     assert decode_head(encode_head(HEAD)) == HEAD
 
 
-def test_pages_of_the_first_version_stay_readable() -> None:
+def test_pages_of_the_first_format_are_readable() -> None:
     assert decode((GOLDEN / "rows-v1.page").read_bytes()).equals(ROWS)
     assert decode_head((GOLDEN / "head-v1.page").read_bytes()) == HEAD
 
 
-def test_pages_are_plain_arrow_behind_their_head() -> None:
+def test_pages_are_plain_arrow_after_their_header() -> None:
     import pyarrow as pa
 
     blob = encode(ROWS)
@@ -55,10 +57,10 @@ def test_pages_are_plain_arrow_behind_their_head() -> None:
     assert pa.ipc.open_stream(blob[20:]).read_all().num_rows == 3
 
 
-@pytest.mark.parametrize("place", [0, 4, 5, 9, 17, 20, 200, -1])
-def test_a_changed_byte_is_noticed(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 4, 5, 9, 17, 20, 200, -1])
+def test_a_changed_byte_is_detected(position: int) -> None:
     blob = bytearray(encode(ROWS))
-    blob[place] ^= 0x40
+    blob[position] ^= 0x40
     with pytest.raises(StateError, match="damaged-page"):
         decode(bytes(blob))
 
@@ -74,13 +76,13 @@ def test_a_changed_byte_is_noticed(place: int) -> None:
         (encode(ROWS)[:4] + b"\x09" + encode(ROWS)[5:], "version 9"),
     ],
 )
-def test_what_is_wrong_is_said(blob: bytes, words: str) -> None:
+def test_damaged_pages_are_reported(blob: bytes, words: str) -> None:
     with pytest.raises(StateError, match=words) as caught:
         decode(blob)
     assert caught.value.code == "damaged-page"
 
 
-def test_a_head_that_is_no_json_is_damaged() -> None:
+def test_a_head_that_is_not_json_is_damaged() -> None:
     from everfold.state import pages
 
     for body in (b"{", b"[]", b"\xff"):

@@ -1,4 +1,4 @@
-"""`everfold test --bless`: answers become what is expected, and nothing else of the file changes."""
+"""`everfold test --bless` replaces wrong expected results, and changes nothing else in the file."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ cases:
 """
 
 
-def test_answers_are_written_where_they_were_wrong(tmp_path: Path) -> None:
+def test_wrong_expected_results_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "some.case.yaml"
     path.write_text(FILE)
     file = load(path)
     assert bless(file, file.cases, create_engine("memory")) == 2
-    wanted = FILE.replace("STRING, BIGINT;", "STRING, INT;").replace("      a | 7", "      a | 1\n      b | 2")
-    assert path.read_text() == wanted.replace("      9\n", "      2\n      3\n")
+    expected = FILE.replace("STRING, BIGINT;", "STRING, INT;").replace("      a | 7", "      a | 1\n      b | 2")
+    assert path.read_text() == expected.replace("      9\n", "      2\n      3\n")
     assert all(outcome.passed for outcome in run_file(load(path), [create_engine("memory")]))

@@ -1,4 +1,4 @@
-"""Reading case files: layers, shorthands, and errors that show their line."""
+"""Reading case files: layers, shorthands, and errors with their lines."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ cases:
 """
 
 
-def test_layers_and_keys() -> None:
+def test_a_suite_is_read_into_cases_and_steps() -> None:
     first, second, third, fourth = loads(SUITE).cases
     (step,) = first.steps
     assert first.modes == ("stream", "batch")
@@ -124,17 +124,17 @@ def test_an_error_shows_its_line(old: str, new: str, line: int, words: str) -> N
     assert words in str(caught.value)
 
 
-def test_folders_are_searched(tmp_path: Path) -> None:
+def test_case_files_are_found_in_directories(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.case.yaml").write_text(SUITE)
     assert find_case_files([tmp_path]) == [tmp_path / "a" / "x.case.yaml"]
     with pytest.raises(EverfoldError, match="no file"):
-        find_case_files([_empty(tmp_path)])
+        find_case_files([_create_empty(tmp_path)])
     with pytest.raises(EverfoldError, match="does not exist"):
         find_case_files([tmp_path / "nothing"])
 
 
-def _empty(folder: Path) -> Path:
+def _create_empty(folder: Path) -> Path:
     made = folder / "empty"
     made.mkdir()
     return made

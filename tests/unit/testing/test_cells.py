@@ -1,4 +1,4 @@
-"""Values in cells: what is read, what is shown, what is refused."""
+"""Values in cells: what is read, what is written, what is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ROW = RowType(fields=(RowField(name="id", type=INT), RowField(name="at", type=TI
         ('["a\\"b", "é"]', ArrayType(element=STRING), '["a\\"b", "é"]'),
     ],
 )
-def test_a_cell_has_one_canonical_text(text: str, type: DataType, shown: str) -> None:
+def test_a_cell_has_one_canonical_string(text: str, type: DataType, shown: str) -> None:
     value = read(text, type, zone="Asia/Shanghai")
     through_arrow = pa.array([value], type.arrow).to_pylist()[0]
     assert write(through_arrow, type) == shown
@@ -105,12 +105,12 @@ def test_a_cell_has_one_canonical_text(text: str, type: DataType, shown: str) ->
         ('{"no": 1}', ROW),
     ],
 )
-def test_a_text_that_is_no_value_is_refused_with_its_type(text: str, type: DataType) -> None:
+def test_a_wrong_string_is_refused_with_its_type(text: str, type: DataType) -> None:
     with pytest.raises(CellError, match=r"is not a valid .*" + type.sql.partition("(")[0]):
         read(text, type)
 
 
-def test_intervals_are_shown_as_java_shows_durations() -> None:
+def test_intervals_are_written_as_in_java() -> None:
     assert [write(ms, IntervalType()) for ms in (0, 90_000, 5_400_500, -1_000)] == [
         "PT0S",
         "PT1M30S",
@@ -133,17 +133,17 @@ def test_intervals_are_shown_as_java_shows_durations() -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_doubles_are_shown_as_java_shows_them(value: float, text: str) -> None:
+def test_doubles_are_written_as_in_java(value: float, text: str) -> None:
     assert java_float(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_shown_double_reads_back(value: float) -> None:
+def test_a_written_double_reads_back(value: float) -> None:
     assert float(java_float(value)) == value
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_shown_float_reads_back_and_is_short(value: float) -> None:
+def test_a_written_float_reads_back_and_is_short(value: float) -> None:
     text = java_float(value, single=True)
     assert struct.pack("<f", float(text)) == struct.pack("<f", value)
     assert len(text.strip("-").partition("E")[0].replace(".", "").strip("0")) <= 9

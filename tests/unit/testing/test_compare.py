@@ -1,4 +1,4 @@
-"""What counts as the same answer, and how a difference is shown."""
+"""When two results are equal, and how a difference is shown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_final_table_nets_the_changes_and_a_changelog_does_not() -> None:
     )  # fmt: skip
 
 
-def test_rows_taken_back_without_having_been_there_are_a_fault() -> None:
+def test_retracting_a_row_that_was_never_emitted_is_an_error() -> None:
     found = describe_difference(expect("who | total"), answer(("ann", "1"), kinds=["-D"]))
     assert found is not None
     assert "never emitted" in found
@@ -78,7 +78,7 @@ def test_tolerance_is_for_floating_point_only() -> None:
     assert describe_difference(expect("n | x\n3 | 0.3\n2 | 5", tolerance=2), got) is not None
 
 
-def test_pipes_and_wide_characters_in_texts() -> None:
+def test_pipes_and_wide_characters_are_aligned() -> None:
     table = parse("a | b\nx\\|y | 中文\nz | NULL")
     assert table.cells() == [("x|y", "中文"), ("z", None)]
     assert align_rows([["k", "v"], ["中", "1"], ["abc", "2"]]) == ["k   | v", "中  | 1", "abc | 2"]

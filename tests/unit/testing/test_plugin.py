@@ -1,4 +1,4 @@
-"""The pytest plugin, in a pytest of its own."""
+"""The pytest plugin, run in a separate pytest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ cases:
 """
 
 
-def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -46,7 +46,7 @@ def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 def test_cases_are_items_by_engine_and_mode(tmp_path: Path) -> None:
     (tmp_path / "some.case.yaml").write_text(CASES)
-    done = pytest_in(tmp_path, "-v")
+    done = run_pytest(tmp_path, "-v")
     assert done.returncode == 1
     assert "right [memory-stream] PASSED" in done.stdout
     assert "right [memory-batch] PASSED" in done.stdout
@@ -57,9 +57,9 @@ def test_cases_are_items_by_engine_and_mode(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in done.stdout
 
 
-def test_a_file_that_is_wrong_is_an_error_with_its_line(tmp_path: Path) -> None:
+def test_a_wrong_file_is_an_error_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "some.case.yaml").write_text(CASES.replace("expect:", "expected:", 1))
-    done = pytest_in(tmp_path)
+    done = run_pytest(tmp_path)
     assert done.returncode != 0
     assert "some.case.yaml:10:5" in done.stdout
     assert "did you mean `expect`?" in done.stdout
@@ -67,6 +67,6 @@ def test_a_file_that_is_wrong_is_an_error_with_its_line(tmp_path: Path) -> None:
 
 def test_engines_can_be_chosen(tmp_path: Path) -> None:
     (tmp_path / "some.case.yaml").write_text(CASES)
-    done = pytest_in(tmp_path, "--collect-only", "-q", "--everfold-engine=all")
+    done = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=all")
     assert "right [spark-stream]" in done.stdout
     assert "6 tests collected" in done.stdout

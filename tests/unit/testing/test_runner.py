@@ -1,4 +1,7 @@
-"""How cases are run: batches, variants, restarts, errors. The engine here is a scripted one."""
+"""How cases are run: batches, variants, restarts, errors.
+
+The engine is a fake.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +39,19 @@ cases:
 
 
 class Echo:
-    """Emits what it is fed, as `SELECT k, n FROM t` does, and remembers how it was fed."""
+    """Emits its input, as `SELECT k, n FROM t` does, and records the batches that it received."""
 
     name: EngineName = "memory"
 
     def __init__(self, *, late_rows: int = 0, spoil: bool = False, error: EverfoldError | None = None) -> None:
-        self.fed: list[list[list[int]]] = []
+        self.received: list[list[list[int]]] = []
         self._late_rows, self._spoil, self._error = late_rows, spoil, error
 
     def stream(self, parts: Sequence[Part]) -> StreamResult:
         if self._error is not None:
             raise self._error
         sizes = [[batch["t"].num_rows for batch in part.batches] for part in parts]
-        self.fed.append(sizes)
+        self.received.append(sizes)
         one_by_one = all(size <= 1 for part in sizes for size in part)
         tables = [concat_batches(part.batches)["t"] for part in parts]
         if self._spoil and one_by_one:
@@ -66,32 +69,32 @@ def case(text: str = SUITE) -> Case:
     return loads(text, Path("some.case.yaml")).cases[0]
 
 
-def test_a_stream_is_run_as_written_then_in_the_ways_that_must_not_matter() -> None:
+def test_a_stream_runs_as_written_and_then_in_equivalent_variants() -> None:
     engine = Echo()
     assert run(case(), engine, "stream").message == ""
-    assert engine.fed == [[[3]], [[1, 1, 1]], [[3]], [[1, 1], [1]]]
+    assert engine.received == [[[3]], [[1, 1, 1]], [[3]], [[1, 1], [1]]]
     assert run(case(), Echo(), "batch").passed
 
 
 @pytest.mark.parametrize(
     ("batches", "sizes"), [("one", [[3]]), ("row", [[1, 1, 1]]), ("[1]", [[1, 2]]), ("[1, 0, 2]", [[1, 0, 2]])]
 )
-def test_batches_as_written(batches: str, sizes: list[list[int]]) -> None:
+def test_batches_are_fed_as_written(batches: str, sizes: list[list[int]]) -> None:
     engine = Echo()
     assert run(case(SUITE.replace("    sql:", f"    batches: {batches}\n    sql:")), engine, "stream").passed
-    assert engine.fed[0] == sizes
+    assert engine.received[0] == sizes
 
 
 def test_a_case_with_late_rows_depends_on_its_batches() -> None:
     engine = Echo(late_rows=1)
     assert run(case(), engine, "stream").passed
-    assert len(engine.fed) == 2
+    assert len(engine.received) == 2
     engine = Echo()
     assert run(case(SUITE.replace("    sql:", "    batches: row\n    sql:")), engine, "stream").passed
-    assert engine.fed == [[[1, 1, 1]], [[1], [1], [1]]]
+    assert engine.received == [[[1, 1, 1]], [[1], [1], [1]]]
 
 
-def test_a_variant_that_answers_otherwise_is_named() -> None:
+def test_a_variant_with_another_result_is_reported() -> None:
     message = run(case(), Echo(spoil=True), "stream").message
     assert message == "with one row per batch:\n  k | n\n- a | 1\n  b | 2\n  c | 3"
 
@@ -117,7 +120,7 @@ def test_steps_are_parts_and_are_compared_one_by_one() -> None:
     engine = Echo()
     outcome = run(case(head + steps), engine, "stream")
     assert outcome.message == "step 2:\n  k | n\n+ d | 4\n- d | 5"
-    assert engine.fed == [[[3], [1]]]
+    assert engine.received == [[[3], [1]]]
 
 
 WRONG = SqlError.of("unknown-column", "no column is named `x`", help="did you mean `n`?")
@@ -137,20 +140,20 @@ WRONG = SqlError.of("unknown-column", "no column is named `x`", help="did you me
         ("not_yet: {batch: unknown-column}", "error[unknown-column]"),
     ],
 )
-def test_errors(outcome: str, message: str) -> None:
+def test_expected_errors_are_compared(outcome: str, message: str) -> None:
     text = SUITE.partition("    expect:")[0] + f"    {outcome}\n"
     found = run(case(text), Echo(error=WRONG), "stream").message
     assert found.startswith(message) if message else found == ""
 
 
-def test_an_error_that_does_not_come_and_a_gap_that_has_closed() -> None:
+def test_a_missing_error_and_a_closed_gap_are_reported() -> None:
     head = SUITE.partition("    expect:")[0]
     assert "but the query succeeded" in run(case(head + "    error: unknown-column\n"), Echo(), "stream").message
     closed = run(case(SUITE + "    not_yet: unknown-column\n"), Echo(), "stream").message
     assert closed == "the error `unknown-column` no longer occurs: remove `not_yet` from the case"
 
 
-def test_rows_for_a_table_or_column_that_is_not_there_are_an_error_of_the_file() -> None:
+def test_rows_for_an_unknown_table_or_column_are_an_error_of_the_file() -> None:
     assert "no CREATE TABLE defines it" in run(case(SUITE.replace("  t: |", "  u: |")), Echo(), "stream").message
     message = run(case(SUITE.replace("k | n\n    a", "k | m\n    a")), Echo(), "stream").message
     assert "some.case.yaml:4:" in message
@@ -165,7 +168,7 @@ def test_a_case_replaces_the_table_of_its_suite() -> None:
     ).passed
 
 
-def test_the_report_counts_and_places_failures() -> None:
+def test_the_report_counts_and_locates_failures() -> None:
     good, bad = run(case(), Echo(), "stream"), run(case(), Echo(spoil=True), "stream")
     assert report.format_summary([good, bad, good]) == "2 passed, 1 failed"
     assert report.format_failure(bad).startswith(

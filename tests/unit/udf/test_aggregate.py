@@ -1,4 +1,7 @@
-"""Aggregate functions over groups: however rows fall into parts, and whichever come and go, the value is that of the rows that are left."""
+"""Aggregate functions over groups.
+
+However rows are split into parts, inserted and retracted, the value is that of the remaining rows.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from everfold.udf.function import FuncType, PythonFunction
 
 
 class Total(AggregateFunction):
-    """Sum and count of what is not NULL. `opened` says whether it is at work."""
+    """Sum and count of the values that are not NULL.
+
+    `opened` is 1 while the function is open.
+    """
 
     opened = 0
 
@@ -113,10 +119,13 @@ def frame_of(rows: Rows, signs: list[int]) -> pl.DataFrame:
     )
 
 
-def valued(frame: pl.DataFrame, fold: Fold, cuts: list[int], *, grouped: bool = True) -> dict[int, object]:
-    """The values of groups whose rows come in parts: each part is folded, then merged with the state before it.
+def compute_values(frame: pl.DataFrame, fold: Fold, cuts: list[int], *, grouped: bool = True) -> dict[int, object]:
+    """Return the values of groups whose rows arrive in parts.
 
-    grouped: the state is that of unbounded groups; else that of slices, which stand beside one another until a window has its value.
+    Each part is folded, then merged with the state of the parts before it.
+
+    grouped: the state is that of unbounded groups, otherwise that of slices, which are kept
+    separately until a window is emitted.
     """
     bounds = sorted({0, frame.height, *(min(cut, frame.height) for cut in cuts)})
     state: pl.DataFrame | None = None
@@ -132,7 +141,7 @@ def valued(frame: pl.DataFrame, fold: Fold, cuts: list[int], *, grouped: bool = 
     return dict(zip(state["k"].to_list(), values.to_list(), strict=True))
 
 
-def expected(rows: Rows) -> dict[int, object]:
+def compute_expected(rows: Rows) -> dict[int, object]:
     groups: dict[int, list[int]] = {}
     for key, value in rows:
         groups.setdefault(key, []).extend([] if value is None else [value])
@@ -142,44 +151,46 @@ def expected(rows: Rows) -> dict[int, object]:
 @pytest.mark.parametrize("function", FUNCTIONS)
 @settings(max_examples=40, deadline=None)
 @given(rows=some.lists(some.tuples(some.integers(0, 2), VALUES), max_size=20), cuts=CUTS, grouped=some.booleans())
-def test_one_part_or_many(function: PythonFunction, rows: Rows, cuts: list[int], grouped: bool) -> None:
+def test_parts_have_the_same_values_as_the_whole(
+    function: PythonFunction, rows: Rows, cuts: list[int], grouped: bool
+) -> None:
     frame = frame_of(rows, [1] * len(rows))
-    assert valued(frame, fold_of(function, retracting=False), cuts, grouped=grouped) == expected(rows)
+    assert compute_values(frame, fold_of(function, retracting=False), cuts, grouped=grouped) == compute_expected(rows)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @settings(max_examples=40, deadline=None)
 @given(data=some.data())
-def test_what_is_taken_back_is_gone(function: PythonFunction, data: some.DataObject) -> None:
+def test_retracted_rows_have_no_effect(function: PythonFunction, data: some.DataObject) -> None:
     rows: Rows = data.draw(some.lists(some.tuples(some.integers(0, 2), VALUES), max_size=15))
     changes = [(row, 1) for row in rows]
     gone = data.draw(some.lists(some.sampled_from(range(len(rows))), unique=True)) if rows else []
     for at in gone:
         changes.insert(data.draw(some.integers(changes.index((rows[at], 1)) + 1, len(changes))), (rows[at], -1))
     frame = frame_of([row for row, _ in changes], [sign for _, sign in changes])
-    left = expected([row for at, row in enumerate(rows) if at not in gone])
+    left = compute_expected([row for at, row in enumerate(rows) if at not in gone])
     grouped = data.draw(some.booleans())
-    found = valued(frame, fold_of(function, retracting=True), data.draw(CUTS), grouped=grouped)
+    found = compute_values(frame, fold_of(function, retracting=True), data.draw(CUTS), grouped=grouped)
     assert {key: found[key] for key in left} == left
     assert all(value is None for key, value in found.items() if key not in left)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS[:1])
-def test_slices_of_a_function_that_does_not_merge(function: PythonFunction) -> None:
+def test_slices_of_a_function_without_merge_are_combined(function: PythonFunction) -> None:
     fold = fold_of(function, retracting=True)
     slices = [settle(fold_rows(frame_of([(1, value)], [1]), ["k"], [fold], []), [fold], whole=True) for value in (2, 3)]
     window = settle(fold_slots(pl.concat(slices), ["k"], [fold]), [fold], whole=True)
     assert [values.to_list() for values in compute_results(window, [fold], ["value"])] == [[5]]
 
 
-def test_it_is_closed_when_it_was_opened() -> None:
+def test_a_function_is_closed_after_use() -> None:
     total = Merging()
     fold = fold_of(function_of(udaf(total)), retracting=False)
-    assert valued(frame_of([(1, 2), (1, 3)], [1, 1]), fold, [1]) == {1: 5}
+    assert compute_values(frame_of([(1, 2), (1, 3)], [1, 1]), fold, [1]) == {1: 5}
     assert total.opened == 0
 
 
-def test_accumulators_are_kept_in_their_declared_type() -> None:
+def test_accumulators_are_stored_in_their_declared_type() -> None:
     fold = fold_of(function_of(udaf(Merging())), retracting=False)
     state = settle(fold_rows(frame_of([(1, 2), (2, None)], [1, 1]), ["k"], [fold], []), [fold], whole=True).sort("k")
     assert state["s0"].dtype == pl.List(pl.List(pl.Int64))
@@ -188,30 +199,30 @@ def test_accumulators_are_kept_in_their_declared_type() -> None:
 
 
 class Failing(Merging):
-    """Fails in the method that is named."""
+    """Fails in the method `method`."""
 
     def __init__(self, method: str) -> None:
         self.method = method
 
     def create_accumulator(self) -> list[int]:
-        self._perhaps("create_accumulator")
+        self._fail_if("create_accumulator")
         return super().create_accumulator()
 
     def accumulate(self, accumulator: list[int], value: int | None) -> None:
-        self._perhaps("accumulate")
+        self._fail_if("accumulate")
         super().accumulate(accumulator, value)
 
     def retract(self, accumulator: list[int], value: int | None) -> None:
-        self._perhaps("retract")
+        self._fail_if("retract")
 
     def merge(self, accumulator: list[int], accumulators: Iterable[list[int]]) -> None:
-        self._perhaps("merge")
+        self._fail_if("merge")
 
     def get_value(self, accumulator: list[int]) -> int | None:
-        self._perhaps("get_value")
+        self._fail_if("get_value")
         return super().get_value(accumulator)
 
-    def _perhaps(self, method: str) -> None:
+    def _fail_if(self, method: str) -> None:
         if method == self.method:
             raise RuntimeError("on purpose")
 
@@ -226,25 +237,25 @@ class Failing(Merging):
         ("get_value", False, "f.get_value([2, 1])"),
     ],
 )
-def test_a_method_that_fails_is_named_with_its_arguments(method: str, retracting: bool, call: str) -> None:
+def test_a_failing_method_is_reported_with_its_arguments(method: str, retracting: bool, call: str) -> None:
     fold = fold_of(function_of(udaf(Failing(method))), retracting=retracting)
     frame = frame_of([(1, 2), (1, 2)], [1, -1 if retracting else 1])
     with pytest.raises(FunctionError) as caught:
-        valued(frame, fold, [] if method == "get_value" and frame.height == 0 else [1])
+        compute_values(frame, fold, [] if method == "get_value" and frame.height == 0 else [1])
     found = caught.value.diagnostics[0]
     assert found.message == "the Python function `f` raised RuntimeError: on purpose"
     assert found.notes[0].startswith("it was called as " + call.split("[")[0])
     assert found.notes[-1].endswith('raise RuntimeError("on purpose")')
 
 
-def test_results_of_another_type() -> None:
+def test_a_result_of_another_type_is_refused() -> None:
     class Text(Merging):
         def get_value(self, accumulator: list[int]) -> int:
             return "seven"  # type: ignore[return-value]
 
     fold = fold_of(function_of(udaf(Text())), retracting=False)
     with pytest.raises(FunctionError) as caught:
-        valued(frame_of([(1, 2)], [1]), fold, [])
+        compute_values(frame_of([(1, 2)], [1]), fold, [])
     assert caught.value.diagnostics == (
         Diagnostic(
             "wrong-result",
@@ -258,13 +269,13 @@ def test_columns_of_a_group_have_the_declared_types() -> None:
     seen: list[pa.DataType] = []
 
     @udaf(result_type="BIGINT", func_type="arrow")
-    def looking(*columns: pa.Array) -> int:
+    def count_rows(*columns: pa.Array) -> int:
         seen.extend(column.type for column in columns)
         return len(columns[0])
 
     types = (STRING, DOUBLE, parse_type("ARRAY<STRING>"), parse_type("ROW<a STRING>"))
     of = Signature(types)
-    entry = create_python_entry(function_of(looking, "arrow"), BIGINT, None)
+    entry = create_python_entry(function_of(count_rows, "arrow"), BIGINT, None)
     fold = Fold(entry, of, ("a", "b", "c", "d"), ("s0",))
     frame = pl.DataFrame({"k": [1], "a": ["x"], "b": [1.0], "c": [["x"]], "d": [{"a": "x"}]})
     (values,) = compute_results(fold_rows(frame, ["k"], [fold], []), [fold], ["value"])

@@ -1,4 +1,7 @@
-"""Functions beside a script. One that fails stops the job: exit code 1, and the user's own lines of Python."""
+"""Functions next to a script.
+
+A failing function stops the job with exit code 1 and the location in the user's Python code.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ CREATE TEMPORARY FUNCTION total AS 'mine.Total' LANGUAGE PYTHON;
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A script's folder, with numbers and a module of functions."""
+    """Create a script's directory, with numbers and a module of functions."""
     (tmp_path / "mine.py").write_text(MODULE)
     (tmp_path / "numbers").mkdir()
     (tmp_path / "numbers" / "1.json").write_text("".join(f"{json.dumps({'n': n})}\n" for n in (1, 2, 3)))
@@ -69,13 +72,13 @@ def add_zero(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [[], ["--batch"]])
-def test_modules_beside_the_script(folder: Path, batch: list[str]) -> None:
+def test_a_module_next_to_the_script_is_found(folder: Path, batch: list[str]) -> None:
     result = run(folder, "SELECT SUM(inverse(n)) AS a FROM numbers", "--batch", "--format", "json")
     assert result.exception is None
     assert json.loads(result.stdout) == {"a": 110}
 
 
-def test_a_function_that_raises(folder: Path) -> None:
+def test_a_failing_function_is_reported(folder: Path) -> None:
     add_zero(folder)
     result = run(folder, "SELECT inverse(n)\nFROM numbers")
     error = result.exception
@@ -95,7 +98,7 @@ def test_a_function_that_raises(folder: Path) -> None:
     assert result.stdout == ""
 
 
-def test_an_aggregate_function_that_raises(folder: Path) -> None:
+def test_a_failing_aggregate_function_is_reported(folder: Path) -> None:
     add_zero(folder)
     result = run(folder, "SELECT total(n) AS t FROM numbers", "--batch")
     error = result.exception

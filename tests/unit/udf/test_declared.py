@@ -1,4 +1,4 @@
-"""`udf`, `udaf`, `DataTypes` and `Row` as PyFlink's users know them."""
+"""`udf`, `udaf`, `DataTypes` and `Row` as in PyFlink."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_a_function_is_declared_in_many_ways() -> None:
     assert udf(Twice(), result_type="INT", name="double").name == "double"
 
 
-def test_whether_it_is_deterministic() -> None:
+def test_determinism_is_declared_or_asked_of_the_function() -> None:
     assert udf(Twice(), result_type="INT").deterministic
     assert not udf(Random(), result_type="INT").deterministic
     assert not udf(Twice(), result_type="INT", deterministic=False).deterministic
 
 
-def test_an_aggregate_function_names_its_types_itself() -> None:
+def test_an_aggregate_function_declares_its_own_types() -> None:
     own = udaf(Count())
     assert (own.result_type, own.accumulator_type, own.name) == (BIGINT, DataTypes.ARRAY(BIGINT), "Count")
     assert udaf(Count, result_type="INT").result_type == "INT"
@@ -94,7 +94,7 @@ def test_an_aggregate_function_names_its_types_itself() -> None:
         (lambda: udaf(lambda value: value, result_type="INT"), "udaf takes an AggregateFunction"),
     ],
 )
-def test_what_cannot_be_declared(declare: object, words: str) -> None:
+def test_wrong_declarations_are_refused(declare: object, words: str) -> None:
     assert callable(declare)
     with pytest.raises(TypeError, match=words):
         declare()
@@ -130,11 +130,11 @@ def test_what_cannot_be_declared(declare: object, words: str) -> None:
         (DataTypes.ROW([DataTypes.INT(), DataTypes.STRING()]), "ROW<f0 INT, f1 STRING>"),
     ],
 )
-def test_types_are_those_that_sql_writes(made: DataType, text: str) -> None:
+def test_data_types_equal_the_types_of_sql(made: DataType, text: str) -> None:
     assert made == parse_type(text)
 
 
-def test_a_row() -> None:
+def test_a_row_is_mutable_and_comparable() -> None:
     row = Row(total=1, n=2)
     row.total += 5
     row["n"] = 3
@@ -157,13 +157,13 @@ def test_a_row() -> None:
         (lambda: setattr(Row(a=1), "b", 2), AttributeError),
     ],
 )
-def test_a_row_has_the_fields_that_it_has(wrong: object, kind: type[Exception]) -> None:
+def test_a_row_refuses_unknown_fields(wrong: object, kind: type[Exception]) -> None:
     assert callable(wrong)
     with pytest.raises(kind):
         wrong()
 
 
-def test_methods_that_are_not_there_say_so() -> None:
+def test_optional_methods_raise_not_implemented() -> None:
     with pytest.raises(NotImplementedError):
         Count().retract([0], 1)
     others: Iterable[list[int]] = []

@@ -1,4 +1,7 @@
-"""Values on their way between Arrow and Python: what is of its type comes through as it is, and what is not is refused."""
+"""Values on their way between Arrow and Python.
+
+Values of the right type are unchanged, and others are refused.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ SAME: list[tuple[str, object]] = [
     ("ROW<a INT, b STRING>", Row(a=1, b=None)),
     ("ARRAY<ROW<at TIMESTAMP(3), m MAP<INT, DATE>>>", [Row(at=NOON, m={1: date(2026, 1, 1)}), None]),
 ]
-"""Values that come back as they were given."""
+"""Values that are converted back unchanged."""
 
 MADE: list[tuple[str, object, object]] = [
     ("BIGINT", np.int32(7), 7),
@@ -69,7 +72,7 @@ MADE: list[tuple[str, object, object]] = [
     ("ROW<a INT, b STRING>", [1, "x"], Row(1, "x")),
     ("ROW<a INT, b STRING>", {"b": "x", "a": 1}, Row(1, "x")),
 ]
-"""Values that come back in the form of their type."""
+"""Values that are converted to their declared type."""
 
 WRONG: list[tuple[str, object, str]] = [
     ("BIGINT", "7", "is not of type BIGINT"),
@@ -104,7 +107,9 @@ WRONG: list[tuple[str, object, str]] = [
 ]
 
 
-def there_and_back(of: DataType, value: object, column: Callable[[pa.Array], Any] = lambda array: array) -> object:
+def convert_there_and_back(
+    of: DataType, value: object, column: Callable[[pa.Array], Any] = lambda array: array
+) -> object:
     read: object = python_values(column(arrow_column([None, value], of.as_nullable())), of)[1]
     return read
 
@@ -114,22 +119,22 @@ def through_polars(column: pa.Array) -> pa.Array:
 
 
 @pytest.mark.parametrize(("type_", "value"), SAME)
-def test_a_value_comes_back(type_: str, value: object) -> None:
+def test_a_value_is_converted_back_unchanged(type_: str, value: object) -> None:
     of = parse_type(type_)
-    assert there_and_back(of, value) == value
-    assert there_and_back(of, value, through_polars) == value
+    assert convert_there_and_back(of, value) == value
+    assert convert_there_and_back(of, value, through_polars) == value
     assert round_trip(of)(value) == value
 
 
 @pytest.mark.parametrize(("type_", "value", "made"), MADE)
-def test_what_is_near_is_taken_in_the_form_of_the_type(type_: str, value: object, made: object) -> None:
-    found = there_and_back(parse_type(type_), value)
+def test_similar_values_are_converted_to_the_type(type_: str, value: object, made: object) -> None:
+    found = convert_there_and_back(parse_type(type_), value)
     assert found == made
     assert type(found) is type(made)
 
 
 @pytest.mark.parametrize(("type_", "value", "why"), WRONG)
-def test_what_is_of_another_type_is_refused(type_: str, value: object, why: str) -> None:
+def test_values_of_another_type_are_refused(type_: str, value: object, why: str) -> None:
     of = parse_type(type_)
     good = [] if value is None else [None]
     with pytest.raises(WrongValue) as caught:
@@ -139,7 +144,7 @@ def test_what_is_of_another_type_is_refused(type_: str, value: object, why: str)
 
 
 @given(some.lists(some.none() | some.integers(-(2**63), 2**63 - 1)))
-def test_whole_columns_of_exact_types(values: list[int | None]) -> None:
+def test_columns_of_exact_types_are_converted_back_unchanged(values: list[int | None]) -> None:
     of = parse_type("BIGINT")
     assert python_values(arrow_column(values, of), of) == values
 
@@ -172,7 +177,7 @@ COLUMNS: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("type_", "column"), COLUMNS)
-def test_columns_of_the_type(type_: str, column: object) -> None:
+def test_columns_of_the_type_are_accepted(type_: str, column: object) -> None:
     of = parse_type(type_)
     assert from_function_column(column, of, 2).type == of.arrow
 

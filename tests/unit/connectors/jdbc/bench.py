@@ -1,4 +1,4 @@
-"""A sink of one job at work on a real PostgreSQL, step by step and without Spark."""
+"""A JDBC sink of one job on a real PostgreSQL, driven step by step without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {kind.short: kind for kind in RowKind}
 
 
 def sink_of(of: TableMaker, database: Database, *key: str, name: str = "t", **options: str) -> JdbcSink:
-    """The sink of a declared table."""
+    """Create the sink of a declared table."""
     table = replace(of.with_options(database.options(name, **options)), primary_key=key)
     made = connector_of(table).sink(SinkContext(name="s", base_folder=Path(), table=table))
     assert isinstance(made, JdbcSink)
@@ -32,14 +32,17 @@ def sink_of(of: TableMaker, database: Database, *key: str, name: str = "t", **op
 
 
 def rows_of(table: Table, *rows: Sequence[object]) -> pa.Table:
-    """Rows of a sink: kind, then the columns."""
+    """Return rows of a sink: the kind, then the columns."""
     types = {physical_name(at): column.type.arrow for at, column in enumerate(table.columns)}
     columns = {name: pa.array([row[at + 1] for row in rows], of) for at, (name, of) in enumerate(types.items())}
     return pa.table({**columns, KIND: pa.array([KINDS[str(row[0])] for row in rows], pa.int8())})
 
 
 class Run:
-    """A run of a job: what its driver and its tasks do, one by one. Another run of the same job is another `Run`."""
+    """A run of a job: the steps of its driver and its tasks, one by one.
+
+    Another run of the same job is another `Run`.
+    """
 
     def __init__(self, sink: JdbcSink, *, job: str = "job", name: str = "s", epoch: int = 0, read: str = "") -> None:
         self.sink, self.job, self.name, self.epoch, self.read = sink, job, name, epoch, read
@@ -48,7 +51,7 @@ class Run:
         self.merge: Merge = sink._open_merge(self.id(0))
 
     def close(self) -> None:
-        """Lets go of the connections, as the end of a process does."""
+        """Close the connections, as the end of a process does."""
         self.link.close()
         self.sink._link.close()
 
@@ -56,7 +59,7 @@ class Run:
         return BatchId(self.job, self.name, self.epoch, batch, f"{self.read} {batch}" if self.read else "")
 
     def stage(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> list[Report]:
-        """What the tasks do: one for each part."""
+        """Stage a batch as the tasks do, one task per part."""
         tables = [part if isinstance(part, pa.Table) else rows_of(self.sink.table, *part) for part in parts]
         stage = self.task(batch)
         return [stage.stage(iter(table.to_batches()), at) for at, table in enumerate(tables)]
@@ -65,13 +68,13 @@ class Run:
         return self.sink._stager(self.merge, self.id(batch))
 
     def take(self, batch: int, reports: Sequence[Report]) -> None:
-        """What the driver does then."""
+        """Apply a staged batch as the driver does."""
         self.link.run(lambda connection: self.merge.apply(connection, self.id(batch), reports))
 
     def write(self, batch: int, *parts: pa.Table | Sequence[Sequence[object]]) -> None:
-        """A whole batch."""
+        """Stage and apply a batch."""
         self.take(batch, self.stage(batch, *parts))
 
-    def applied(self, batch: int) -> bool:
-        """Whether the batch is known to be in."""
+    def is_applied(self, batch: int) -> bool:
+        """Return whether the batch is recorded as applied."""
         return self.link.run(lambda connection: self.merge.has_applied(connection, self.id(batch)))

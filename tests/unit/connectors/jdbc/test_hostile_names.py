@@ -1,4 +1,4 @@
-"""Names that could be taken for SQL, in every place of a real PostgreSQL where a name stands: they are names."""
+"""Names that look like SQL, wherever PostgreSQL accepts a name: they are always quoted as names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import Run, sink_of
-from unit.connectors.jdbc.test_left_over import past_from
+from unit.connectors.jdbc.test_left_over import lineage_after_rebuild
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import AppliedBatch, SinkContext
@@ -30,14 +30,17 @@ def identifier(name: str) -> str:
 
 @pytest.fixture
 def victim(database: Database) -> Database:
-    """A database with a table that somebody wants to be gone."""
+    """Create a database with a table that an injection would drop."""
     database.run("CREATE TABLE victim (x int)")
     return database
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
-    """Batches by key, batches that are added, keys noted and pruned, bookkeeping, and reading in shares, in tables and columns of that name."""
+def test_hostile_schema_table_and_column_names(name: str, victim: Database) -> None:
+    """Use a hostile name for the schema, the table and its columns.
+
+    Covers upserts, appends, key snapshots and pruning, bookkeeping, and partitioned reads.
+    """
     other = f"n{name}"[:63]
     columns = f"({identifier(name)} text, {identifier(other)} bigint"
     victim.run(f"CREATE SCHEMA {identifier(name)}")
@@ -52,13 +55,13 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
         with closing(Run(sink, job=at)) as run:
             run.write(0, [("+I", "x'); DROP TABLE victim; --", 1), ("+I", "b", 2)])
             run.write(1, [("-U", "b", 2), ("+U", "b", 3)] if keys else [("+I", "b", 3)])
-            assert (run.applied(1), sink.last_applied(at, "s")) == (True, AppliedBatch(0, 1, ""))
+            assert (run.is_applied(1), sink.last_applied(at, "s")) == (True, AppliedBatch(0, 1, ""))
         later = sink_of(declared, victim, *keys, name=where, sink__bookkeeping_schema=name)
-        later.undo_discarded_batches(replace(past_from(1), job=at))
+        later.undo_discarded_batches(replace(lineage_after_rebuild(1), job=at))
         with closing(Run(later, job=at, epoch=1)) as run:
             run.write(0, [("+I", "b", 4)])
-            said = later.report_leftovers(prune=True)
-        assert (said is not None) == bool(keys)
+            message = later.report_leftovers(prune=True)
+        assert (message is not None) == bool(keys)
         made = declared.with_options(
             victim.options(
                 where,
@@ -80,8 +83,8 @@ def test_schemas_tables_and_columns(name: str, victim: Database) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_databases(name: str, victim: Database) -> None:
-    """A database of that name, as the URL has it."""
+def test_hostile_database_names(name: str, victim: Database) -> None:
+    """Use a hostile name for the database, percent-encoded in the URL."""
     full = f"{victim.name[-12:]}{name}"[:63]
     victim.run(f"CREATE DATABASE {identifier(full)}")
     try:
@@ -116,8 +119,8 @@ def test_databases(name: str, victim: Database) -> None:
         {"url": "jdbc:postgresql://%2Ftmp/x"},
     ],
 )
-def test_names_that_there_cannot_be(options: dict[str, str], victim: Database) -> None:
-    """An error that says what is wrong, without a trace and without the password."""
+def test_impossible_names_are_refused(options: dict[str, str], victim: Database) -> None:
+    """The error names the problem, without a traceback and without the password."""
     victim.run("CREATE TABLE t (x text)")
     made = table("t", x=STRING).with_options({**victim.options("t"), **options})
     with pytest.raises(EverfoldError) as caught:

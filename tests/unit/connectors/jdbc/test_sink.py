@@ -1,4 +1,4 @@
-"""The sink on a real PostgreSQL: each batch once, whatever is killed in between."""
+"""The sink on a real PostgreSQL: each batch is applied exactly once, wherever the job is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(database: Database) -> Iterator[Start]:
-    """Starts runs of a job, which writes totals by key unless it is told otherwise."""
+    """Return a function that starts a run of a job. By default it writes totals by key."""
     with ExitStack() as stack:
 
         def run(of: TableMaker = TOTALS, *key: str, epoch: int = 0, job: str = "job", read: str = "") -> Run:
@@ -42,7 +42,7 @@ def start(database: Database) -> Iterator[Start]:
 
 @pytest.fixture
 def totals(start: Start, database: Database) -> Start:
-    """Runs of a job that writes totals by key."""
+    """Return a function that starts a run of a job that writes totals by key."""
     database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
     return partial(start, TOTALS, "k")
 
@@ -51,7 +51,7 @@ def content(database: Database) -> list[tuple[object, ...]]:
     return sorted(database.run("SELECT * FROM t"))
 
 
-def test_the_last_row_of_a_key_counts(totals: Start, database: Database) -> None:
+def test_the_last_row_of_a_key_wins(totals: Start, database: Database) -> None:
     run = totals()
     run.write(0, [("+I", "a", 1), ("+I", "b", 2), ("-U", "b", 2), ("+U", "b", 3), ("+I", "c", 4), ("-D", "c", 4)])
     assert content(database) == [("a", 1), ("b", 3)]
@@ -59,7 +59,7 @@ def test_the_last_row_of_a_key_counts(totals: Start, database: Database) -> None
     assert content(database) == [("d", 5)]
 
 
-def test_between_parts_a_new_row_beats_one_that_is_taken_back(totals: Start, database: Database) -> None:
+def test_a_new_row_in_one_part_wins_over_a_retraction_in_another(totals: Start, database: Database) -> None:
     run = totals()
     run.write(0, [("+I", "a", 1), ("+I", "b", 1)])
     run.write(1, [("+U", "a", 2), ("-D", "b", 1)], [("-U", "a", 1), ("+I", "b", 7)], [])
@@ -79,14 +79,14 @@ def test_a_task_of_several_batches_keeps_their_order(totals: Start, database: Da
     assert content(database) == [("a", 2)]
 
 
-def test_a_batch_that_comes_again_changes_nothing(totals: Start, database: Database) -> None:
+def test_a_replayed_batch_changes_nothing(totals: Start, database: Database) -> None:
     run = totals()
     run.write(0, [("+I", "a", 1)])
-    database.run("UPDATE t SET n = 100")  # what a second application would undo
-    assert run.applied(0)
+    database.run("UPDATE t SET n = 100")  # a second application would undo this
+    assert run.is_applied(0)
     run.write(0, [("+I", "a", 1)])
-    again = totals()  # after a crash, as it were
-    assert again.applied(0)
+    again = totals()  # as after a crash
+    assert again.is_applied(0)
     again.write(0, [("+I", "a", 1)])
     assert content(database) == [("a", 100)]
     again.write(1, [("+U", "a", 2)])
@@ -96,26 +96,26 @@ def test_a_batch_that_comes_again_changes_nothing(totals: Start, database: Datab
     ]  # fmt: skip
 
 
-def test_a_new_epoch_is_no_replay_and_ends_the_old_one(totals: Start, database: Database) -> None:
+def test_a_new_epoch_is_not_a_replay_and_ends_the_old_one(totals: Start, database: Database) -> None:
     old = totals()
     old.write(0, [("+I", "a", 1)])
     old.write(1, [("+U", "a", 2)])
     new = totals(epoch=1)
-    assert not new.applied(0)
+    assert not new.is_applied(0)
     new.write(0, [("+U", "a", 3)])
     assert content(database) == [("a", 3)]
     other = totals(job="another")
-    assert not other.applied(0)
+    assert not other.is_applied(0)
     other.write(0, [("+I", "b", 1)])
     with pytest.raises(StateError, match="another run of this job writes to it now"):
         old.take(2, [])
     assert content(database) == [("a", 3), ("b", 1)]
 
 
-def test_what_was_staged_before_a_crash_is_not_taken(totals: Start, database: Database) -> None:
+def test_rows_staged_before_a_crash_are_discarded(totals: Start, database: Database) -> None:
     first = totals()
     first.write(0, [("+I", "a", 1)])
-    first.stage(1, [("+U", "a", 5)], [("+I", "zombie", 1)])  # and here the driver is killed
+    first.stage(1, [("+U", "a", 5)], [("+I", "zombie", 1)])  # the driver is killed here
     again = totals()
     again.stage(1, [("+I", "attempt that failed", 1)])
     again.write(1, [("+U", "a", 2)])
@@ -126,7 +126,7 @@ def test_what_was_staged_before_a_crash_is_not_taken(totals: Start, database: Da
     assert database.run("SELECT count(*) FROM pg_class WHERE relname LIKE 'everfold_staging%'") == [(0,)]
 
 
-def test_staged_rows_that_are_gone_are_missed(totals: Start, database: Database) -> None:
+def test_missing_staged_rows_are_detected(totals: Start, database: Database) -> None:
     run = totals()
     reports = run.stage(0, [("+I", "a", 1)])
     database.run(f"TRUNCATE {run.merge.staging.as_string()}")
@@ -134,22 +134,22 @@ def test_staged_rows_that_are_gone_are_missed(totals: Start, database: Database)
         run.take(0, reports)
     assert caught.value.code == "staging-lost"
     assert content(database) == []
-    assert not run.applied(0)
+    assert not run.is_applied(0)
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_server_that_goes_away_is_waited_for(
+def test_an_unreachable_server_is_retried(
     totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     server = database.server
     waits: list[float] = []
 
-    def comes_back_after_two(seconds: float) -> None:
+    def start_after_two_waits(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 2:
             server.start()
 
-    monkeypatch.setattr(client, "_pause", comes_back_after_two)
+    monkeypatch.setattr(client, "_pause", start_after_two_waits)
     run = totals()
     run.write(0, [("+I", "a", 1)])
     getattr(server, end)()
@@ -162,7 +162,7 @@ def test_a_server_that_goes_away_is_waited_for(
     assert content(database) == [("a", 2), ("b", 1)]
 
 
-def test_a_server_that_stays_away_stops_the_job_and_nothing_is_lost(
+def test_a_server_that_stays_down_stops_the_job_without_loss(
     totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -181,15 +181,17 @@ def test_a_server_that_stays_away_stops_the_job_and_nothing_is_lost(
     database.server.start()
     again = totals()
     assert content(database) == [("a", 1)]
-    assert not again.applied(1)
+    assert not again.is_applied(1)
     again.write(1, [("+U", "a", 2)])
     assert content(database) == [("a", 2)]
 
 
-def test_a_commit_without_an_answer_is_found_out(
+def test_a_commit_without_an_answer_is_detected(
     totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection is cut when the batch is in, but before anybody here knows: the second try finds the record."""
+    """The connection is cut after the commit, before the client receives the answer. The second try
+    finds the record.
+    """
     monkeypatch.setattr(client, "_pause", lambda _: None)
     run = totals()
     reports = run.stage(0, [("+I", "a", 1)])
@@ -207,7 +209,7 @@ def test_a_commit_without_an_answer_is_found_out(
     assert content(database) == [("a", 1)]
 
 
-def test_a_copy_without_an_answer_is_done_anew(
+def test_a_copy_without_an_answer_is_repeated(
     totals: Start, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_pause", lambda _: None)
@@ -215,31 +217,31 @@ def test_a_copy_without_an_answer_is_done_anew(
     copies = []
     plain = client.Link._open
 
-    def cut_once(link: client.Link) -> client.Connection:
+    def record_connection(link: client.Link) -> client.Connection:
         connection = plain(link)
         copies.append(connection.info.backend_pid)
         return connection
 
-    monkeypatch.setattr(client.Link, "_open", cut_once)
+    monkeypatch.setattr(client.Link, "_open", record_connection)
     from everfold.connectors.jdbc import staging
 
     copy = staging._Copy.__call__
 
-    def copied_but_unknown(self: staging._Copy, connection: client.Connection) -> None:
+    def copy_and_cut(self: staging._Copy, connection: client.Connection) -> None:
         known = self.tried
         copy(self, connection)
         if not known:
             database.run("SELECT pg_terminate_backend(%s)", connection.info.backend_pid)
             connection.execute("SELECT 1")
 
-    monkeypatch.setattr(staging._Copy, "__call__", copied_but_unknown)
+    monkeypatch.setattr(staging._Copy, "__call__", copy_and_cut)
     reports = run.stage(0, [("+I", "a", 1), ("+I", "b", 2)])
     assert len(set(copies)) == 2
     run.take(0, reports)
     assert content(database) == [("a", 1), ("b", 2)]
 
 
-def test_without_a_key_rows_are_added(start: Start, database: Database) -> None:
+def test_without_a_key_rows_are_appended(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (id serial, k text, n numeric(20, 0))")
     run = start()
     run.write(0, [("+I", "a", 1), ("+I", "a", 1)], [("+I", None, None)])
@@ -247,7 +249,7 @@ def test_without_a_key_rows_are_added(start: Start, database: Database) -> None:
     assert sorted(database.run("SELECT k, n FROM t"), key=str) == [("a", Decimal(1)), ("a", Decimal(1)), (None, None)]
 
 
-def test_a_key_of_several_columns_and_nothing_else(start: Start, database: Database) -> None:
+def test_a_table_may_consist_of_its_key_only(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (b int, a int, UNIQUE (a, b))")
     run = start(table("t", a=INT, b=INT), "b", "a")
     run.write(0, [("+I", 1, 2), ("+I", 1, 3), ("+I", 1, 2)])
@@ -255,34 +257,34 @@ def test_a_key_of_several_columns_and_nothing_else(start: Start, database: Datab
     assert database.run("SELECT a, b FROM t") == [(1, 2)]
 
 
-def test_a_row_that_postgres_refuses_is_named(start: Start, database: Database) -> None:
+def test_a_row_that_postgres_refuses_is_reported(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (k varchar(3) PRIMARY KEY, n bigint CHECK (n > 0))")
     run = start(TOTALS, "k")
 
-    def refused(*rows: tuple[object, ...]) -> str:
+    def write_refused(*rows: tuple[object, ...]) -> str:
         with pytest.raises((RuntimeError, psycopg.Error)) as caught:
             run.write(0, rows)
         if isinstance(caught.value, psycopg.Error):
             return str(run.sink._explain(caught.value))
         return str(caught.value)
 
-    assert "`k`: value too long for type character varying(3)" in refused(("+I", "toolong", 1))
-    assert "a string in column `k` contains U+0000" in refused(("+I", "a\0", 1))
-    assert "`k` is NULL, and it is part of the PRIMARY KEY" in refused(("+I", None, 1))
-    assert 'violates check constraint "t_n_check"' in refused(("+I", "a", 0), ("+I", "b", 1))
+    assert "`k`: value too long for type character varying(3)" in write_refused(("+I", "toolong", 1))
+    assert "a string in column `k` contains U+0000" in write_refused(("+I", "a\0", 1))
+    assert "`k` is NULL, and it is part of the PRIMARY KEY" in write_refused(("+I", None, 1))
+    assert 'violates check constraint "t_n_check"' in write_refused(("+I", "a", 0), ("+I", "b", 1))
     assert content(database) == []
-    assert not run.applied(0)
+    assert not run.is_applied(0)
 
 
-def test_the_record_keeps_the_last_batches(totals: Start, database: Database) -> None:
+def test_the_commit_table_keeps_the_last_50_batches(totals: Start, database: Database) -> None:
     run = totals()
     for batch in range(53):
         run.write(batch, [("+U", "a", batch)])
     assert database.run("SELECT min(batch), max(batch), count(*) FROM everfold_commits") == [(3, 52, 50)]
-    assert run.applied(52)
+    assert run.is_applied(52)
 
 
-# --- a job folder that is older than the table ------------------------------------------------------------------------
+# --- a job directory that is older than the table -------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [("k",), ()], ids=["upsert", "append"])
@@ -293,7 +295,7 @@ def test_a_batch_of_an_older_checkpoint_is_refused(start: Start, database: Datab
         run.write(batch, [("+I", f"k{batch}", batch)])
     before = content(database)
     restored = start(TOTALS, *key, read="input")
-    assert restored.applied(2)  # a crash between the sink's commit and Spark's
+    assert restored.is_applied(2)  # a crash between the sink's commit and Spark's
     with pytest.raises(StateError, match=r"sink-ahead.*it holds batch 2 of the job, and .* only at batch 1"):
         restored.write(1, [("+I", "other", 1)])
     other = start(TOTALS, *key, read="other input")
@@ -305,8 +307,8 @@ def test_a_batch_of_an_older_checkpoint_is_refused(start: Start, database: Datab
     assert len(content(database)) == 4
 
 
-def test_records_of_earlier_versions_are_read(start: Start, database: Database) -> None:
-    """`everfold_commits` as it was made before digests."""
+def test_records_of_earlier_versions_are_readable(start: Start, database: Database) -> None:
+    """`everfold_commits` as it was created before digests."""
     database.run("CREATE TABLE t (k text PRIMARY KEY, n bigint)")
     database.run(
         "CREATE TABLE everfold_commits (job text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL,"
@@ -318,14 +320,14 @@ def test_records_of_earlier_versions_are_read(start: Start, database: Database) 
     assert sink.last_applied("job", "s") == AppliedBatch(0, 7)
     assert sink.last_applied("job", "t") is None
     run = start(TOTALS, "k", read="input")
-    assert run.applied(7)
+    assert run.is_applied(7)
     with pytest.raises(StateError, match="sink-ahead"):
-        run.applied(6)
+        run.is_applied(6)
     run.write(8, [("+I", "a", 1)])
     assert sink.last_applied("job", "s") == AppliedBatch(0, 8, "input 8")
 
 
-def test_another_job_with_the_same_query_is_known(database: Database) -> None:
+def test_another_job_with_the_same_query_is_detected(database: Database) -> None:
     database.run("CREATE TABLE t (k text, n bigint)")
 
     def sink(query: str, *key: str) -> JdbcSink:

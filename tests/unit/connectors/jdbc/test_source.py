@@ -1,4 +1,4 @@
-"""Tables of a real PostgreSQL are read as they are declared, and values come back as they were written."""
+"""Tables of a real PostgreSQL are read as declared, and written values are read back unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(of: TableMaker, database: Database, name: str = "t", **options: str) ->
     return [tuple(row.values()) for piece in pieces for row in piece.to_pylist()]
 
 
-def test_values_are_read_as_they_are_declared(database: Database) -> None:
+def test_values_are_read_as_declared(database: Database) -> None:
     database.run(
         "CREATE TABLE t AS SELECT 1::int2 AS i, 1.005::numeric AS d, true AS ok, 'a\"b,\n' AS s, ''::text AS e, NULL::text AS n,"
         " '\\x00ff'::bytea AS b, '2020-02-29'::date AS day, '12:00:00.123456'::time AS t, '2020-01-01 00:00:00.123999'::timestamp AS ts,"
@@ -62,12 +62,12 @@ def test_values_are_read_as_they_are_declared(database: Database) -> None:
     assert row[14:] == ('{"a": 1}', "{1,2}")
 
 
-def test_one_column_of_nulls(database: Database) -> None:
+def test_a_column_with_nulls_is_read(database: Database) -> None:
     database.run("CREATE TABLE t AS SELECT NULLIF(x, 2)::text AS s FROM generate_series(1, 3) AS x")
     assert read(table("t", s=STRING), database) == [("1",), (None,), ("3",)]
 
 
-def test_shares_of_a_table(database: Database) -> None:
+def test_partitions_of_a_table_cover_the_bounds(database: Database) -> None:
     database.run("CREATE TABLE t AS SELECT x, x % 3 AS y FROM generate_series(-5, 20) AS x")
     bounds = {
         "scan__partition__column": "x",
@@ -77,11 +77,11 @@ def test_shares_of_a_table(database: Database) -> None:
     of = table("t", x=INT, y=INT)
     for tasks in ("1", "4", "100"):
         assert sorted(read(of, database, **bounds, scan__partition__num=tasks)) == sorted(read(of, database))
-    bounds["scan__partition__upper_bound"] = "0"  # as in Flink: what lies outside is not read
+    bounds["scan__partition__upper_bound"] = "0"  # as in Flink, rows outside the bounds are not read
     assert [x for x, _ in read(of, database, **bounds, scan__partition__num="2")] == [*range(-5, 1)]
 
 
-def test_what_cannot_be_read(database: Database) -> None:
+def test_values_that_do_not_fit_are_refused(database: Database) -> None:
     database.run("CREATE TABLE t (i int8, at timestamp, d numeric)")
     with pytest.raises(ConnectorError, match=r"column `i` of `t` is bigint: it cannot be read as an INT") as caught:
         read(table("t", i=INT, x=STRING), database)
@@ -95,21 +95,21 @@ def test_what_cannot_be_read(database: Database) -> None:
         read(table("t", i=BIGINT), database, name="nothing")
 
 
-def test_a_server_that_is_down_for_a_moment(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_retries_while_the_server_is_down(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     database.run("CREATE TABLE t AS SELECT 1 AS x")
     database.server.stop()
     waits: list[float] = []
 
-    def comes_back(seconds: float) -> None:
+    def start_server(seconds: float) -> None:
         waits.append(seconds)
         database.server.start()
 
-    monkeypatch.setattr(client, "_pause", comes_back)
+    monkeypatch.setattr(client, "_pause", start_server)
     assert read(table("t", x=INT), database) == [(1,)]
     assert waits == [1]
 
 
-# --- what is written is what is read ----------------------------------------------------------------------------------
+# --- written values are read back unchanged -----------------------------------------------------
 
 _DAYS = st.dates(date(1, 1, 1), date(9999, 12, 31))
 _TIMES = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))
@@ -129,7 +129,7 @@ VALUES: dict[str, tuple[DataType, str, st.SearchStrategy[Any]]] = {
 ROWS = table("t", id=INT, **{name: of for name, (of, _, _) in VALUES.items()})
 
 
-def test_what_is_written_is_what_is_read(database: Database) -> None:
+def test_written_values_are_read_back_unchanged(database: Database) -> None:
     columns = ", ".join(f"{name} {real}" for name, (_, real, _) in VALUES.items())
     database.run(f"CREATE TABLE t (id int PRIMARY KEY, {columns})")
     run = Run(sink_of(ROWS, database, "id"))

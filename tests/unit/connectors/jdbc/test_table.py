@@ -1,4 +1,4 @@
-"""Tables of the connector `jdbc` as they are declared: URLs, names and options, without a server."""
+"""Declarations of tables with the connector `jdbc`: URLs, names and options, without a server."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BASE = {"connector": "jdbc", "url": URL, "table-name": "t"}
         ("jdbc:postgresql://h/d?targetServerType=primary", {"host": "h", "port": "5432", "dbname": "d", "target_session_attrs": "primary"}),
     ],
 )  # fmt: skip
-def test_urls(url: str, settings: dict[str, str]) -> None:
+def test_urls_are_parsed(url: str, settings: dict[str, str]) -> None:
     assert parse_url(url).settings == settings
 
 
-def test_what_a_url_says_beside_the_place() -> None:
+def test_a_url_may_have_a_search_path_and_unused_settings() -> None:
     found = parse_url("jdbc:postgresql://h/d?currentSchema=a,b&reWriteBatchedInserts=true")
     assert (found.search_path, found.unused, found.servers) == ("a,b", ("reWriteBatchedInserts",), "h:5432")
 
@@ -66,9 +66,9 @@ def test_what_a_url_says_beside_the_place() -> None:
         ({"tabel-name": "x"}, "unknown-option", "did you mean `table-name`?"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_wrong(options: dict[str, str | None], code: str, words: str) -> None:
-    said = {key: value for key, value in {**BASE, **options}.items() if value is not None}
-    of = table("t", a=INT, s=STRING).with_options(said)
+def test_a_wrong_table_is_refused(options: dict[str, str | None], code: str, words: str) -> None:
+    options_of_table = {key: value for key, value in {**BASE, **options}.items() if value is not None}
+    of = table("t", a=INT, s=STRING).with_options(options_of_table)
     with pytest.raises(SqlError) as caught:
         connector_of(of).check(of, Role.SOURCE)
     assert caught.value.code == code
@@ -76,15 +76,15 @@ def test_a_table_that_is_wrong(options: dict[str, str | None], code: str, words:
     assert "canary" not in "".join(each.message + str(each.help) for each in caught.value.diagnostics)
 
 
-def test_what_is_accepted_for_flinks_sake() -> None:
-    said = {
+def test_options_of_flink_without_meaning_are_accepted_with_a_note() -> None:
+    options_of_table = {
         **BASE,
         "url": URL + "?prepareThreshold=0",
         "driver": "org.postgresql.Driver",
         "sink.buffer-flush.max-rows": "500",
         "scan.fetch-size": "10",
     }
-    of = table("t", a=INT).with_options(said)
+    of = table("t", a=INT).with_options(options_of_table)
     notes = connector_of(of).check(of, Role.SINK).notes
     assert [note.split(": ", 1)[1] for note in notes] == [
         "option `driver` has no meaning here: PostgreSQL's own client library is used",
@@ -94,20 +94,20 @@ def test_what_is_accepted_for_flinks_sake() -> None:
     ]
 
 
-def test_a_type_that_postgres_tables_do_not_have_here() -> None:
+def test_a_type_without_a_postgres_equivalent_is_refused() -> None:
     of = table("t", a=ArrayType(element=INT)).with_options(BASE)
     with pytest.raises(SqlError, match="no type for column `a`, which is ARRAY<INT>"):
         connector_of(of).check(of, Role.SINK)
 
 
-def test_names_are_names_and_never_sql() -> None:
+def test_names_are_parsed_as_names_and_never_as_sql() -> None:
     of = table("t", at=TIMESTAMP3).with_options(BASE)
     assert name_parts(of, "s.t") == (("s", False), ("t", False))
     assert name_parts(of, '"S"."a.""b"') == (("S", True), ('a."b', True))
     assert name_parts(of, "a.b; DROP TABLE x --") == (("a", False), ("b; DROP TABLE x --", False))
 
 
-def test_changes_are_taken_by_primary_key() -> None:
+def test_a_table_with_a_primary_key_accepts_upserts() -> None:
     of: Table = table("t", a=INT).with_options(BASE)
     assert connector_of(of).accepted_changelog(of) is ChangelogMode.INSERT_ONLY
     of = replace(of, primary_key=("a",))

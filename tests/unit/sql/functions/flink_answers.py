@@ -1,8 +1,11 @@
-"""What Flink answers, and what we do: the material of the function tests.
+"""Flink's answers and everfold's: the data of the function tests.
 
-`answers/<family>.txt` holds expressions over the one row below with the type and the value that flink 2.3 gave:
-`expression => TYPE => value`, or `expression => error`. A first line `#zone Z` names the session's zone.
-`differences.txt` lists where we differ, with what we do instead and why: `expression => engines => ours => why`.
+`answers/<family>.txt` holds expressions over the one row below with the type and the value that
+Flink 2.3 returned: `expression => TYPE => value`, or `expression => error`. A first line `#zone Z`
+names the session time zone.
+
+`differences.txt` lists where everfold differs, what it does instead, and why:
+`expression => engines => ours => why`.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ _TYPE_NAMES = {"INTERVAL DAY TO SECOND(3)": "INTERVAL SECOND(3)", "INTERVAL YEAR
 
 @dataclass(frozen=True)
 class Answer:
-    """An expression, the zone it is asked in, and the outcome: `TYPE => value` or `error`."""
+    """An expression, its session time zone, and the outcome: `TYPE => value` or `error`."""
 
     family: str
     expression: str
@@ -81,7 +84,7 @@ class Answer:
 
 @cache
 def types() -> dict[str, DataType]:
-    """The columns' types."""
+    """Return the columns' types."""
     columns = ", ".join(f"`{name}` {type_}" for name, (type_, _) in ROW.items())
     (statement,) = parse_script(f"CREATE TABLE t ({columns})")
     return {column.name: column.type for column in statement.columns}  # type: ignore[union-attr]
@@ -89,13 +92,13 @@ def types() -> dict[str, DataType]:
 
 @cache
 def row() -> pa.Table:
-    """The row, in the physical form of every engine."""
+    """Return the row, in the physical form of every engine."""
     arrays = [pa.array([cells.read(ROW[name][1], type_)], type_.arrow) for name, type_ in types().items()]
     return pa.table(dict(zip(COLUMNS, arrays, strict=True)))
 
 
-def bound(expression: str) -> Expr:
-    """The typed expression over the row. Raises SqlError."""
+def bind(expression: str) -> Expr:
+    """Return the typed expression over the row. Raises SqlError."""
     text = f"SELECT {expression} FROM t"
     (statement,) = parse_script(text)
     table = Table(name="t", columns=tuple(TableColumn(name=name, type=type_) for name, type_ in types().items()))
@@ -106,7 +109,7 @@ def bound(expression: str) -> Expr:
 
 @cache
 def answers() -> tuple[Answer, ...]:
-    """All of Flink's answers."""
+    """Return all of Flink's answers."""
     found = []
     for file in sorted((HERE / "answers").glob("*.txt")):
         zone = "UTC"
@@ -121,7 +124,7 @@ def answers() -> tuple[Answer, ...]:
 
 @cache
 def differences() -> dict[tuple[str, str], str]:
-    """(expression, engine) to what we do instead."""
+    """Map (expression, engine) to what everfold does instead."""
     found = {}
     for line in (HERE / "differences.txt").read_text().splitlines():
         if line and not line.startswith("#"):
@@ -131,20 +134,25 @@ def differences() -> dict[tuple[str, str], str]:
     return found
 
 
-def wanted(answer: Answer, engine: str) -> str:
-    """What the engine is to do: what Flink does, but for a listed difference."""
+def expected_outcome(answer: Answer, engine: str) -> str:
+    """Return the outcome that is expected of the engine: Flink's, except for a
+    listed difference.
+    """
     return differences().get((answer.expression, engine), answer.outcome)
 
 
-def happened(wanted_outcome: str, outcome: str) -> bool:
-    """Whether an outcome is the wanted one. Where Flink fails we may refuse, or fail at run time."""
-    if wanted_outcome == "error":
+def is_outcome(expected: str, outcome: str) -> bool:
+    """Return whether an outcome is the expected one.
+
+    Where Flink fails, everfold may refuse the expression or fail at run time.
+    """
+    if expected == "error":
         return outcome.startswith(("refused", "fails"))
-    return outcome == wanted_outcome
+    return outcome == expected
 
 
-def shown(value: Any, type_: DataType) -> str:
-    """`TYPE => value`."""
+def format_value(value: Any, type_: DataType) -> str:
+    """Return `TYPE => value`."""
     name = _TYPE_NAMES.get(type_.sql, type_.sql)
     text = value if isinstance(value, str) else cells.write(value, type_)
     if text is not None and isinstance(type_, ArrayType | MapType | RowType):
@@ -152,40 +160,43 @@ def shown(value: Any, type_: DataType) -> str:
     return f"{name} => {'NULL' if text is None else text}"
 
 
-def refused(error: EverfoldError) -> str:
-    """A refusal, by its code."""
+def format_refusal(error: EverfoldError) -> str:
+    """Return the outcome of a refused expression, with its code."""
     return f"refused {error.code}"
 
 
-def failed(error: Exception) -> str:
-    """A failure at run time, by the code that everfold gave it."""
+def format_failure(error: Exception) -> str:
+    """Return the outcome of a failure at run time, with the code that everfold assigned."""
     code = re.search(r"everfold\[([\w-]+)\]", str(error))
     return f"fails {code.group(1)}" if code else f"engine error: {error}"
 
 
 Evaluate = Callable[[Sequence[str]], Sequence[Any]]
-"""Texts of expressions to their values; raises what the engine raises."""
+"""Map SQL strings of expressions to their values; raises what the engine raises."""
 
 
 def outcomes_of(family: str, engine: str, evaluate: Evaluate) -> dict[str, str]:
-    """What we do with each expression of a family."""
+    """Return everfold's outcome for each expression of a family."""
     asked = [answer for answer in answers() if answer.family == family]
     return dict(zip((each.expression for each in asked), outcomes(asked, engine, evaluate), strict=True))
 
 
 def outcomes(asked: Sequence[Answer], engine: str, evaluate: Evaluate) -> list[str]:
-    """What we do with each expression; those that are to have values are evaluated together, halved until all is known."""
+    """Return everfold's outcome for each expression.
+
+    Expressions with an expected value are evaluated together, and in halves if the engine raises.
+    """
     found: list[str] = [""] * len(asked)
     ready: list[tuple[int, str, DataType, bool]] = []
     for at, answer in enumerate(asked):
         context = RenderContext(zone=answer.zone)
         try:
-            expr = bound(answer.expression)
+            expr = bind(answer.expression)
             text = (to_spark if engine == "spark" else to_duckdb)(expr, COLUMNS, context)
         except EverfoldError as error:
-            found[at] = refused(error)
+            found[at] = format_refusal(error)
             continue
-        ready.append((at, text, expr.type, "=>" in wanted(answer, engine)))
+        ready.append((at, text, expr.type, "=>" in expected_outcome(answer, engine)))
 
     def run(part: Sequence[tuple[int, str, DataType, bool]]) -> None:
         if not part:
@@ -194,13 +205,13 @@ def outcomes(asked: Sequence[Answer], engine: str, evaluate: Evaluate) -> list[s
             values = evaluate([text for _, text, _, _ in part])
         except Exception as error:
             if len(part) == 1:
-                found[part[0][0]] = failed(error)
+                found[part[0][0]] = format_failure(error)
                 return
             run(part[: len(part) // 2])
             run(part[len(part) // 2 :])
             return
         for (at, _, type_, _), value in zip(part, values, strict=True):
-            found[at] = shown(value, type_)
+            found[at] = format_value(value, type_)
 
     run([each for each in ready if each[3]])
     for each in ready:

@@ -1,4 +1,4 @@
-"""Every function and operator, typed and computed as Flink does: on DuckDB."""
+"""Every function and operator has Flink's type and value on DuckDB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 import duckdb
 import pytest
-from unit.sql.functions.flink_answers import Answer, answers, differences, happened, outcomes_of, row, wanted
+from unit.sql.functions.flink_answers import (
+    Answer,
+    answers,
+    differences,
+    expected_outcome,
+    is_outcome,
+    outcomes_of,
+    row,
+)
 
 from everfold.sql.functions import entries, names
 
@@ -46,12 +54,12 @@ def outcome_of() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("answer", answers(), ids=lambda answer: f"{answer.family}: {answer.expression}")
-def test_answer(outcome_of: Any, answer: Answer) -> None:
-    outcome, expected = outcome_of(answer), wanted(answer, "duckdb")
-    assert happened(expected, outcome), f"{answer.expression}: {outcome}, not {expected}"
+def test_an_expression_has_flinks_answer(outcome_of: Any, answer: Answer) -> None:
+    outcome, expected = outcome_of(answer), expected_outcome(answer, "duckdb")
+    assert is_outcome(expected, outcome), f"{answer.expression}: {outcome}, not {expected}"
 
 
-def test_differences_are_of_answers() -> None:
+def test_every_difference_has_an_answer() -> None:
     known = {answer.expression for answer in answers()}
     assert {expression for expression, _ in differences()} <= known
 

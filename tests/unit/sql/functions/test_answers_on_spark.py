@@ -1,4 +1,8 @@
-"""The same expressions on Spark: a SELECT a family, so that both engines are known to agree with Flink, and with each other."""
+"""Every function and operator has Flink's type and value on Spark.
+
+One SELECT per family of expressions. With the tests on DuckDB, both engines agree with Flink, and
+with each other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from unit.sql.functions.flink_answers import answers, happened, outcomes_of, row, wanted
+from unit.sql.functions.flink_answers import answers, expected_outcome, is_outcome, outcomes_of, row
 from unit.sql.functions.test_registry import CONSTANTS
 
 from everfold.plan.expressions import Expr, Literal
@@ -30,31 +34,31 @@ def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str
     session: SparkSession = create_session(start_spark(master="local[2]", conf=conf, log_file=log_file), 1)
     session.createDataFrame(row()).createOrReplaceTempView("functions_row")
 
-    def evaluated(texts: Sequence[str]) -> Sequence[Any]:
+    def evaluate_on_spark(texts: Sequence[str]) -> Sequence[Any]:
         columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
         (found,) = session.sql(f"SELECT {columns} FROM functions_row").toArrow().to_pylist()
         return list(found.values())
 
-    return evaluated
+    return evaluate_on_spark
 
 
 @pytest.mark.parametrize("family", sorted({answer.family for answer in answers()}))
-def test_family(evaluate: Callable[[Sequence[str]], Sequence[Any]], family: str) -> None:
+def test_a_family_has_flinks_answers(evaluate: Callable[[Sequence[str]], Sequence[Any]], family: str) -> None:
     outcomes = outcomes_of(family, "spark", evaluate)
     wrong = [
-        f"{answer.expression}: {outcomes[answer.expression]}, not {wanted(answer, 'spark')}"
+        f"{answer.expression}: {outcomes[answer.expression]}, not {expected_outcome(answer, 'spark')}"
         for answer in answers()
-        if answer.family == family and not happened(wanted(answer, "spark"), outcomes[answer.expression])
+        if answer.family == family and not is_outcome(expected_outcome(answer, "spark"), outcomes[answer.expression])
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_constants(evaluate: Callable[[Sequence[str]], Sequence[Any]]) -> None:
+def test_constants_are_evaluated_unchanged(evaluate: Callable[[Sequence[str]], Sequence[Any]]) -> None:
     found = evaluate([to_spark(Literal(value=constant, type=type_), []) for constant, type_ in CONSTANTS])
     assert list(found) == [constant for constant, _ in CONSTANTS]
 
 
-def test_nested_calls(evaluate: Callable[[Sequence[str]], Sequence[Any]]) -> None:
+def test_nested_calls_are_evaluated(evaluate: Callable[[Sequence[str]], Sequence[Any]]) -> None:
     money = DecimalType(precision=10, scale=2)
     expr: Expr = Literal(value=Decimal(2), type=money)
     for _ in range(8):

@@ -1,4 +1,6 @@
-"""Calls are found, typed and refused; constants survive both engines; long texts stay short."""
+"""Calls are found, typed and refused; constants survive both engines; long expressions have short
+SQL.
+"""
 
 from __future__ import annotations
 
@@ -101,27 +103,27 @@ def connection() -> duckdb.DuckDBPyConnection:
     return duckdb.connect()
 
 
-def in_duckdb(expr: Expr) -> Any:
+def run_in_duckdb(expr: Expr) -> Any:
     found = connection().execute(f"SELECT {to_duckdb(expr, [])}").fetchone()
     assert found is not None
     return found[0]
 
 
 @pytest.mark.parametrize(("constant", "type_"), CONSTANTS, ids=repr)
-def test_constants_in_duckdb(constant: object, type_: DataType) -> None:
-    assert in_duckdb(Literal(value=constant, type=type_)) == constant
+def test_constants_are_evaluated_unchanged_in_duckdb(constant: object, type_: DataType) -> None:
+    assert run_in_duckdb(Literal(value=constant, type=type_)) == constant
 
 
-def test_nan_in_duckdb() -> None:
-    found = in_duckdb(Literal(value=float("nan"), type=DOUBLE))
+def test_nan_is_nan_in_duckdb() -> None:
+    found = run_in_duckdb(Literal(value=float("nan"), type=DOUBLE))
     assert found != found
 
 
-def test_nul_in_a_text() -> None:
-    assert in_duckdb(value("a\0b")) == "a\0b"
+def test_a_string_may_contain_nul() -> None:
+    assert run_in_duckdb(value("a\0b")) == "a\0b"
 
 
-def test_text_of_every_constant_for_spark() -> None:
+def test_constants_are_rendered_for_spark() -> None:
     assert to_spark(value("a'b\\c\n"), []) == "'a\\'b\\\\c\\n'"
     assert to_spark(Literal(value=-(1 << 63), type=BIGINT), []) == "(-9223372036854775807L - 1L)"
     assert (
@@ -158,7 +160,7 @@ def test_a_number_too_large_is_refused() -> None:
     assert caught.value.code == "wrong-literal"
 
 
-def test_unknown_function_names_the_nearest() -> None:
+def test_an_unknown_function_names_the_nearest() -> None:
     with pytest.raises(SqlError) as caught:
         build("UPER", (value("a"),))
     assert caught.value.code == "unknown-function"
@@ -173,13 +175,13 @@ def test_wrong_arguments_show_types_and_usage() -> None:
     assert caught.value.diagnostics[0].help == "it takes SUBSTRING(<STRING> FROM <INT> [FOR <INT>])"
 
 
-def test_equality_of_text_and_number_is_refused() -> None:
+def test_equality_of_string_and_number_is_refused() -> None:
     with pytest.raises(SqlError) as caught:
         build("=", (column(INT), value("42")))
     assert caught.value.code == "wrong-arguments"
 
 
-def test_wrong_cast_is_refused_with_the_way_out() -> None:
+def test_a_wrong_cast_suggests_an_alternative() -> None:
     with pytest.raises(SqlError) as caught:
         cast(column(BIGINT), TIMESTAMP_LTZ3)
     assert caught.value.code == "wrong-cast"
@@ -187,7 +189,7 @@ def test_wrong_cast_is_refused_with_the_way_out() -> None:
     assert "TO_TIMESTAMP_LTZ" in caught.value.diagnostics[0].help
 
 
-def test_cast_to_the_same_type_is_nothing() -> None:
+def test_a_cast_to_the_same_type_is_removed() -> None:
     assert cast(column(INT), INT) == column(INT)
     assert canonical_text(cast(column(INT), STRING)) == "CAST($0 AS STRING)"
 
@@ -215,7 +217,7 @@ def test_common_types() -> None:
     assert common_type([]) == NULL.as_nullable(False)
 
 
-def test_lacking_functions_are_refused_by_name_and_engine() -> None:
+def test_a_function_that_an_engine_lacks_is_refused() -> None:
     call = build("SHA512", (column(STRING),))
     assert to_spark(call, ["c0"]) == "sha2(c0, 512)"
     with pytest.raises(UnsupportedFeature) as caught:
@@ -223,7 +225,7 @@ def test_lacking_functions_are_refused_by_name_and_engine() -> None:
     assert "`SHA512` is not supported on DuckDB" in str(caught.value)
 
 
-def test_every_entry_speaks() -> None:
+def test_every_entry_has_documentation_and_usage() -> None:
     assert len(names()) > 150
     for entry in entries():
         assert entry.doc.endswith("."), entry.name
@@ -236,7 +238,7 @@ def test_random_functions_are_not_deterministic() -> None:
     assert is_deterministic("UPPER")
 
 
-def test_nested_calls_do_not_explode() -> None:
+def test_nested_calls_have_short_sql() -> None:
     expr = column(MONEY)
     for _ in range(12):
         expr = cast(build("/", (expr, column(MONEY))), MONEY)
@@ -247,23 +249,23 @@ def test_nested_calls_do_not_explode() -> None:
     expr = Literal(value=Decimal(2), type=MONEY)
     for _ in range(6):
         expr = cast(build("/", (value(Decimal("1.00")), cast(cast(expr, STRING), MONEY))), MONEY)
-    assert in_duckdb(expr) == Decimal("2.00")
+    assert run_in_duckdb(expr) == Decimal("2.00")
 
 
 def test_failures_at_run_time_carry_a_code() -> None:
     with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[cast-failed\]: 'x' is not a valid INT"):
-        in_duckdb(cast(value("x"), INT))
+        run_in_duckdb(cast(value("x"), INT))
     with pytest.raises(duckdb.InvalidInputException, match=r"everfold\[division-by-zero\]"):
-        in_duckdb(build("/", (value(1), value(0))))
+        run_in_duckdb(build("/", (value(1), value(0))))
 
 
-def test_failures_at_run_time_name_the_expression_and_its_place() -> None:
+def test_failures_at_run_time_name_the_expression_and_its_position() -> None:
     script = "SELECT 1,\n  a /\n    (b - 5) FROM t"
     span = Span(script.index("a /"), script.index(" FROM"), "q.sql", script)
     quotient = replace(build("/", (column(INT), build("-", (column(INT), value(5))))), span=span)
     for text in (to_spark(quotient, ["c0"]), to_duckdb(quotient, ["c0"])):
         assert "everfold[division-by-zero]: Division by zero in `a / (b - 5)` at q.sql:2:3" in text
-    # What stands within it and has no place of its own has that of what is around it.
+    # An expression without a position has that of the one around it.
     inner = replace(build("+", (build("/", (column(INT), column(INT))), value(1))), span=span)
     assert "in `a / (b - 5)` at q.sql:2:3" in to_duckdb(inner, ["c0"])
 
@@ -274,10 +276,10 @@ def test_a_long_expression_is_shortened_in_a_failure() -> None:
     assert f"in `a / {'b' * 55}…` at q.sql:1:1" in found
 
 
-def test_the_text_that_a_cast_fails_on_is_quoted() -> None:
+def test_the_string_that_a_cast_fails_on_is_quoted() -> None:
     for text, shown in (("", "''"), ("it's", "'it's'"), ("a\nb", "'a b'"), ("x" * 80, f"'{'x' * 60}'")):
         with pytest.raises(duckdb.InvalidInputException, match=rf"everfold\[cast-failed\]: {shown} is not a valid INT"):
-            in_duckdb(cast(value(text), INT))
+            run_in_duckdb(cast(value(text), INT))
 
 
 def test_a_branch_not_taken_does_not_fail() -> None:
@@ -287,7 +289,7 @@ def test_a_branch_not_taken_does_not_fail() -> None:
     assert found == [(-1,), (3,), (-1,)]
 
 
-def test_now_is_the_context_s() -> None:
+def test_now_comes_from_the_context() -> None:
     call = build("CURRENT_TIMESTAMP", ())
     assert "current_timestamp()" in to_spark(call, [])
     at = RenderContext(now="TIMESTAMP '2020-04-15 20:05:07.123456'", zone="Asia/Shanghai")
@@ -296,7 +298,7 @@ def test_now_is_the_context_s() -> None:
     assert found == (datetime(2020, 4, 15, 20, 5, 7, 123000), date(2020, 4, 16))
 
 
-def test_zones() -> None:
+def test_utc_and_fixed_offsets_are_recognized() -> None:
     assert is_utc("UTC")
     assert is_utc("+00:00")
     assert fixed_offset_minutes("GMT-8") == -480
@@ -304,7 +306,7 @@ def test_zones() -> None:
     assert fixed_offset_minutes("Europe/Berlin") is None
 
 
-def test_types_that_only_differ_in_null_need_no_cast() -> None:
+def test_types_that_differ_only_in_nullability_need_no_cast() -> None:
     assert build("COALESCE", (column(INT), value(1))) == Call(
         function="COALESCE", args=(column(INT), value(1)), type=INT.as_nullable(False)
     )
