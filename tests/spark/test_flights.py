@@ -23,7 +23,7 @@ DAYS = 10
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with `data`, ten days of flights in five files."""
+    """Make a folder with `data`, ten days of flights in five files."""
     folder = tmp_path_factory.mktemp("flights")
     flights.module("make_data").main(["--out", str(folder / "data"), "--days", str(DAYS), "--files", "5"])
     yield folder
@@ -52,7 +52,7 @@ def test_from_kafka_to_kafka(
         ["--kafka", kafka_broker.bootstrap_servers, "--topic", "flights", "--days", str(DAYS)]
     )
     kafka_broker.create_topic("daily_by_carrier", 1)
-    for _ in range(2):  # the second run goes on: nothing new, nothing twice
+    for _ in range(2):  # the second run resumes: it finds no new rows and writes none twice
         TableEnvironment(spark, base_folder=tmp_path).execute_sql(flights.script("daily_by_carrier_kafka"))
     records = [json.loads(record.value or b"") for record in kafka_broker.consume("daily_by_carrier")]
     got = [

@@ -1,4 +1,4 @@
-"""OVER on streams and Spark SQL's own window functions: the same rows, the same frames, the same values."""
+"""OVER on streams and Spark's window functions: the same rows, the same frames, the same values."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ CALLS = {
     "LAST_VALUE(v)": "last_value(v, true)",
     "STDDEV_POP(f)": "stddev_pop(f)",
 }
-"""Calls, and what they are in Spark SQL."""
+"""Calls, and their equivalents in Spark SQL."""
 
 
 def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str:
-    """The same windows in Spark SQL: `at` in milliseconds; the rows of one time in the order of their arrival."""
+    """Return the same windows in Spark SQL:
+
+    `at` in milliseconds; rows of one time in the order of their arrival.
+    """
     rows, first, _ = frame
     order = "at, id" if rows else "at"
     start = "UNBOUNDED PRECEDING" if first is None else "CURRENT ROW" if first == 0 else f"{-first} PRECEDING"
@@ -41,7 +44,7 @@ def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str
     "partition", ["PARTITION BY k ", pytest.param("", marks=pytest.mark.slow)], ids=["by key", "all"]
 )
 @pytest.mark.parametrize("frame", list(STREAMING))
-def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
+def test_a_stream_agrees_with_spark_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
     session = create_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     query = query_of(frame, partition, list(CALLS))

@@ -1,4 +1,6 @@
-"""Files through Spark: the same rows as without it, streams and batches, bad records by line, and a sink that writes once."""
+"""Files through Spark: the same rows as without Spark, streams and batches, bad records by
+line, and a sink that writes once.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Opened:
-    """A source with the place it runs in."""
+    """A source and its context."""
 
     def __init__(self, session: SparkSession, of: Table, base: Path) -> None:
         self.source: Source = connector_of(of).source(of)
@@ -65,7 +67,7 @@ class Opened:
         return [row for piece in self.source.read_local(self.context.base_folder) for row in piece.to_pylist()]
 
     def stream(self, checkpoint: Path) -> tuple[list[tuple[int, list[Any]]], Any]:
-        """The rows of each batch; and the last progress."""
+        """Return the rows of each batch and the last progress."""
         batches: list[tuple[int, list[Any]]] = []
 
         def take(frame: DataFrame, batch: int) -> None:
@@ -113,7 +115,7 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
         for which, type_ in enumerate(types):
             one, other = found[f"c{which + 1}"], expected[f"c{which + 1}"]
             if one is None and other is not None and text.startswith("[") and "<" in type_.sql[6:]:
-                continue  # of a nested collection with a wrong element Spark keeps nothing, Python the rest
+                continue  # Spark drops a nested collection with a wrong element; Python keeps the rest of it.
             if isinstance(type_, StringType) and text[:1] in ("[", "{"):
                 other = other.replace(" ", "")  # Spark writes an object or array without spaces
             assert one == other or (one != one and other != other), f"{type_}: {text}"
@@ -158,7 +160,7 @@ def test_a_stream_takes_each_file_once_and_names_bad_lines(session: SparkSession
     (folder / "b 1+%2e.json").write_text(LINE)
     old = folder / "a.json"
     old.write_text(LINE)
-    os.utime(old, (1_000_000_000, 1_000_000_000))  # years older than its neighbour: not to be forgotten
+    os.utime(old, (1_000_000_000, 1_000_000_000))  # years older than the other file, but not to be forgotten
     (folder / ".hidden.json").write_text("{")
     of = table(
         "bids", (), {"f": (STRING, "file.path"), "t": (TIMESTAMP_LTZ3, "file.modification-time")}, item=STRING
@@ -179,7 +181,7 @@ def test_a_stream_takes_each_file_once_and_names_bad_lines(session: SparkSession
     assert [len(rows) for _, rows in batches] == [2]
 
 
-def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path) -> None:
+def test_bad_files_are_reported(session: SparkSession, tmp_path: Path) -> None:
     def opened(text: str | bytes, form: str = "json", **options: str) -> Opened:
         (tmp_path / "f").write_bytes(text if isinstance(text, bytes) else text.encode())
         return Opened(
@@ -198,7 +200,7 @@ def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path)
         ),
     ):
         assert words in str((one := opened(text)).fails(one.batch)), text
-    # Also when no column is asked for.
+    # Also when no column is selected.
     assert "line 2" in str((one := opened(LINE + "{")).fails(lambda: one.source.batch(one.context).count()))
     missing = {"json.fail-on-missing-field": "true"}
     assert "`f` line 2: field `price` is missing" in str(
@@ -216,9 +218,7 @@ def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path)
     assert gone.fails(lambda: gone.stream(tmp_path / "c")).code == "no-such-path"
 
 
-def test_names_that_spark_cannot_open_are_refused_before_anything_is_read(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_file_names_that_spark_cannot_open_are_refused_before_reading(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text(LINE)
@@ -233,7 +233,7 @@ def test_names_that_spark_cannot_open_are_refused_before_anything_is_read(
 
 
 @pytest.mark.slow
-def test_a_colon_in_the_name_of_a_file_that_comes_later(session: SparkSession, tmp_path: Path) -> None:
+def test_a_colon_in_the_name_of_a_new_file_is_refused(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
     (tmp_path / "in").mkdir()
     opened = Opened(session, of, tmp_path)
@@ -245,7 +245,7 @@ def test_a_colon_in_the_name_of_a_file_that_comes_later(session: SparkSession, t
 
 
 @pytest.mark.slow
-def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, tmp_path: Path) -> None:
+def test_a_string_of_100_megabytes_is_reported_with_its_line(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "f", "format": "json"})
     (tmp_path / "f").write_bytes(LINE.encode() + b'{"item":"' + b"x" * 100_000_000 + b'"}\n')
     error = str((opened := Opened(session, of, tmp_path)).fails(opened.batch))
@@ -256,7 +256,7 @@ def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, t
 
 
 @pytest.mark.parametrize("form", ["json", "debezium-json"])
-def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession, tmp_path: Path, form: str) -> None:
+def test_a_record_that_is_not_utf_8_is_skipped_entirely(session: SparkSession, tmp_path: Path, form: str) -> None:
     row = RowType(fields=(RowField(name="a", type=INT),))
     wrong = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")  # the last one is beyond U+10FFFF
     rows = [b'{"n":%d,"s":"%b","a":[1],"r":{"a":1}}' % row for row in (*((1, each) for each in wrong), (2, b"b"))]
@@ -311,7 +311,7 @@ def test_arrays_of_rows_read_the_same_with_and_without_spark(
         assert words in str(error)
 
 
-def test_arrays_that_hold_more_than_rows_are_left_out_and_counted(session: SparkSession, tmp_path: Path) -> None:
+def test_arrays_with_elements_that_are_not_rows_are_skipped_and_counted(session: SparkSession, tmp_path: Path) -> None:
     of = table(n=INT).with_options(
         {"connector": "filesystem", "path": "f", "format": "json", "json.ignore-parse-errors": "true"}
     )
@@ -350,7 +350,7 @@ def sinks(tmp_path: Path) -> Callable[[Table], FileSink]:
     return make
 
 
-def visible(folder: Path) -> Iterator[str]:
+def list_visible_files(folder: Path) -> Iterator[str]:
     for path, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]
         for name in names:
@@ -359,7 +359,7 @@ def visible(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", ["json", "parquet", "csv"])
-def test_what_is_written_is_read_again(
+def test_written_rows_can_be_read(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink], form: str
 ) -> None:
     of = table("t", ("k", "day"), None, **COLUMNS).with_options(
@@ -371,7 +371,7 @@ def test_what_is_written_is_read_again(
     frame = session.sql(ROWS.replace("array(1, NULL)", "array(1, 2)") if form == "csv" else ROWS).repartition(3)
     sink = sinks(of)
     assert sink.write(frame, BatchId("job", "s1", 0, 0)) == 4
-    folders = {os.path.dirname(each) for each in visible(tmp_path / "out")}
+    folders = {os.path.dirname(each) for each in list_visible_files(tmp_path / "out")}
     assert folders == {
         "k=x%2Fy z/day=2020-01-01",
         "k=__DEFAULT_PARTITION__/day=__DEFAULT_PARTITION__",
@@ -386,7 +386,9 @@ def test_what_is_written_is_read_again(
 
 @pytest.mark.slow
 def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink]) -> None:
-    """Keys and values of any characters: each in a folder of its own below the table's, and Spark reads them as this process does."""
+    """Keys and values of any characters: each has a separate folder below the table's folder,
+    and Spark reads them as this process does.
+    """
     for at, key in enumerate(("k", ".k", "../k", "a/b=%25", "ä\n")):
         of = table("t", (key,), None, **{"n": INT, key: STRING}).with_("filesystem", path=f"out{at}", format="json")
         values = [(number, value) for number, value in enumerate(HOSTILE)]
@@ -398,7 +400,7 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
         assert sorted(opened.batch(), key=lambda row: row["c0"]) == expected
         assert sorted(opened.local(), key=lambda row: row["c0"]) == expected
     assert set(os.listdir(tmp_path)) - {"job"} == {f"out{at}" for at in range(5)}
-    # Folders as others name them.
+    # Folders as other programs name them.
     of = table("t", ("k",), None, n=INT, k=STRING).with_("filesystem", path="other", format="json")
     for number, folder in enumerate(["k=100%", "k=%zz", "k=%C3%A4", "k=a+b", "k=x/k=y", "k=%2525"]):
         (tmp_path / "other" / folder).mkdir(parents=True)
@@ -409,7 +411,7 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
     assert {row["c0"]: row["c1"] for row in opened.local()} == read
 
 
-def test_a_batch_is_written_once_wherever_it_is_cut(
+def test_a_batch_interrupted_at_any_step_is_written_once(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = table("t", item=BIGINT).with_("filesystem", path="out", format="json")
@@ -418,13 +420,13 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
     for cut in range(7):  # the record's rename, then the mark's, then each file's, then the finished record's
         steps = iter(range(10))
 
-        def dying(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
+        def die(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
             if next(steps) == cut:
-                raise KeyboardInterrupt  # as dead as one process can be: nothing of ours catches it
+                raise KeyboardInterrupt  # as if the process died: everfold does not catch it
             real(source, target)
 
         batch = BatchId("job", "s1", 0, cut, f"input {cut}")
-        monkeypatch.setattr(os, "replace", dying)
+        monkeypatch.setattr(os, "replace", die)
         if cut < 6:
             with pytest.raises(KeyboardInterrupt):
                 sinks(of).write(frame, batch)
@@ -437,7 +439,7 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
     assert [name for _, _, names in os.walk(tmp_path / "out") for name in names if "inprogress" in name] == []
 
 
-def test_a_target_that_cannot_be_written(
+def test_an_unwritable_target_is_reported(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink]
 ) -> None:
     frame = session.range(3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
@@ -448,9 +450,9 @@ def test_a_target_that_cannot_be_written(
         sinks(table("t", n=BIGINT).with_("filesystem", path="job/out", format="json"))
     full = table("t", n=BIGINT).with_("filesystem", path="full", format="json")
     sink = sinks(full)
-    said = 'org.apache.spark.api.python.PythonException: RuntimeError: everfold[write-failed]: {"errno": "ENOSPC", "text": "x", "path": "y"}\n at …'
-    assert sink.parse_failure(said) is not None
-    assert "the disk is full" in str(sink.parse_failure(said))
+    message = 'org.apache.spark.api.python.PythonException: RuntimeError: everfold[write-failed]: {"errno": "ENOSPC", "text": "x", "path": "y"}\n at …'
+    assert sink.parse_failure(message) is not None
+    assert "the disk is full" in str(sink.parse_failure(message))
     lost = sinks(of := table("t", n=BIGINT).with_("filesystem", path="lost", format="json"))
     lost.write(frame, BatchId("job", "s1", 1, 0))
     record = lost.records / "1-0.json"
