@@ -1,4 +1,6 @@
-"""Changed queries of Lenses SQL go on with their state: chosen ones for each rule, and random changes of random queries."""
+"""Changed queries of Lenses SQL resume with their state: chosen changes for each rule, and
+random changes of random queries.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from property.halves import hold, hold_filled, planned_lenses, rows
+from property.halves import check_backfill, check_change, make_lenses_plan, rows
 
 from everfold.compat import Verdict
 
@@ -47,15 +49,15 @@ CHANGES: dict[str, tuple[str, str, Verdict]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changes_at_work(name: str) -> None:
+def test_changed_queries_resume_with_their_state(name: str) -> None:
     before, after, verdict = CHANGES[name]
-    assert hold(planned_lenses(before), planned_lenses(after), rows(0)).verdict is verdict
-    hold_filled(planned_lenses(before), planned_lenses(after), rows(0))
+    assert check_change(make_lenses_plan(before), make_lenses_plan(after), rows(0)).verdict is verdict
+    check_backfill(make_lenses_plan(before), make_lenses_plan(after), rows(0))
 
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """A query, and one that differs from it in a few things or none."""
+    """Make a query, and one that differs from it in a few parts or not at all."""
     kind = draw(st.sampled_from(["STREAM", "STREAM", "TABLE"]))
     names = draw(st.lists(st.sampled_from(list(CALLS)), min_size=1, max_size=4, unique=True))
     more = draw(st.lists(st.sampled_from(list(CALLS)), max_size=2, unique=True))
@@ -73,18 +75,18 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
-def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
-    _hold(pair, seed)
+def test_random_changes_resume_with_their_state(pair: tuple[str, str], seed: int) -> None:
+    _check(pair, seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
-def test_many_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
-    _hold(pair, seed)
+def test_many_random_changes_resume_with_their_state(pair: tuple[str, str], seed: int) -> None:
+    _check(pair, seed)
 
 
-def _hold(pair: tuple[str, str], seed: int) -> None:
-    before, after = map(planned_lenses, pair)
-    event(hold(before, after, rows(seed)).verdict.value)
-    hold_filled(before, after, rows(seed))
+def _check(pair: tuple[str, str], seed: int) -> None:
+    before, after = map(make_lenses_plan, pair)
+    event(check_change(before, after, rows(seed)).verdict.value)
+    check_backfill(before, after, rows(seed))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.test_over import STREAMING, Row, by_id, query_of, streamed, streams
+from property.test_over import STREAMING, Row, by_id, query_of, run_stream, streams
 
 from everfold.spark.session import create_session
 
@@ -55,7 +55,7 @@ def test_a_stream_agrees_with_spark_window_functions(frame: str, partition: str,
         values = [(row.id, row.at, row.k, row.v, row.f) for row in rows]
         session.createDataFrame(values, "id INT, at BIGINT, k STRING, v INT, f DOUBLE").createOrReplaceTempView("e")
         expected = by_id([tuple(row) for row in session.sql(spark_sql(STREAMING[frame], partition)).collect()])
-        found = by_id(streamed(query, rows, size, buckets))
+        found = by_id(run_stream(query, rows, size, buckets))
         assert found.keys() == expected.keys()
         for of, row in found.items():
             assert row == pytest.approx(expected[of], nan_ok=True), of
