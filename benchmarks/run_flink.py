@@ -1,7 +1,7 @@
 """Measure Apache Flink SQL on the benchmark queries, in the environment that `flink_environment.py`
 creates.
 
-    .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop
+    .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop cumulate session
 
 Flink reads the rows from `lanes/` (make_stream.py says why). Each query runs twice: into a sink
 that drops every row, which is the run that is timed, and into Parquet files, which is the run that

@@ -1,8 +1,8 @@
 """Choose the keys that a batch touches: the loads under which state is measured.
 
 `uniform`: any of the keys, none twice. `recent`: drawn from the newest keys, four times as many as
-are drawn; a fifth as many keys as a batch draws are new in every batch. `zipf`: drawn with exponent
-1.1. `grow`: new keys only. The same seed makes the same keys.
+are drawn; every batch adds a fifth as many new keys as it draws. `zipf`: drawn with exponent 1.1.
+`grow`: new keys only. The same seed makes the same keys.
 """
 
 from __future__ import annotations
