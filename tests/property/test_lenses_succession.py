@@ -30,10 +30,10 @@ def query(
 
 
 CHANGES: dict[str, tuple[str, str, Verdict]] = {
-    "an aggregate more": (query(["s"]), query(["s", "LIST_top"]), Verdict.PARTIALLY),
-    "an aggregate less": (query(["s", "LIST_c"]), query(["s"]), Verdict.FULLY),
-    "aggregates change places": (query(["s", "LIST_top", "often"]), query(["often", "s", "LIST_top"]), Verdict.FULLY),
-    "an aggregate less under an alias": (query(["s", "l"], by="a AS x"), query(["l"], by="a AS x"), Verdict.FULLY),
+    "one more aggregate": (query(["s"]), query(["s", "LIST_top"]), Verdict.PARTIALLY),
+    "one aggregate removed": (query(["s", "LIST_c"]), query(["s"]), Verdict.FULLY),
+    "aggregates in another order": (query(["s", "LIST_top", "often"]), query(["often", "s", "LIST_top"]), Verdict.FULLY),
+    "one aggregate removed under an alias": (query(["s", "l"], by="a AS x"), query(["l"], by="a AS x"), Verdict.FULLY),
     "several fields": (query(["s", "l"], by="a, d"), query(["l", "f", "s"], by="a, d"), Verdict.PARTIALLY),
     "in a window": (query(["s", "LIST_c"], window="TUMBLE 10s"), query(["LIST_c", "most"], window="TUMBLE 10s"), Verdict.PARTIALLY),
     "in a session": (query(["s"], window="SESSION 2s"), query(["s", "LIST_u"], window="SESSION 2s"), Verdict.PARTIALLY),
@@ -42,9 +42,9 @@ CHANGES: dict[str, tuple[str, str, Verdict]] = {
     "another group": (query(["s"]), query(["s"], by="d"), Verdict.INCOMPATIBLE),
     "a condition": (query(["s"]), query(["s"], where="WHERE b > 2"), Verdict.INCOMPATIBLE),
     "a table": (query(["s"]), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
-    "of a table less": (query(["s", "LIST_top", "COUNT_b"], kind="TABLE"), query(["LIST_top", "s"], kind="TABLE"), Verdict.FULLY),
-    "a column of a table less": (query(["s", "l"], kind="TABLE"), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
-    "of a table more": (query(["s"], kind="TABLE"), query(["s", "COUNT_n"], kind="TABLE"), Verdict.INCOMPATIBLE),
+    "one aggregate of a table removed": (query(["s", "LIST_top", "COUNT_b"], kind="TABLE"), query(["LIST_top", "s"], kind="TABLE"), Verdict.FULLY),
+    "a column of a table removed": (query(["s", "l"], kind="TABLE"), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
+    "one more aggregate of a table": (query(["s"], kind="TABLE"), query(["s", "COUNT_n"], kind="TABLE"), Verdict.INCOMPATIBLE),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ CHANGES = {
     "a looser HAVING": (f"SELECT a, s FROM ({INNER}) WHERE n + m > 12", f"SELECT a, s FROM ({INNER}) WHERE n + m > 2"),
     "another projection": (f"SELECT a, s + n + m AS x FROM ({INNER})", f"SELECT a, s - n AS x, m FROM ({INNER})"),
     "another projection and another HAVING": (f"SELECT a, s AS x FROM ({INNER}) WHERE n + m > 8", f"SELECT a, n AS x FROM ({INNER}) WHERE s + m > 20"),
-    "no HAVING any more": (f"SELECT a, s, n, m FROM ({INNER}) WHERE m = 5", f"SELECT a, s, n, m FROM ({INNER})"),
+    "the HAVING removed": (f"SELECT a, s, n, m FROM ({INNER}) WHERE m = 5", f"SELECT a, s, n, m FROM ({INNER})"),
     "the first rows": (f"SELECT r, a, s FROM {TOP} WHERE r <= 3", f"SELECT r, a, s * 2 AS s FROM {TOP} WHERE r <= 3"),
 }  # fmt: skip
 

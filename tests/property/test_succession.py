@@ -113,12 +113,12 @@ TUMBLE = "FROM TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '15' SECOND) GROUP
 EXTENDED = {
     "keys in another order": ("SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY a, d", "SELECT a, d, SUM(b), MAX(c) FROM MyTable GROUP BY d, a"),
     "keys of a window in another order": (f"SELECT a, d, SUM(b) {HOP}, a, d", f"SELECT a, d, SUM(b) {HOP}, d, a"),
-    "a DISTINCT call more": ("SELECT a, SUM(b) FROM MyTable GROUP BY a", "SELECT a, SUM(b), COUNT(DISTINCT b) FROM MyTable GROUP BY a"),
+    "one more DISTINCT call": ("SELECT a, SUM(b) FROM MyTable GROUP BY a", "SELECT a, SUM(b), COUNT(DISTINCT b) FROM MyTable GROUP BY a"),
     "a DISTINCT call over the same values": (
         "SELECT a, COUNT(DISTINCT b), SUM(c) FROM MyTable GROUP BY a",
         "SELECT a, SUM(DISTINCT b), COUNT(DISTINCT b), SUM(c) FROM MyTable GROUP BY a",
     ),
-    "a DISTINCT call less": (
+    "one DISTINCT call removed": (
         "SELECT a, COUNT(DISTINCT b), SUM(DISTINCT c) FROM MyTable GROUP BY a",
         "SELECT a, SUM(DISTINCT c) FROM MyTable GROUP BY a",
     ),
@@ -126,8 +126,8 @@ EXTENDED = {
         f"SELECT a, COUNT(DISTINCT b), SUM(DISTINCT c) {HOP}, a",
         f"SELECT a, SUM(DISTINCT c), COUNT(DISTINCT b) {HOP}, a",
     ),
-    "an average of what was added up": ("SELECT a, SUM(b), STDDEV_POP(c) FROM MyTable GROUP BY a", "SELECT a, AVG(b), VAR_SAMP(c), COUNT(b), COUNT(c), SUM(b) FROM MyTable GROUP BY a"),
-    "sums of what was averaged, in windows": (f"SELECT a, AVG(b), MAX(c) {HOP}, a", f"SELECT a, SUM(b), COUNT(b), MAX(c) {HOP}, a"),
+    "an average of a summed column": ("SELECT a, SUM(b), STDDEV_POP(c) FROM MyTable GROUP BY a", "SELECT a, AVG(b), VAR_SAMP(c), COUNT(b), COUNT(c), SUM(b) FROM MyTable GROUP BY a"),
+    "sums of an averaged column, in windows": (f"SELECT a, AVG(b), MAX(c) {HOP}, a", f"SELECT a, SUM(b), COUNT(b), MAX(c) {HOP}, a"),
     "variances in sessions": (
         "SELECT a, window_start, VAR_POP(b) FROM SESSION(TABLE MyTable PARTITION BY a, DESCRIPTOR(ts), INTERVAL '3' SECOND) GROUP BY a, window_start, window_end",
         "SELECT a, window_start, STDDEV_SAMP(b), COUNT(b) FROM SESSION(TABLE MyTable PARTITION BY a, DESCRIPTOR(ts), INTERVAL '3' SECOND) GROUP BY a, window_start, window_end",
@@ -136,11 +136,11 @@ EXTENDED = {
         "SELECT m, SUM(n), MAX(a) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
         "SELECT m, AVG(n), COUNT(n), MAX(a) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
     ),
-    "sums of what was averaged, in frames": (
+    "sums of an averaged column, in frames": (
         "SELECT a, b, AVG(b) OVER w, MAX(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING)",
         "SELECT a, b, SUM(b) OVER w, COUNT(b) OVER w, MAX(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING)",
     ),
-    "sums of what was averaged, without a bound": (
+    "sums of an averaged column, in unbounded frames": (
         "SELECT a, b, AVG(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
         "SELECT a, b, SUM(b) OVER w, COUNT(b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
     ),
@@ -148,11 +148,11 @@ EXTENDED = {
         "SELECT m, COUNT(*), VAR_POP(n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
         "SELECT m, COUNT(*), MIN(n), MAX(a), SUM(n), AVG(a), COUNT(DISTINCT n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
     ),
-    "others over changes": (
+    "other aggregates over changes": (
         "SELECT m, COUNT(*), MIN(n), SUM(DISTINCT n) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
         "SELECT m, MAX(n), COUNT(DISTINCT n), MIN(n) FILTER (WHERE a > 2) FROM (SELECT a, MAX(b) AS m, COUNT(*) AS n FROM MyTable GROUP BY a) GROUP BY m",
     ),
-    "a table of values more over changes": (
+    "one more table of values over changes": (
         "SELECT a, SUM(b), SUM(DISTINCT c), MAX(b) FROM (SELECT a, d, SUM(b) AS b, MAX(c) AS c FROM MyTable GROUP BY a, d) GROUP BY a",
         "SELECT a, SUM(DISTINCT c), MIN(b), COUNT(DISTINCT b) FROM (SELECT a, d, SUM(b) AS b, MAX(c) AS c FROM MyTable GROUP BY a, d) GROUP BY a",
     ),
@@ -160,7 +160,7 @@ EXTENDED = {
         "SELECT c, COUNT(*) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",
         "SELECT c, COUNT(*), SUM(b), MAX(d) FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY d ORDER BY b DESC, c) AS r FROM MyTable WHERE b > 0) WHERE r <= 2) GROUP BY c",
     ),
-    "columns of OVER come and go": (
+    "columns of OVER added and removed": (
         "SELECT a, b, c, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",
         "SELECT a, b, d, ts, SUM(b) OVER (PARTITION BY a ORDER BY ts ROWS 5 PRECEDING) FROM MyTable",
     ),
@@ -169,11 +169,11 @@ EXTENDED = {
     "a shorter HOP": (f"SELECT window_start, a, SUM(b), AVG(c) {HOP}, a", f"SELECT window_start, a, SUM(b), AVG(c) {HOP.replace('15', '10')}, a"),
     "HOP by two slices": (f"SELECT window_start, SUM(b) {HOP.replace('15', '20')}", f"SELECT window_start, SUM(b) {HOP.replace('15', '20').replace(chr(39) + '5', chr(39) + '10')}"),
     "the longest window of CUMULATE": (f"SELECT window_start, a, SUM(b), MAX(c) {HOP.replace('HOP', 'CUMULATE')}, a", f"SELECT window_start, a, SUM(b), MAX(c) {TUMBLE}, a"),
-    "a DISTINCT call more in a frame": (
+    "one more DISTINCT call in a frame": (
         "SELECT a, b, SUM(b) OVER (PARTITION BY a ORDER BY ts) FROM MyTable",
         "SELECT a, b, SUM(b) OVER w, COUNT(DISTINCT b) OVER w FROM MyTable WINDOW w AS (PARTITION BY a ORDER BY ts)",
     ),
-    "computed in an aggregate of a window": (f"SELECT a, SUM(b), MAX(c) {HOP}, a", f"SELECT a, SUM(b), MAX(c + 1) {HOP}, a"),
+    "an expression in an aggregate of a window": (f"SELECT a, SUM(b), MAX(c) {HOP}, a", f"SELECT a, SUM(b), MAX(c + 1) {HOP}, a"),
 }  # fmt: skip
 
 
