@@ -119,7 +119,7 @@ def test_a_streaming_frame_of_the_caller_is_joined_with_a_batch_frame(spark: Spa
     assert sorted(tuple(row) for row in rows) == [("apple", 6), ("fig", None)]
 
 
-@pytest.mark.parametrize(("cache", "anew"), [("NONE", True), ("FULL", False)])
+@pytest.mark.parametrize(("cache", "is_reread"), [("NONE", True), ("FULL", False)])
 def test_a_table_of_postgres_is_read_in_every_batch_or_once(
     run: Run, tmp_path: Path, database: Database, cache: str, *, is_reread: bool
 ) -> None:
