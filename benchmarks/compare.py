@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from expected import expected
+from expected import compute_expected
 from measurement import Check, Measurement
 
 ENGINES = ("flink", "flink-mini-batch", "spark", "everfold")
@@ -38,12 +38,12 @@ def parse_measurement(line: str) -> Measurement:
 
 def is_right(one: Measurement, data: Path) -> bool:
     """Return whether the output of the run is what DuckDB computes from the same rows."""
-    return one.check == _expected(one.query, data / one.data, one.check.until_ms)
+    return one.check == _compute_expected(one.query, data / one.data, one.check.until_ms)
 
 
 @cache
-def _expected(query: str, data: Path, until_ms: int | None) -> Check:
-    return expected(query, data, until_ms)
+def _compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
+    return compute_expected(query, data, until_ms)
 
 
 def format_table(measurements: list[Measurement], wrong: list[Measurement]) -> str:
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     wrong = [one for one in measurements if not is_right(one, options.data)]
     print(format_table(measurements, wrong))
     for one in wrong:
-        right = _expected(one.query, options.data / one.data, one.check.until_ms)
+        right = _compute_expected(one.query, options.data / one.data, one.check.until_ms)
         print(f"wrong: {one.engine} {one.query} on {one.data}: {one.check}, expected {right}", file=sys.stderr)
     return 1 if wrong else 0
 

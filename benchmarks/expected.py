@@ -47,7 +47,7 @@ RESULTS = {
 }
 
 
-def expected(query: str, data: Path, until_ms: int | None) -> Check:
+def compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
     """Return the correct result over a data folder; with `until_ms`, only the windows that end
     by then.
     """

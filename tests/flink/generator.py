@@ -9,7 +9,7 @@ from random import Random
 
 from flink.expressions import ANY, NUMBERS, Scope, expression
 from flink.questions import Question, Row, Table
-from flink.tree import Node, listed
+from flink.tree import Node, make_list
 
 from everfold.testing.casefile import Mode
 
@@ -217,7 +217,7 @@ class Maker:
         return call
 
     def items(self, *nodes: Node) -> Node:
-        return listed("§", *(Node(f"§ AS c{at}", (node,)) for at, node in enumerate(nodes)))
+        return make_list("§", *(Node(f"§ AS c{at}", (node,)) for at, node in enumerate(nodes)))
 
     def calls(self, least: int = 1, *, ordered: bool = True) -> list[Node]:
         found = [self.call(ordered=ordered) for _ in range(self.random.randint(least, 3))]
@@ -258,7 +258,7 @@ def grouping(make: Maker) -> Node:
     make.changes_sometimes()
     keys = [make.key() for _ in range(make.random.choice((0, 1, 1, 2)))]
     items = make.items(*keys, *make.calls())
-    group = listed("\nGROUP BY §", *keys) if keys else Node("")
+    group = make_list("\nGROUP BY §", *keys) if keys else Node("")
     return Node("SELECT §\nFROM t§§§", (items, make.where(), group, make.having()))
 
 
@@ -333,7 +333,7 @@ def window_aggregate(make: Maker) -> Node:
         keys = [make.key() for _ in range(make.random.choice((0, 1, 1, 2)))]
     times = [Node(name) for name in make.random.choice((("window_start", "window_end"), ("window_end",), ()))]
     items = make.items(*times, *keys, *make.calls(ordered=ordered))
-    group = listed(
+    group = make_list(
         "\nGROUP BY window_start, window_end§", *(Node(", §", (key,)) for key in keys), separator="", least=0
     )
     return Node(f"SELECT §\nFROM {source}§§§", (items, make.where(), group, make.having()))
@@ -387,7 +387,9 @@ def group_window(make: Maker) -> Node:
         for part in make.random.sample(("START", "END", "ROWTIME"), make.random.randint(0, 2))
     ]
     items = make.items(*times, *key, *make.calls(ordered=name == "TUMBLE" or make.random.random() < 0.2))
-    group = listed(f"\nGROUP BY {name}(at_, {sizes})§", *(Node(", §", (each,)) for each in key), separator="", least=0)
+    group = make_list(
+        f"\nGROUP BY {name}(at_, {sizes})§", *(Node(", §", (each,)) for each in key), separator="", least=0
+    )
     return Node("SELECT §\nFROM t§§§", (items, make.where(), group, make.having()))
 
 

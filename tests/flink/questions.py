@@ -55,10 +55,10 @@ class Table:
 
     def keep(self, names: Sequence[str]) -> Table:
         """Return the table with these columns only."""
-        places = [at for at, (name, _) in enumerate(self.columns) if name in names]
-        rows = tuple((row[0], *(row[at + 1] for at in places)) for row in self.rows)
-        identity = [self.columns[at][0] for at in places].index(self.columns[self.identity - 1][0]) + 1
-        return replace(self, columns=tuple(self.columns[at] for at in places), rows=rows, identity=identity)
+        positions = [at for at, (name, _) in enumerate(self.columns) if name in names]
+        rows = tuple((row[0], *(row[at + 1] for at in positions)) for row in self.rows)
+        identity = [self.columns[at][0] for at in positions].index(self.columns[self.identity - 1][0]) + 1
+        return replace(self, columns=tuple(self.columns[at] for at in positions), rows=rows, identity=identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Question:
         if self.watermark == "row":
             lines.append("    batches: row")
         lines += ["    sql: |", *(f"      {line}" for line in self.sql.splitlines())]
-        return "\n".join([*lines, *(f"    {line}" for line in _expected(answer))]) + "\n"
+        return "\n".join([*lines, *(f"    {line}" for line in _format_expected(answer))]) + "\n"
 
     def smaller(self) -> Iterator[Question]:
         """Yield questions with half of a table's rows, with a smaller query, or with one row
@@ -169,7 +169,7 @@ def _tolerance(answer: FlinkAnswer) -> float:
     return FLOAT_TOLERANCE if "FLOAT" in answer.types else DOUBLE_TOLERANCE
 
 
-def _expected(answer: FlinkAnswer) -> list[str]:
+def _format_expected(answer: FlinkAnswer) -> list[str]:
     if answer.errors:
         return ["error: {}", *(f"# Flink: {line}" for line in answer.reason.splitlines())]
     rows = sorted(net_rows(answer.changes).elements(), key=reading_order)

@@ -71,6 +71,6 @@ SIMPLEST = {
 """The simplest expression of each type."""
 
 
-def listed(text: str, *children: Node, separator: str = ", ", least: int = 1, optional: bool = False) -> Node:
+def make_list(text: str, *children: Node, separator: str = ", ", least: int = 1, optional: bool = False) -> Node:
     """Return a node with a list of nodes."""
     return Node(text, children, separator=separator, least=least, optional=optional)

@@ -57,7 +57,7 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other)) and type(one) is type(other)
 
 
-def expected(name: str, of: DataType, values: Sequence[Any]) -> Any:
+def compute_value(name: str, of: DataType, values: Sequence[Any]) -> Any:
     """Return the value of a function over these values."""
     if name == "ARRAY_AGG":
         return list(values) or None

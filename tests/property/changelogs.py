@@ -127,8 +127,8 @@ def inserts(draw: st.DrawFn) -> list[Change]:
 
 
 def cut(changes: Sequence[Change], cuts: Sequence[int]) -> list[list[Change]]:
-    places = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
-    return [list(changes[start:end]) for start, end in pairwise(places)]
+    positions = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
+    return [list(changes[start:end]) for start, end in pairwise(positions)]
 
 
 cuts = st.lists(st.integers(0, 40), max_size=6)

@@ -91,7 +91,7 @@ def fold(values: Sequence[int | None]) -> tuple[int, int | None, int | None]:
     return len(values), sum(known) if known else None, max(known, default=None)
 
 
-def expected(window: Window, rows: Iterable[Row], delay_ms: int) -> tuple[list[Result], int]:
+def compute_results(window: Window, rows: Iterable[Row], delay_ms: int) -> tuple[list[Result], int]:
     """Return all results in a fixed order, and the number of late rows."""
     reference = Reference(window, delay_ms)
     for row in rows:

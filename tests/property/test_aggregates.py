@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.aggregate_model import Change, distinct_survivors, expected, survivors
+from property.aggregate_model import Change, compute_value, distinct_survivors, survivors
 from unit.aggregates.calls import call, duckdb_twin, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots, settle
@@ -74,7 +74,7 @@ def test_the_value_of_a_changelog_is_that_of_its_survivors(name: str, of: DataTy
     @given(changelogs(of), st.lists(st.integers(0, 12), max_size=3))
     def law(changes: list[Change], cuts: list[int]) -> None:
         loss = _loss(name, of, [x for _, x in changes])
-        wanted = expected(name, of, distinct_survivors(changes) if distinct else survivors(changes))
+        wanted = compute_value(name, of, distinct_survivors(changes) if distinct else survivors(changes))
         signed = rows([of], [x for _, x in changes], [sign for sign, _ in changes])
         fold = call(name, of, constants=(0.25,) if name == "PERCENTILE" else (), retracting=True, distinct=distinct)
         for found in (value(fold_rows(signed, [], [fold], []), fold), value(_fold_parts(signed, fold, cuts), fold)):
@@ -101,7 +101,7 @@ def test_the_value_of_inserts_is_the_same_in_parts_and_in_duckdb(name: str, of: 
     def law(values: list[Any], cuts: list[int]) -> None:
         frame = rows([of], values)
         fold = call(name, of, constants=(0.25,) if name == "PERCENTILE" else ())
-        wanted, loss = expected(name, of, values), _loss(name, of, values)
+        wanted, loss = compute_value(name, of, values), _loss(name, of, values)
         lifted = fold.lift()
         ways = [fold_rows(frame, [], [fold], []), _fold_parts(frame, fold, cuts)]
         if lifted is not None:

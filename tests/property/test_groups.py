@@ -152,8 +152,8 @@ def test_upserts_are_completed_with_the_old_rows(upserts: list[tuple[str, str, i
     folded = FoldedRows()
     last: dict[str, int | None] = {}
     kinds = {"+U": RowKind.UPDATE_AFTER, "-D": RowKind.DELETE}
-    places = sorted({0, len(upserts), *(each % (len(upserts) + 1) for each in cuts)})
-    for start, end in pairwise(places):
+    positions = sorted({0, len(upserts), *(each % (len(upserts) + 1) for each in cuts)})
+    for start, end in pairwise(positions):
         batch = upserts[start:end]
         table = pa.table(
             {

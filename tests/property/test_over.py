@@ -85,10 +85,10 @@ def reference(
         partitions.setdefault(key(row), []).append(row)
     found = {}
     for partition in partitions.values():
-        for place, row in enumerate(partition):
+        for position, row in enumerate(partition):
 
-            def inside(nth: int, other: Row, place: int = place, row: Row = row) -> bool:
-                distance = nth - place if counted else other.at - row.at
+            def inside(nth: int, other: Row, position: int = position, row: Row = row) -> bool:
+                distance = nth - position if counted else other.at - row.at
                 return (first is None or distance >= first) and (last is None or distance <= last)
 
             own = [other for nth, other in enumerate(partition) if inside(nth, other)]

@@ -183,7 +183,7 @@ def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], 
         seen += batch
         folded.take(query.feed(batch))
         counts = Counter(key for key, _ in find_survivors(seen))
-        place = {
+        position = {
             key: {"n": (n,), "n DESC": (-n,), "n, k": (n, key is not None, key or "")}[order]
             for key, n in counts.items()
         }
@@ -191,7 +191,11 @@ def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], 
             (
                 key,
                 n,
-                sum(m for other, m in counts.items() if place[other] <= place[key] and (not by_n or m % 2 == n % 2)),
+                sum(
+                    m
+                    for other, m in counts.items()
+                    if position[other] <= position[key] and (not by_n or m % 2 == n % 2)
+                ),
             )
             for key, n in counts.items()
         )

@@ -56,7 +56,7 @@ def answer(changes: Sequence[Change], order: str, bounds: tuple[int, int], by_ke
 
 def check(
     changes: list[Change],
-    places: list[int],
+    positions: list[int],
     mode: ChangelogMode,
     order: str,
     bound: str,
@@ -69,7 +69,7 @@ def check(
     inner = f"SELECT k, v, ROW_NUMBER() OVER ({partition}ORDER BY {order}) AS rn FROM t"
     query = ChangingQuery(f"SELECT k, v{', rn' * numbered} FROM ({inner}) WHERE {bound}", mode, buckets=buckets)
     folded, seen = FoldedRows(per_key=False), []
-    for batch in cut(changes, places):
+    for batch in cut(changes, positions):
         seen += batch
         folded.take(query.feed(batch))
         wanted = answer(seen, order, BOUNDS[bound], by_key)

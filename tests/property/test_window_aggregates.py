@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.aggregate_model import Change, distinct_survivors, expected, survivors
+from property.aggregate_model import Change, compute_value, distinct_survivors, survivors
 from property.harness import KEY, VALUE, Runner, aggregate_of, ms
 from property.reference import windows_of
 
@@ -74,16 +74,16 @@ def value_of(name: str, distinct: bool, window: Window, rows: Sequence[Row]) -> 
     """Return the value over a window's rows: slice by slice, as Flink merges them."""
     slices: dict[int, list[Change]] = defaultdict(list)
     for at, _, value, kind in rows:
-        place = 0 if isinstance(window, Session) else slice_end(window, at)
-        slices[place].append((1 if kind == 0 else -1, value))
+        slice_at = 0 if isinstance(window, Session) else slice_end(window, at)
+        slices[slice_at].append((1 if kind == 0 else -1, value))
     newest_first = name == NEWEST_FIRST and isinstance(window, Hop)
     left: list[Change] = []
-    for place in sorted(slices, reverse=newest_first):
-        left += [(1, value) for value in (distinct_survivors if distinct else survivors)(slices[place])]
+    for slice_at in sorted(slices, reverse=newest_first):
+        left += [(1, value) for value in (distinct_survivors if distinct else survivors)(slices[slice_at])]
     values = distinct_survivors(left) if distinct else [value for _, value in left]
     if name == "APPROX_COUNT_DISTINCT":
         return len({value for value in values if value is not None})
-    return expected(name, BIGINT, values)
+    return compute_value(name, BIGINT, values)
 
 
 def answers(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int) -> list[tuple[Any, ...]]:

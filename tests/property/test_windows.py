@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.harness import Runner, aggregate_of, ms, plain, rows_of
-from property.reference import Row, expected, fold
+from property.reference import Row, compute_results, fold
 
 from everfold.aggregates import folding
 from everfold.operators import session, window
@@ -62,8 +62,8 @@ def any_order(draw: st.DrawFn) -> tuple[list[Row], int]:
 
 
 def batches_of(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
-    places = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
-    return [list(rows[start:end]) for start, end in pairwise(places)]
+    positions = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
+    return [list(rows[start:end]) for start, end in pairwise(positions)]
 
 
 def run(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int = 1) -> list[tuple[object, ...]]:
@@ -78,7 +78,7 @@ def run(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int = 1) -> lis
 def test_one_row_per_batch_handles_late_rows_like_flink(window: Window, rows: tuple[list[Row], int]) -> None:
     runner = Runner(aggregate_of(window), delay_ms=rows[1])
     found = run(runner, [[row] for row in rows[0]])
-    results, late = expected(window, rows[0], rows[1])
+    results, late = compute_results(window, rows[0], rows[1])
     assert found == results
     assert (runner.late, runner.state_rows) == (late, 0)
 
@@ -89,7 +89,7 @@ def test_batches_tasks_buckets_and_restarts_do_not_matter(
     window: Window, rows: tuple[list[Row], int], cuts: list[int], tasks: int, buckets: int
 ) -> None:
     runner = Runner(aggregate_of(window), buckets=buckets, delay_ms=rows[1], restart=True)
-    assert run(runner, batches_of(rows[0], cuts), tasks) == expected(window, rows[0], rows[1])[0]
+    assert run(runner, batches_of(rows[0], cuts), tasks) == compute_results(window, rows[0], rows[1])[0]
     assert (runner.late, runner.state_rows) == (0, 0)
 
 
@@ -102,7 +102,7 @@ def test_unfolded_rows_return_the_same_result(window: Window, rows: tuple[list[R
         patch.setattr("everfold.operators.session.PART_ROWS", 2)
         patch.setattr("everfold.aggregates.folding._LARGE", 0)
         runner = Runner(aggregate_of(window), delay_ms=rows[1])
-        assert run(runner, batches_of(rows[0], cuts)) == expected(window, rows[0], rows[1])[0]
+        assert run(runner, batches_of(rows[0], cuts)) == compute_results(window, rows[0], rows[1])[0]
 
 
 @LAW
@@ -118,7 +118,7 @@ def test_rows_of_sessions_fold_into_sessions(
         assert ms(time) == ms(end) - 1
         found.setdefault((key, ms(start), ms(end)), []).append(value)
     results = sorted(((*bounds, *fold(each)) for bounds, each in found.items()), key=repr)
-    assert results == expected(Session(gap_ms=gap), rows[0], rows[1])[0]
+    assert results == compute_results(Session(gap_ms=gap), rows[0], rows[1])[0]
     assert len(out) == len(rows[0])
 
 

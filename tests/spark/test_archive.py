@@ -28,9 +28,9 @@ def java() -> Java:
 @pytest.fixture(scope="module")
 def archive(java: Java, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Make an archive of the few classes of a small program."""
-    place = tmp_path_factory.mktemp("archive") / "small.jsa"
-    run(java, f"-XX:ArchiveClassesAtExit={place}", check=False)
-    return place.read_bytes()
+    path = tmp_path_factory.mktemp("archive") / "small.jsa"
+    run(java, f"-XX:ArchiveClassesAtExit={path}", check=False)
+    return path.read_bytes()
 
 
 def run(java: Java, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark.test_changed_query import Run, answered, now, put, run
-from spark.test_rules_on_spark import Job, batch, folded, part, planned
+from spark.test_changed_query import Run, find_current_rows, put, read_changes, run
+from spark.test_rules_on_spark import Job, batch, fold_changes, make_plan, part
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.rollback import roll_back
@@ -29,7 +29,7 @@ def test_a_new_group_next_to_a_resumed_one(run: Run, tmp_path: Path) -> None:
     sums, most = (f"SELECT '{call}' AS what, k, {call}(x) AS v FROM t GROUP BY k" for call in ("SUM", "MAX"))
 
     def run_query(query: str, *options: str) -> dict[tuple[str, str], int]:
-        changes = answered(run(f"{RULES}{query};", *options))
+        changes = read_changes(run(f"{RULES}{query};", *options))
         return {(row["what"], row["k"]): row["v"] for row in changes if row["op"] in ("+I", "+U")}
 
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
@@ -46,12 +46,15 @@ def test_a_new_group_above_resumed_windows(run: Run, tmp_path: Path) -> None:
     windows = f"SELECT window_start, window_end, k, SUM(x) AS s {MINUTES}"
     query = f"{RULES}SELECT k, COUNT(*) AS n, SUM(s) AS s FROM ({windows}) GROUP BY k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "01:03")])
-    assert len(answered(run(f"{RULES}{windows};", "--suspend"))) == 2
+    assert len(read_changes(run(f"{RULES}{windows};", "--suspend"))) == 2
     put(tmp_path, "2.json", [("a", 2, "01:04"), ("c", 3, "02:05")])
     # The window of a that is open when the query changes is emitted in full.
-    assert now(answered(run(query, *ACCEPT, "--suspend"))) == {"a": {"k": "a", "n": 1, "s": 7}}
+    assert find_current_rows(read_changes(run(query, *ACCEPT, "--suspend"))) == {"a": {"k": "a", "n": 1, "s": 7}}
     put(tmp_path, "3.json", [("a", 2, "02:06"), ("c", 4, "04:05")])
-    assert now(answered(run(query))) == {"a": {"k": "a", "n": 2, "s": 9}, "c": {"k": "c", "n": 2, "s": 7}}
+    assert find_current_rows(read_changes(run(query))) == {
+        "a": {"k": "a", "n": 2, "s": 9},
+        "c": {"k": "c", "n": 2, "s": 7},
+    }
 
 
 TABLES = "".join(
@@ -114,12 +117,12 @@ def test_a_rollback_over_a_new_operator(run: Run, tmp_path: Path) -> None:
     both = f"SELECT 'n' AS what, * FROM ({counts}) UNION ALL SELECT 's' AS what, * FROM ({sums})"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
     alone = f"{RULES}SELECT 's' AS what, * FROM ({sums});"
-    answered(run(alone))
+    read_changes(run(alone))
     put(tmp_path, "2.json", [("a", 5, "00:03")])
 
     def run_both(query: str, *options: str) -> list[tuple[str, str, int]]:
         return sorted(
-            (row["what"], row["k"], row["v"]) for row in answered(run(query, *options)) if row["op"] in ("+I", "+U")
+            (row["what"], row["k"], row["v"]) for row in read_changes(run(query, *options)) if row["op"] in ("+I", "+U")
         )
 
     assert run_both(f"{RULES}{both};", *ACCEPT) == [("n", "a", 1), ("s", "a", 6)]
@@ -136,9 +139,11 @@ def test_a_rollback_over_a_new_operator(run: Run, tmp_path: Path) -> None:
 def test_a_new_operator_has_no_state_of_another(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS v FROM t GROUP BY k"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
-    answered(run(f"{RULES}{old};"))
+    read_changes(run(f"{RULES}{old};"))
     put(tmp_path, "2.json", [("c", 3, "00:04")])
-    answered(run(f"{RULES}SELECT CAST(x AS STRING) AS k, COUNT(*) AS v FROM t GROUP BY x UNION ALL {old};", *ACCEPT))
+    read_changes(
+        run(f"{RULES}SELECT CAST(x AS STRING) AS k, COUNT(*) AS v FROM t GROUP BY x UNION ALL {old};", *ACCEPT)
+    )
     checkpoint = tmp_path / "job/checkpoints/1"
     for at, name in enumerate(("w2", "w1")):
         metadata = json.loads(
@@ -155,14 +160,14 @@ def test_a_new_group_above_groups_starts_with_their_results(run: Run, tmp_path: 
     query = f"{RULES}SELECT s, COUNT(*) AS n FROM ({groups}) GROUP BY s;"
 
     def find_held_rows(*options: str) -> dict[int, int]:
-        changes = answered(run(query, *options))
+        changes = read_changes(run(query, *options))
         for row in changes:
             result[row["s"]] = result.get(row["s"], 0) + (row["n"] if row["op"] in ("+I", "+U") else -row["n"])
         return {s: n for s, n in result.items() if n}
 
     result: dict[int, int] = {}
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 6, "00:02"), ("a", 5, "00:03"), ("c", 3, "00:03")])
-    assert len(now(answered(run(f"{RULES}{groups};")))) == 3
+    assert len(find_current_rows(read_changes(run(f"{RULES}{groups};")))) == 3
     put(tmp_path, "2.json", [("a", 2, "00:04"), ("d", 6, "00:05")])
     assert find_held_rows() == {8: 1, 6: 2, 3: 1}
     put(tmp_path, "3.json", [("b", 2, "00:06"), ("c", 3, "00:07")])
@@ -197,12 +202,12 @@ def test_a_new_insert_without_operators_before_a_resumed_one(run: Run, tmp_path:
 def test_a_reset_to_other_operators(run: Run, tmp_path: Path) -> None:
     sums, counts = f"SELECT k, SUM(x) AS v {MINUTES}", "SELECT k, COUNT(*) AS v FROM t GROUP BY k"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
-    answered(run(f"{sums};", "--suspend"))
+    read_changes(run(f"{sums};", "--suspend"))
     put(tmp_path, "2.json", [("a", 5, "00:03")])
     both = f"{counts} UNION ALL {sums}"
-    assert sorted(row["v"] for row in answered(run(f"{both};", "--on-change", "reset"))) == [1, 5]
+    assert sorted(row["v"] for row in read_changes(run(f"{both};", "--on-change", "reset"))) == [1, 5]
     put(tmp_path, "3.json", [("c", 2, "02:04")])
-    assert answered(run("SELECT k, x AS v FROM t;", "--on-change", "reset")) == [{"k": "c", "v": 2}]
+    assert read_changes(run("SELECT k, x AS v FROM t;", "--on-change", "reset")) == [{"k": "c", "v": 2}]
 
 
 @pytest.mark.slow
@@ -210,18 +215,18 @@ def test_new_operators_next_to_and_above_resumed_ones_from_kafka(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     kept = "SELECT a, d, SUM(b) AS s FROM MyTable GROUP BY a, d"
-    before = planned(kept)
-    after = planned(
+    before = make_plan(kept)
+    after = make_plan(
         f"SELECT 1, d, MAX(c) AS s FROM MyTable GROUP BY d UNION ALL SELECT a, 2, MAX(s) FROM ({kept}) GROUP BY a"
     )
     job, first, second = Job(spark, tmp_path, kafka_broker), part(7, 0, 40), part(7, 40, 40)
     job.settings = job.settings.with_option("everfold.compat.rules", "extended")
     job.put(first)
     memory = MemoryPipeline(before, job.settings, buckets=2)
-    assert job.run(before) == folded([memory.feed(batch(before, first), now_ms=0)], 3)
+    assert job.run(before) == fold_changes([memory.feed(batch(before, first), now_ms=0)], 3)
     job.put(second)
     memory = memory.change_query(after, 1, job.settings)
-    assert job.run(after, OnChange.ACCEPT) == folded([memory.feed(batch(after, second), now_ms=0)], 3)
+    assert job.run(after, OnChange.ACCEPT) == fold_changes([memory.feed(batch(after, second), now_ms=0)], 3)
     third = part(7, 80, 40)
     job.put(third)
-    assert job.run(after) == folded([memory.feed(batch(after, third), now_ms=0)], 3)
+    assert job.run(after) == fold_changes([memory.feed(batch(after, third), now_ms=0)], 3)

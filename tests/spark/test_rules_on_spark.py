@@ -58,7 +58,7 @@ TABLES = {"MyTable": "MyTable", "src": "MyTable", "t": "t", "u": "t"}
 """The tables of the examples, and the columns that each has besides its times."""
 
 
-def planned(text: str) -> Root:
+def make_plan(text: str) -> Root:
     """Return the plan of a query over these tables, without the table that it writes to."""
     ddl = "".join(
         f"CREATE TABLE {name} ({COLUMNS[like]}, ts TIMESTAMP(3), proctime AS PROCTIME(), WATERMARK FOR ts AS ts) WITH ('connector' = 'print');"
@@ -149,13 +149,13 @@ class Job:
             stopping=lambda: self.broker is not None and (read[0] >= self.new * scans or time.monotonic() > until),
             decide=lambda _: how,
         )
-        return folded(got, len(root.input.schema))
+        return fold_changes(got, len(root.input.schema))
 
     def _from_source(self, node: Plan) -> Plan:
         if isinstance(node, Scan):
             name = node.table.name
-            place = {"path": f"in/{name}"} if self.broker is None else {"topic": self._topic(name)}
-            return replace(node, table=replace(node.table, options=tuple({**self.options, **place}.items())))
+            location = {"path": f"in/{name}"} if self.broker is None else {"topic": self._topic(name)}
+            return replace(node, table=replace(node.table, options=tuple({**self.options, **location}.items())))
         return with_children(node, tuple(map(self._from_source, children(node))))
 
 
@@ -165,7 +165,7 @@ def _all(node: Plan) -> Iterator[Plan]:
         yield from _all(child)
 
 
-def folded(tables: list[pa.Table], width: int) -> Counter[tuple[Any, ...]]:
+def fold_changes(tables: list[pa.Table], width: int) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for row in (row for table in tables for row in table.to_pylist()):
         comes = row.get(KIND, 0) in (RowKind.INSERT, RowKind.UPDATE_AFTER)
@@ -184,7 +184,7 @@ class Memory:
         self.pipeline = self.pipeline.change_query(root, 1, settings, None if seen is None else batch(root, seen))
 
     def run(self, root: Root, rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-        return folded([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
+        return fold_changes([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
 
 
 def example(code: str) -> tuple[Root, Root, Settings]:
@@ -196,7 +196,7 @@ def example(code: str) -> tuple[Root, Root, Settings]:
         if code not in change.codes or "weighted_avg" in text or "everfold.compat" in text:
             continue
         try:
-            before, after = planned(change.old), planned(change.new)
+            before, after = make_plan(change.old), make_plan(change.new)
             for root in (before, after):
                 Memory(root).run(root, part(0, 0, 1))
         except (
@@ -262,7 +262,7 @@ FILLED = {
 @pytest.mark.parametrize("what", FILLED)
 def test_backfill(what: str, source: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     broker = request.getfixturevalue("kafka_broker") if source == "kafka" else None
-    before, after = map(planned, FILLED[what])
+    before, after = map(make_plan, FILLED[what])
     job, memory, first, second = Job(spark, tmp_path, broker), Memory(before), part(7, 0, 40), part(7, 40, 40)
     job.put(first)
     assert job.run(before) == memory.run(before, first)
@@ -279,7 +279,7 @@ def test_random_changes_on_spark(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str]
 ) -> None:
     try:
-        before, after = map(planned, pair)
+        before, after = map(make_plan, pair)
     except SqlError:
         return
     check_change(before, after, Job(spark, tmp_path_factory.mktemp("random"), None))

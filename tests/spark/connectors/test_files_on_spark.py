@@ -52,7 +52,7 @@ def session(spark: SparkSession) -> SparkSession:
     return create_session(spark, 2)
 
 
-class Opened:
+class SourceReader:
     """A source and its context."""
 
     def __init__(self, session: SparkSession, of: Table, base: Path) -> None:
@@ -105,10 +105,10 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
         "connector": "filesystem", "path": "v.json", "format": "json", "json.ignore-parse-errors": "true",
         "json.timestamp-format.standard": standard,
     })  # fmt: skip
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     with count_skipped_rows(session) as counts:
-        with_spark = opened.batch()
-    without = opened.local()
+        with_spark = reader.batch()
+    without = reader.local()
     assert len(with_spark) == len(without) == len(JSON_TEXTS)
     for found, expected in zip(with_spark, without, strict=True):
         text = JSON_TEXTS[expected["c0"]]
@@ -133,9 +133,9 @@ def test_csv_reads_the_same_with_and_without_spark(session: SparkSession, tmp_pa
     of = table(n=INT, s=STRING, a=ArrayType(element=INT), r=row).with_options(
         {"connector": "filesystem", "path": "v.csv", "format": "csv", **options}
     )
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert len(opened.local()) == len(lines) - 2
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert len(reader.local()) == len(lines) - 2
     of = table(n=INT, s=STRING).with_options(
         {
             "connector": "filesystem",
@@ -146,10 +146,10 @@ def test_csv_reads_the_same_with_and_without_spark(session: SparkSession, tmp_pa
         }
     )
     (tmp_path / "e.csv").write_text('1|a\\|b\n2|a\\nb\\\\n\n3|"a\\"b|"\n4|"\\\\"\n')
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     assert (
-        [each["c1"] for each in opened.batch()]
-        == [each["c1"] for each in opened.local()]
+        [each["c1"] for each in reader.batch()]
+        == [each["c1"] for each in reader.local()]
         == ["a|b", "a\nb\\n", 'a"b|', "\\"]
     )
 
@@ -165,26 +165,26 @@ def test_a_stream_takes_each_file_once_and_names_bad_lines(session: SparkSession
     of = table(
         "bids", (), {"f": (STRING, "file.path"), "t": (TIMESTAMP_LTZ3, "file.modification-time")}, item=STRING
     ).with_options({"connector": "filesystem", "path": "bids", "format": "json", "scan.max-files-per-batch": "1"})
-    opened = Opened(session, of, tmp_path)
-    batches, _ = opened.stream(tmp_path / "checkpoint")
+    reader = SourceReader(session, of, tmp_path)
+    batches, _ = reader.stream(tmp_path / "checkpoint")
     assert [len(rows) for _, rows in batches] == [1, 1]
     assert [rows[0][1] for _, rows in batches] == [str(old), str(folder / "b 1+%2e.json")]
     assert {rows[0][-1] for _, rows in batches} == {"bids"}
     (folder / "c.json").write_text(LINE + '{"item":"x","price"\n')
-    error = opened.fails(lambda: opened.stream(tmp_path / "checkpoint"))
+    error = reader.fails(lambda: reader.stream(tmp_path / "checkpoint"))
     assert (
         str(error).splitlines()[0]
         == "error[bad-record]: `bids/c.json` line 2: it is not JSON: expecting ':' delimiter at character 20"
     )
     (folder / "c.json").write_text(LINE + LINE)
-    batches, _ = opened.stream(tmp_path / "checkpoint")
+    batches, _ = reader.stream(tmp_path / "checkpoint")
     assert [len(rows) for _, rows in batches] == [2]
 
 
 def test_bad_files_are_reported(session: SparkSession, tmp_path: Path) -> None:
-    def opened(text: str | bytes, form: str = "json", **options: str) -> Opened:
+    def open_source(text: str | bytes, form: str = "json", **options: str) -> SourceReader:
         (tmp_path / "f").write_bytes(text if isinstance(text, bytes) else text.encode())
-        return Opened(
+        return SourceReader(
             session, BIDS.with_options({"connector": "filesystem", "path": "f", "format": form, **options}), tmp_path
         )
 
@@ -199,18 +199,18 @@ def test_bad_files_are_reported(session: SparkSession, tmp_path: Path) -> None:
             "`f` line 2: field `bidtime` is not a TIMESTAMP(3): `2020-02-30 00:00:00`",
         ),
     ):
-        assert words in str((one := opened(text)).fails(one.batch)), text
+        assert words in str((one := open_source(text)).fails(one.batch)), text
     # Also when no column is selected.
-    assert "line 2" in str((one := opened(LINE + "{")).fails(lambda: one.source.batch(one.context).count()))
+    assert "line 2" in str((one := open_source(LINE + "{")).fails(lambda: one.source.batch(one.context).count()))
     missing = {"json.fail-on-missing-field": "true"}
     assert "`f` line 2: field `price` is missing" in str(
-        (one := opened(LINE + '{"bidtime":null,"item":"x"}\n', **missing)).fails(one.batch)
+        (one := open_source(LINE + '{"bidtime":null,"item":"x"}\n', **missing)).fails(one.batch)
     )
-    assert opened(LINE, **missing).batch() == opened(LINE, **missing).local()
+    assert open_source(LINE, **missing).batch() == open_source(LINE, **missing).local()
     assert "`f` line 2: it has 2 fields, the table has 3" in str(
-        (one := opened("2020-04-15 08:05:00,1,x\n1,2\n", "csv")).fails(one.batch)
+        (one := open_source("2020-04-15 08:05:00,1,x\n1,2\n", "csv")).fails(one.batch)
     )
-    gone = opened(LINE)
+    gone = open_source(LINE)
     frame = gone.source.batch(gone.context)
     (tmp_path / "f").unlink()
     assert gone.fails(frame.collect).code == "file-gone"
@@ -226,9 +226,9 @@ def test_file_names_that_spark_cannot_open_are_refused_before_reading(session: S
         path = os.path.join(os.fsencode(tmp_path / "in"), name)
         with open(path, "w") as file:
             file.write(LINE)
-        opened = Opened(session, of, tmp_path)
-        for read in (opened.batch, partial(opened.stream, tmp_path / "checkpoint")):
-            assert opened.fails(read).code == "bad-file-name"
+        reader = SourceReader(session, of, tmp_path)
+        for read in (reader.batch, partial(reader.stream, tmp_path / "checkpoint")):
+            assert reader.fails(read).code == "bad-file-name"
         os.unlink(path)
 
 
@@ -236,11 +236,11 @@ def test_file_names_that_spark_cannot_open_are_refused_before_reading(session: S
 def test_a_colon_in_the_name_of_a_new_file_is_refused(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
     (tmp_path / "in").mkdir()
-    opened = Opened(session, of, tmp_path)
-    frame = opened.source.stream(opened.context)
+    reader = SourceReader(session, of, tmp_path)
+    frame = reader.source.stream(reader.context)
     (tmp_path / "in" / "12:00.json").write_text(LINE)
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    error = opened.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
+    error = reader.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
     assert str(error).startswith("error[bad-file-name]: table `bids`: `in/12:00.json` has a `:` in its name")
 
 
@@ -248,7 +248,7 @@ def test_a_colon_in_the_name_of_a_new_file_is_refused(session: SparkSession, tmp
 def test_a_string_of_100_megabytes_is_reported_with_its_line(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "f", "format": "json"})
     (tmp_path / "f").write_bytes(LINE.encode() + b'{"item":"' + b"x" * 100_000_000 + b'"}\n')
-    error = str((opened := Opened(session, of, tmp_path)).fails(opened.batch))
+    error = str((reader := SourceReader(session, of, tmp_path)).fails(reader.batch))
     assert error.startswith(
         "error[bad-record]: `f` line 2: it has a string of 100,000,000 characters: at most 20,000,000 are allowed\n"
     )
@@ -266,10 +266,10 @@ def test_a_record_that_is_not_utf_8_is_skipped_entirely(session: SparkSession, t
     of = table(n=INT, s=STRING, a=ArrayType(element=INT), r=row).with_options(
         {"connector": "filesystem", "path": "f", "format": form, f"{form}.ignore-parse-errors": "true"}
     )
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     with count_skipped_rows(session) as counts:
-        found = opened.batch()
-    assert found == opened.local()
+        found = reader.batch()
+    assert found == reader.local()
     assert [each["c0"] for each in found] == [2]
     assert counts == {"not readable in full": len(wrong)}
 
@@ -280,8 +280,8 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     of = BIDS.with_options(
         {"connector": "filesystem", "path": "in", "format": "json", "json.ignore-parse-errors": "true"}
     )
-    opened = Opened(session, of, tmp_path)
-    [(_, rows)], progress = opened.stream(tmp_path / "checkpoint")
+    reader = SourceReader(session, of, tmp_path)
+    [(_, rows)], progress = reader.stream(tmp_path / "checkpoint")
     assert [row[2] for row in rows] == ["C", "D"]
     counts: dict[str, int] = {}
     add_skipped_rows(progress.observedMetrics, counts)
@@ -297,16 +297,16 @@ def test_arrays_of_rows_read_the_same_with_and_without_spark(
     )
     rows = ['{"n":1,"s":"a","d":null}', '{"n":2,"s":"[1]","d":12345678901234567890.123456789}', '{"n":3,"s":1.5,"d":1}']
     (tmp_path / "f").write_text(f"\ufeff[{','.join(rows)}]\n[]\n [ {rows[0]} ] \n{rows[0]}\n")
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert [row["c0"] for row in opened.local()] == [1, 2, 3, 1, 1]
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert [row["c0"] for row in reader.local()] == [1, 2, 3, 1, 1]
     for wrong, words in (
         ("5", "the number 5, not an object"),
         ("[{}]", "an array, not an object"),
         ('{"n":"x","s":"","d":1}', "field `n` is not an INT"),
     ):
         (tmp_path / "f").write_text(f"{rows[0]}\n[{rows[1]},{wrong}]\n")
-        error = opened.fails(opened.batch)
+        error = reader.fails(reader.batch)
         assert "`f` line 2" in str(error)
         assert words in str(error)
 
@@ -316,11 +316,11 @@ def test_arrays_with_elements_that_are_not_rows_are_skipped_and_counted(session:
         {"connector": "filesystem", "path": "f", "format": "json", "json.ignore-parse-errors": "true"}
     )
     (tmp_path / "f").write_text("".join(f"{record}\n" for record, _ in ARRAYS))
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     expected = [number for _, numbers in ARRAYS for number in numbers]
     with count_skipped_rows(session) as counts:
-        found = opened.batch()
-    assert [row["c0"] for row in found] == [row["c0"] for row in opened.local()] == expected
+        found = reader.batch()
+    assert [row["c0"] for row in found] == [row["c0"] for row in reader.local()] == expected
     assert counts == {"not readable in full": 6}  # one of them in part
 
 
@@ -378,10 +378,10 @@ def test_written_rows_can_be_read(
         "k=%2E%2E/day=2020-01-02",
         "k=%2Fa%00%0A%252e/day=2020-01-02",
     }
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     expected = sorted(frame.drop("__kind").toArrow().to_pylist(), key=str)
-    assert sorted(opened.batch(), key=str) == expected
-    assert sorted(opened.local(), key=str) == expected
+    assert sorted(reader.batch(), key=str) == expected
+    assert sorted(reader.local(), key=str) == expected
 
 
 @pytest.mark.slow
@@ -395,20 +395,20 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
         frame = session.createDataFrame(values, "c0 INT, c1 STRING").selectExpr("*", "CAST(0 AS TINYINT) AS __kind")
         sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, at))
         assert len(os.listdir(tmp_path / f"out{at}")) == len(values)
-        opened = Opened(session, of, tmp_path)
+        reader = SourceReader(session, of, tmp_path)
         expected = [{"c0": number, "c1": value} for number, value in values]
-        assert sorted(opened.batch(), key=lambda row: row["c0"]) == expected
-        assert sorted(opened.local(), key=lambda row: row["c0"]) == expected
+        assert sorted(reader.batch(), key=lambda row: row["c0"]) == expected
+        assert sorted(reader.local(), key=lambda row: row["c0"]) == expected
     assert set(os.listdir(tmp_path)) - {"job"} == {f"out{at}" for at in range(5)}
     # Folders as other programs name them.
     of = table("t", ("k",), None, n=INT, k=STRING).with_("filesystem", path="other", format="json")
     for number, folder in enumerate(["k=100%", "k=%zz", "k=%C3%A4", "k=a+b", "k=x/k=y", "k=%2525"]):
         (tmp_path / "other" / folder).mkdir(parents=True)
         (tmp_path / "other" / folder / "f.json").write_text(f'{{"n":{number}}}\n')
-    opened = Opened(session, of, tmp_path)
-    read = {row["c0"]: row["c1"] for row in opened.batch()}
+    reader = SourceReader(session, of, tmp_path)
+    read = {row["c0"]: row["c1"] for row in reader.batch()}
     assert read == {0: "100%", 1: "%zz", 2: "\xc3\xa4", 3: "a+b", 4: "y", 5: "%25"}
-    assert {row["c0"]: row["c1"] for row in opened.local()} == read
+    assert {row["c0"]: row["c1"] for row in reader.local()} == read
 
 
 def test_a_batch_interrupted_at_any_step_is_written_once(
@@ -434,7 +434,7 @@ def test_a_batch_interrupted_at_any_step_is_written_once(
         sink = sinks(of)
         sink.write(frame.repartition(5), batch)  # another task layout
         sink.write(frame, batch)
-        rows = Opened(session, of, tmp_path).local()
+        rows = SourceReader(session, of, tmp_path).local()
         assert sorted(row["c0"] for row in rows) == sorted([*range(6)] * (cut + 1))
     assert [name for _, _, names in os.walk(tmp_path / "out") for name in names if "inprogress" in name] == []
 
@@ -479,19 +479,19 @@ def test_parquet_of_other_types(session: SparkSession, tmp_path: Path) -> None:
     of = table(n=BIGINT, ns=TIMESTAMP3, z=TIMESTAMP3, d=DecimalType(precision=10, scale=2)).with_(
         "filesystem", path="t", format="parquet"
     )
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert [len(rows) for _, rows in opened.stream(tmp_path / "checkpoint")[0]] == [1]
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert [len(rows) for _, rows in reader.stream(tmp_path / "checkpoint")[0]] == [1]
     old = tmp_path / "old.parquet"
     pq.write_table(pa.table({"ns": columns["ns"]}), old, use_deprecated_int96_timestamps=True)
     for type_ in (TIMESTAMP3, TIMESTAMP_LTZ3):
-        one = Opened(session, table(ns=type_).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+        one = SourceReader(session, table(ns=type_).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
         assert one.batch() == one.local()
     pq.write_table(pa.table({**columns, "n": pa.array(["x"])}), folder / "b.parquet")
-    error = opened.fails(lambda: opened.stream(tmp_path / "checkpoint"))
+    error = reader.fails(lambda: reader.stream(tmp_path / "checkpoint"))
     assert error.code == "bad-file"
     assert "b.parquet" in str(error)
     (folder / "b.parquet").write_bytes(b"PAR1 no more")
-    assert opened.fails(lambda: opened.stream(tmp_path / "checkpoint")).code == "bad-file"
-    missing = Opened(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+    assert reader.fails(lambda: reader.stream(tmp_path / "checkpoint")).code == "bad-file"
+    missing = SourceReader(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
     assert missing.fails(missing.batch).code == "missing-column"

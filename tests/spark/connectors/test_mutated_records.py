@@ -68,13 +68,13 @@ class Reading:
 
     def spark(self, records: Sequence[bytes]) -> tuple[dict[int, Rows], set[int]]:
         """Return the rows of each record, and the records that are not readable in full."""
-        form, place = self.format, RecordLocation("t", (("at", "at"),))
+        form, location = self.format, RecordLocation("t", (("at", "at"),))
         partly = [sql for each in self.columns if (sql := form.is_bad(each, identifier(each.name)))]
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
-        frame = self._parsed(records).selectExpr(
+        frame = self._parse(records).selectExpr(
             "at",
             f"{form.is_unreadable(self.columns)} AS lost",
             " OR ".join([f"{BAD} IS NOT NULL", *partly]) + " AS bad",
@@ -93,20 +93,20 @@ class Reading:
 
     def strictly(self, records: Sequence[bytes]) -> dict[int, Rows]:
         """Return the rows of each record. Raise at a record that is not readable in full."""
-        form, place = self.format, RecordLocation("t", (("at", "at"),))
+        form, location = self.format, RecordLocation("t", (("at", "at"),))
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
-        frame = self._parsed(records).where(
-            f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(place, None, BAD)} END"
+        frame = self._parse(records).where(
+            f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, BAD)} END"
         )
         rows: dict[int, Rows] = {}
         for found in frame.selectExpr("at", *values, *([KIND] if form.is_changelog else [])).toArrow().to_pylist():
             rows.setdefault(found.pop("at"), []).append(list(found.values()))
         return rows
 
-    def _parsed(self, records: Sequence[bytes]) -> DataFrame:
+    def _parse(self, records: Sequence[bytes]) -> DataFrame:
         import pyarrow as pa
 
         given = pa.table({"at": pa.array(range(len(records)), pa.int32()), "raw": pa.array(records, pa.binary())})
