@@ -120,7 +120,7 @@ class Maker:
             options=self.options,
         )
 
-    # --- tables ---------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def table(self, name: str) -> Table:
         """Return the table `t`, with few rows."""
@@ -183,7 +183,7 @@ class Maker:
                 alive[id] = after
         return made
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def expr(self, type: str | None = None, depth: int = 2) -> Node:
         return expression(self.random, type or self.random.choice((*ANY, "ARRAY")), self.scope, depth)
@@ -245,7 +245,7 @@ class Maker:
             self.modes = STREAM
 
 
-# --- kinds of queries -------------------------------------------------------------------------------------------------
+# --- kinds of queries -----------------------------------------------------------------------------
 
 
 def projection(make: Maker) -> Node:

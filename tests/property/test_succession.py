@@ -240,7 +240,7 @@ def test_a_backfill_below_and_a_refresh_above() -> None:
         assert changed.now == whole.now
 
 
-# --- random queries ---------------------------------------------------------------------------------------------------
+# --- random queries -------------------------------------------------------------------------------
 
 CALLS = (
     "SUM(b)", "MAX(b)", "MIN(b)", "COUNT(*)", "COUNT(b)", "AVG(c)", "MAX(c)", "SUM(b + c)", "COUNT(DISTINCT b)", "SUM(DISTINCT c)",

@@ -69,7 +69,7 @@ def totals(folder: Path) -> list[int]:
     return sorted(json.loads(line)["total"] for file in files for line in file.read_text().splitlines())
 
 
-# --- records --------------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 MISSING = ", 'json.fail-on-missing-field' = 'true'"
 RECORDS = [
@@ -159,7 +159,7 @@ def test_a_new_file_whose_name_is_not_utf_8_stops_the_job(run: Run, tmp_path: Pa
     assert done.first.startswith("error[bad-file-name]: table `t`: the name of `in/\\xff.json` is not UTF-8"), done.err
 
 
-# --- files ----------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_files_of_every_shape_are_read(run: Run, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_sink_path_that_is_not_a_folder_is_refused(run: Run, tmp_path: Path) -
     assert totals(tmp_path) == WHOLE
 
 
-# --- the job directory ------------------------------------------------------------------------------------------------
+# --- the job directory ----------------------------------------------------------------------------
 
 
 def test_a_damaged_job_directory_is_reported_and_resumes_when_restored(run: Run, tmp_path: Path) -> None:

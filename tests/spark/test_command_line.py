@@ -118,7 +118,8 @@ def test_the_demo_prints_the_tables_of_flinks_documentation() -> None:
     assert len(cube) == 18
 
 
-# Flink 2.3's answers to the queries of its documentation of OVER and group windows, over the example's orders.
+# Flink 2.3's answers to the queries of its documentation of OVER and group windows, over the orders
+# of the example.
 ONE_HOUR = [
     ("1", "3", "3"),
     ("2", "2", "2"),

@@ -295,7 +295,7 @@ def test_a_backup_from_before_a_change_is_refused(
         assert job.content() == before
 
 
-# --- missing parts ----------------------------------------------------------------------------------------------------
+# --- missing parts --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -331,7 +331,7 @@ def test_a_job_directory_with_a_missing_part_is_refused(run: Run, request: pytes
     assert job.content() == job.expected
 
 
-# --- two ways to write rows twice -------------------------------------------------------------------------------------
+# --- two ways to write rows twice -----------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def run(
     return runner(spark, monkeypatch, capsys)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 FILES = "CREATE TABLE o (w TIMESTAMP(3), k STRING, a BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'json');"
 PER_MINUTE = (
@@ -202,7 +202,7 @@ def test_the_next_start_finishes_an_interrupted_rebuild(run: Run, monkeypatch: p
     assert read_files() == compute_sums([row for row in job.rows if row[0] != "b"])
 
 
-# --- rows by key ------------------------------------------------------------------------------------------------------
+# --- rows by key ----------------------------------------------------------------------------------
 
 
 class Keyed:
@@ -300,7 +300,7 @@ def test_an_unbounded_job_has_caught_up_at_its_earlier_position(
     assert dict(database.run("SELECT k, a FROM o")) == {"a": 1, "c": 1}
 
 
-# --- duplicate rows ---------------------------------------------------------------------------------------------------
+# --- duplicate rows -------------------------------------------------------------------------------
 
 
 def test_the_python_api_writes_duplicates_only_when_accepted(
@@ -322,7 +322,7 @@ def test_the_python_api_writes_duplicates_only_when_accepted(
     assert done.message.splitlines() == ["2 rows in, 1 rows out", "`o` (print): replayed rows are duplicated"]
 
 
-# --- a topic ----------------------------------------------------------------------------------------------------------
+# --- a topic --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

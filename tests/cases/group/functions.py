@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from everfold.types import DataType
 from everfold.udf import AggregateFunction, DataTypes, ListView, MapView, Row, ScalarFunction, udaf, udf
 
-# --- scalar functions, declared in every possible way -----------------------------------------------------------------
+# --- scalar functions, declared in every possible way ---------------------------------------------
 
 
 @udf(input_types=["BIGINT", "BIGINT"], result_type="BIGINT")
@@ -92,7 +92,7 @@ def ticket() -> int:
 
 _TICKETS = iter(range(1_000_000))
 
-# --- vectorized functions ---------------------------------------------------------------------------------------------
+# --- vectorized functions -------------------------------------------------------------------------
 
 
 @udf(input_types=["BIGINT", "BIGINT"], result_type="BIGINT", func_type="arrow")
@@ -110,7 +110,7 @@ def pandas_half(a: Any) -> Any:
     return a / 2
 
 
-# --- aggregate functions -----------------------------------------------------------------------------------------------
+# --- aggregate functions --------------------------------------------------------------------------
 
 
 class Mean(AggregateFunction):
@@ -241,7 +241,7 @@ def pandas_span(values: Any) -> int | None:
     return None if values.isna().all() else int(values.max() - values.min())
 
 
-# --- invalid functions ------------------------------------------------------------------------------------------------
+# --- invalid functions ----------------------------------------------------------------------------
 
 
 @udf(result_type="INT")
