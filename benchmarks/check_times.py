@@ -1,11 +1,14 @@
-"""Measures how long `everfold check` takes over every pair of queries in tests/cases/compat: inside one process, and as a command.
+"""Measure how long `everfold check` takes for every pair of queries in tests/cases/compat: in one
+process, and as a command.
 
-    python check_times.py                       # both, some minutes: a command a pair
+    python check_times.py                       # both, some minutes: one command per pair
     python check_times.py --only process
 
-Prints a Markdown table, a line for each file of cases: the median and the longest time of a pair, from the texts to the printed judgement, and the median
-of the processor's time in it, which says more where other programs run. A wrong verdict, or a time over the aim, fails the run. In one process every pair
-is asked once before it is measured, so imports are not in it; a command is run once before the first one that is measured, so Python has compiled its modules.
+The output is a Markdown table with one line per case file: the median and the longest time of a
+pair, from the scripts to the printed report, and the median CPU time, which is more reliable when
+other programs run. A wrong verdict, or a time over the aim, fails the run. In one process every
+pair runs once before it is measured, so imports are not included. A command runs once before the
+first measured command, so that Python has compiled its modules.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ from everfold.compat import Verdict
 CASES = Path(__file__).resolve().parent.parent / "tests" / "cases" / "compat"
 AIMS_S = {"process": 0.3, "command": 1.0}
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Of a command as users have it: Python compiles a module once. To compile all of them again takes longer than all else."""
+"""The environment of a command as users have it:
+
+Python compiles a module once. Compiling all of them again takes longer than everything else.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """An old and a new query, and what is to be said of them."""
+    """An old and a new query, and the expected verdict."""
 
     name: str
     old: str
@@ -47,8 +53,8 @@ class Pair:
     dialect: str
 
 
-def pairs(path: Path) -> Iterator[Pair]:
-    """The pairs of a file of cases."""
+def read_pairs(path: Path) -> Iterator[Pair]:
+    """Yield the pairs of a case file."""
     read = yaml.safe_load(path.read_text(encoding="utf-8"))
     tables, dialect = read.get("tables", ""), read.get("dialect", "flink")
     for query in read["queries"]:
@@ -57,8 +63,8 @@ def pairs(path: Path) -> Iterator[Pair]:
             yield Pair(name=change["name"], old=old, new=new, verdict=Verdict(change["verdict"]), dialect=dialect)
 
 
-def in_process(pair: Pair) -> int:
-    """The exit code of the judgement."""
+def check_in_process(pair: Pair) -> int:
+    """Check a pair in this process. Return the exit code."""
     old, new = (
         Script(text=text, source=f"{name}.sql", folder=Path(), name=name)
         for name, text in (("old", pair.old), ("new", pair.new))
@@ -67,8 +73,8 @@ def in_process(pair: Pair) -> int:
         return check(old, new, RunOptions(dialect=pair.dialect), "text")
 
 
-def as_command(pair: Pair) -> int:
-    """The same in a process of its own."""
+def check_as_command(pair: Pair) -> int:
+    """Check a pair in a separate process. Return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, "old.sql"), Path(folder, "new.sql")]
         for file, text in zip(files, (pair.old, pair.new), strict=True):
@@ -77,28 +83,28 @@ def as_command(pair: Pair) -> int:
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=_ENVIRONMENT).returncode
 
 
-WAYS: dict[str, Callable[[Pair], int]] = {"process": in_process, "command": as_command}
+WAYS: dict[str, Callable[[Pair], int]] = {"process": check_in_process, "command": check_as_command}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """How long a question took, and how much of that some processor worked for it."""
+    """The wall time of a check, and its CPU time."""
 
     wall_s: float
     cpu_s: float
 
 
-def measure(ask: Callable[[Pair], int], pair: Pair) -> Time:
-    """Asks. AssertionError when the answer is wrong."""
+def measure(run_check: Callable[[Pair], int], pair: Pair) -> Time:
+    """Run and time a check. Raise AssertionError when the verdict is wrong."""
     began, cpu = time.perf_counter(), _cpu_s()
-    code = ask(pair)
+    code = run_check(pair)
     found = Time(wall_s=time.perf_counter() - began, cpu_s=_cpu_s() - cpu)
     assert code == pair.verdict.exit_code, f"{pair.name}: exit code {code}, not {pair.verdict.exit_code}"
     return found
 
 
 def _cpu_s() -> float:
-    """What this process and its children have had of the processors."""
+    """Return the CPU time of this process and its children."""
     used = [getrusage(of) for of in (RUSAGE_SELF, RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -112,14 +118,14 @@ def main(arguments: list[str]) -> int:
     print(f"| cases | pairs | {' | '.join(heads)} |\n| --- | ---: |{' ---: |' * len(heads)}")
     taken: dict[str, list[Time]] = {way: [] for way in ways}
     if "command" in ways:
-        as_command(next(pairs(next(CASES.glob("*.compat.yaml")))))
+        check_as_command(next(read_pairs(next(CASES.glob("*.compat.yaml")))))
     for path in sorted(CASES.glob("*.compat.yaml")):
-        cases = list(pairs(path))
+        cases = list(read_pairs(path))
         here: dict[str, list[Time]] = {}
         for way in ways:
             if way == "process":
                 for pair in cases:
-                    in_process(pair)
+                    check_in_process(pair)
             here[way] = [measure(WAYS[way], pair) for pair in cases]
             taken[way] += here[way]
         print(_line(path.name.partition(".")[0], here), flush=True)

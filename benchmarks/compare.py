@@ -1,8 +1,8 @@
-"""Puts the measurements of all engines side by side, as a Markdown table, after checking each against DuckDB.
+"""Compare the measurements of all engines in a Markdown table, after checking each against DuckDB.
 
     python compare.py results.jsonl --data ../scratch/bench
 
-A wrong result stands as `wrong` in the table, and the exit status is 1.
+A wrong result is marked `wrong` in the table, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from expected import expected
+from expected import compute_expected
 from measurement import Check, Measurement
 
 ENGINES = ("flink", "flink-mini-batch", "spark", "everfold")
@@ -23,7 +23,10 @@ Key = tuple[str, str]
 
 
 def read_measurements(paths: Iterable[Path]) -> list[Measurement]:
-    """The measurements in files of JSON lines; other lines, an engine's logs, are passed over."""
+    """Return the measurements in files of JSON lines.
+
+    Other lines, such as an engine's logs, are skipped.
+    """
     lines = (line for path in paths for line in path.read_text().splitlines() if line.startswith("{"))
     return [parse_measurement(line) for line in lines]
 
@@ -34,17 +37,19 @@ def parse_measurement(line: str) -> Measurement:
 
 
 def is_right(one: Measurement, data: Path) -> bool:
-    """True when the run put out what DuckDB computes from the same rows."""
-    return one.check == _expected(one.query, data / one.data, one.check.until_ms)
+    """Return whether the output of the run is what DuckDB computes from the same rows."""
+    return one.check == _compute_expected(one.query, data / one.data, one.check.until_ms)
 
 
 @cache
-def _expected(query: str, data: Path, until_ms: int | None) -> Check:
-    return expected(query, data, until_ms)
+def _compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
+    return compute_expected(query, data, until_ms)
 
 
-def table(measurements: list[Measurement], wrong: list[Measurement]) -> str:
-    """Rates in million rows a second, the median of an engine's runs, and everfold's rate over the others'."""
+def format_table(measurements: list[Measurement], wrong: list[Measurement]) -> str:
+    """Return a table of rates in million rows per second, the median of an engine's runs, and
+    everfold's rate relative to the others.
+    """
     runs: dict[Key, dict[str, list[Measurement]]] = {}
     for one in measurements:
         runs.setdefault((one.data, one.query), {}).setdefault(one.engine, []).append(one)
@@ -76,9 +81,9 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     measurements = read_measurements(options.results)
     wrong = [one for one in measurements if not is_right(one, options.data)]
-    print(table(measurements, wrong))
+    print(format_table(measurements, wrong))
     for one in wrong:
-        right = _expected(one.query, options.data / one.data, one.check.until_ms)
+        right = _compute_expected(one.query, options.data / one.data, one.check.until_ms)
         print(f"wrong: {one.engine} {one.query} on {one.data}: {one.check}, expected {right}", file=sys.stderr)
     return 1 if wrong else 0
 

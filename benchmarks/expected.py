@@ -1,4 +1,6 @@
-"""What the queries must put out, computed by DuckDB with plain arithmetic on the times of the same rows."""
+"""The expected results of the queries, computed by DuckDB with plain arithmetic on the times of
+the same rows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from measurement import Check
 
 _ROWS = "SELECT a, b, c, epoch_ms(ts) AS t FROM read_parquet($files)"
 
-# Each gives one row a result row: `e`, the window's end in milliseconds (0 without windows), and `x`, the checksum column.
+# Each returns one row per result row: `e`, the window's end in milliseconds (0 without windows),
+# and `x`, the checksum column.
 RESULTS = {
     "tumble": "SELECT t // 10000 * 10000 + 10000 AS e, sum(c) AS x FROM src GROUP BY e, a",
     "hop": """
@@ -44,8 +47,10 @@ RESULTS = {
 }
 
 
-def expected(query: str, data: Path, until_ms: int | None) -> Check:
-    """The right answer over a data folder; with `until_ms` only of the windows that end by then."""
+def compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
+    """Return the correct result over a data folder; with `until_ms`, only the windows that end
+    by then.
+    """
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"CREATE TABLE src AS {_ROWS}", {"files": str(data / "files" / "*.parquet")})
@@ -53,5 +58,5 @@ def expected(query: str, data: Path, until_ms: int | None) -> Check:
         row = connection.execute(
             f"SELECT count(*), coalesce(sum(x), 0) FROM ({RESULTS[query]}) WHERE {bound}"
         ).fetchone()
-    assert row is not None, "an aggregate without GROUP BY gives one row"
+    assert row is not None, "an aggregate without GROUP BY returns one row"
     return Check(rows_out=int(row[0]), sum=int(row[1]), until_ms=until_ms)

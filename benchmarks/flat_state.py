@@ -1,10 +1,12 @@
-"""Runs OVER with a RANGE of 60 s over 50 million rows, and notes how large the state is after each batch: it must not grow.
+"""Run OVER with a RANGE of 60 s over 50 million rows and record the size of the state after each
+batch: it must not grow.
 
     python flat_state.py --out ../scratch/bench/flat_state.jsonl
     python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
 
-One JSON line for each report of the job: `rows` taken so far, and `state_rows` that are kept. How many bytes they take: `everfold state <job> --sizes`, while
-it runs. (The job's folder as a whole grows for a while: Spark keeps the state as it was after each of the last hundred batches.)
+The output is one JSON line per progress report of the job: `rows` read so far, and `state_rows` in
+the state. `everfold state <job> --sizes` shows the bytes while the job runs. The job directory as a
+whole grows for a while: Spark keeps the state as it was after each of the last hundred batches.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _REPORT = re.compile(r"batch \d+ · ([\d,]+) rows? .* · ([\d,]+) state rows?")
 
 
 def reports(script: Path, state: Path) -> Iterator[dict[str, Any]]:
-    """Runs a script as a job; what it says after its batches."""
+    """Run a script as a job and yield its progress reports."""
     command = [sys.executable, "-m", "everfold", "run", str(script), "--state", str(state), "--master", "local[2]"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as job:
         assert job.stderr is not None

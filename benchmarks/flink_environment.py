@@ -1,6 +1,7 @@
-"""Makes the environment in which Flink is measured: PyFlink's pins clash with PySpark's, so it lives in `.venv-flink` beside this file.
+"""Create the environment in which Flink is measured, in `.venv-flink` next to this file: PyFlink's
+pins clash with PySpark's.
 
-python flink_environment.py        # makes it if need be, prints its Python and the jars for Parquet
+    python flink_environment.py    # creates it if necessary, prints its Python and the Parquet jars
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ _UV = (sys.executable, "-m", "uv")
 
 
 def flink_python() -> Path:
-    """The interpreter that has PyFlink; the first call installs it, which takes minutes."""
+    """Return the interpreter that has PyFlink. The first call installs it, which takes minutes."""
     python = VENV / "bin" / "python"
     if not (VENV / "installed").exists():
-        _quietly([*_UV, "venv", "--quiet", "--clear", "--python", PYTHON_VERSION, str(VENV)])
-        _quietly([*_UV, "pip", "install", "--quiet", "--python", str(python), f"apache-flink=={FLINK_VERSION}"])
+        _run_quietly([*_UV, "venv", "--quiet", "--clear", "--python", PYTHON_VERSION, str(VENV)])
+        _run_quietly([*_UV, "pip", "install", "--quiet", "--python", str(python), f"apache-flink=={FLINK_VERSION}"])
         (VENV / "installed").touch()
     return python
 
 
 def parquet_jars() -> list[Path]:
-    """What Flink needs to read Parquet: its format from Maven, by the Ivy inside PySpark, and Hadoop out of PySpark's own jars."""
+    """Return the jars that Flink needs to read Parquet: its format from Maven, through the Ivy
+    inside PySpark, and Hadoop from PySpark's jars.
+    """
     hadoop = [next(_pyspark_jars().glob(f"hadoop-client-{part}-*.jar")) for part in ("api", "runtime")]
-    return [_fetched_parquet_jar(), *hadoop]
+    return [_fetch_parquet_jar(), *hadoop]
 
 
-def _fetched_parquet_jar() -> Path:
+def _fetch_parquet_jar() -> Path:
     jar = _cache_home() / f"flink-{FLINK_VERSION}" / PARQUET_JAR
     if jar.exists():
         return jar
@@ -45,7 +48,7 @@ def _fetched_parquet_jar() -> Path:
     with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
         command = ["java", "-jar", str(ivy), "-cache", f"{folder}/ivy", "-confs", "default", "-notransitive"]
         command += ["-dependency", "org.apache.flink", "flink-sql-parquet", FLINK_VERSION]
-        _quietly([*command, "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
+        _run_quietly([*command, "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
         shutil.move(Path(folder, PARQUET_JAR), jar)
     return jar
 
@@ -62,8 +65,8 @@ def _pyspark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def _quietly(command: list[str]) -> None:
-    """Run a command; only where it fails, show what it said."""
+def _run_quietly(command: list[str]) -> None:
+    """Run a command. Show its output only if it fails."""
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout[-3000:]}")

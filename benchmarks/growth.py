@@ -1,13 +1,17 @@
-"""Measures what a batch of `SELECT a, SUM(c), COUNT(*) … GROUP BY a` costs as its state grows, in everfold and in Spark's own aggregation.
+"""Measure what a batch of `SELECT a, SUM(c), COUNT(*) … GROUP BY a` costs as its state grows, in
+everfold and in Spark's own aggregation.
 
-    python growth.py --out ../scratch/bench/growth.jsonl                 # 1 and 20 million keys, both engines
+    python growth.py --out ../scratch/bench/growth.jsonl    # 1 and 20 million keys, both engines
     python growth.py --keys 1e6 --engines everfold --loads zipf
 
-Every engine has a process of its own: it takes in all the keys once, then the loads of `touches.py` one behind the other, a file a batch. The times are
-Spark's own (`triggerExecution`), the bytes those that its RocksDB was given (`rocksdbTotalBytesWritten`); both engines run on the same Spark, with the same
-configuration. The first batches of a load are left out of its median: they warm up what the load before did not touch.
+Each engine has a separate process. It first loads all keys once, then runs the loads of
+`touches.py` one after another, one file per batch. The times are Spark's (`triggerExecution`); the
+bytes are those written to its RocksDB (`rocksdbTotalBytesWritten`). Both engines run on the same
+Spark with the same configuration. The first batches of a load do not count in its median: they warm
+up what the load before did not touch.
 
-One JSON line for each engine, size and load. `amp` is the bytes written for each byte that changed; a changed row is its key and three numbers.
+The output is one JSON line for each engine, size and load. `amp` is the bytes written per byte that
+changed; a changed row consists of its key and three numbers.
 """
 
 from __future__ import annotations
@@ -35,13 +39,13 @@ ENGINES = ("everfold", "spark")
 SCHEMA = "a BIGINT, c BIGINT"
 ROW_BYTES = 4 * 8
 LOADING_ROWS = 2_000_000
-"""The rows of a file while the keys are taken in."""
+"""The rows of a file while the keys are loaded."""
 SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Some batches of one kind."""
+    """Batches of one kind."""
 
     name: str
     draws: int
@@ -63,15 +67,15 @@ LOADS = (
 )
 
 
-def loading(keys: int) -> Iterator[Keys]:
-    """All keys, once, in no order."""
+def shuffle_keys(keys: int) -> Iterator[Keys]:
+    """Yield all keys, once, in random order."""
     shuffled = np.random.default_rng(7).permutation(keys)
     for start in range(0, keys, LOADING_ROWS):
         yield shuffled[start : start + LOADING_ROWS]
 
 
 def write_input(folder: Path, keys: int, loads: Sequence[Load]) -> list[int]:
-    """Write a file a batch; the answer is how many different keys each of them has."""
+    """Write one file per batch. Return the number of different keys in each file."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(11)
     touched: list[int] = []
@@ -82,7 +86,7 @@ def write_input(folder: Path, keys: int, loads: Sequence[Load]) -> list[int]:
         os.utime(path, (FIRST_FILE_TIME + len(touched), FIRST_FILE_TIME + len(touched)))
         touched.append(len(np.unique(drawn)))
 
-    for drawn in loading(keys):
+    for drawn in shuffle_keys(keys):
         write(drawn)
     for load in loads:
         for _, drawn in zip(range(load.batches), batches(load.name, keys, load.draws), strict=False):
@@ -91,7 +95,7 @@ def write_input(folder: Path, keys: int, loads: Sequence[Load]) -> list[int]:
 
 
 def run(engine: str, data: Path, *, cores: int, memory: str) -> list[dict[str, Any]]:
-    """Spark's progress reports, one for each batch."""
+    """Run a query and return Spark's progress reports, one for each batch."""
     spark = start_spark(cores, memory)
     if engine == "spark":
         from pyspark.sql import functions as sf
@@ -119,10 +123,10 @@ def run(engine: str, data: Path, *, cores: int, memory: str) -> list[dict[str, A
         return [json.loads(report.json) for report in query.recentProgress if report.numInputRows]
 
 
-def measured(
+def summarize(
     reports: Sequence[dict[str, Any]], touched: Sequence[int], engine: str, keys: int, loads: Sequence[Load]
 ) -> Iterator[dict[str, Any]]:
-    """What is said about each load."""
+    """Yield the measurements of each load."""
     if len(reports) != len(touched):
         raise SystemExit(f"{len(touched)} files made {len(reports)} batches")
     at = len(touched) - sum(load.batches for load in loads)
@@ -175,7 +179,7 @@ def main(arguments: list[str]) -> int:
         touched = write_input(data, keys, loads)
         reports = run(engine, data, cores=options.cores, memory=options.memory)
     with options.out.open("a") as file:
-        for line in measured(reports, touched, engine, keys, loads):
+        for line in summarize(reports, touched, engine, keys, loads):
             print(json.dumps(line), flush=True)
             file.write(json.dumps(line) + "\n")
     return 0

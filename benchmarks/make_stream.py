@@ -1,14 +1,18 @@
-"""Makes the input of the benchmarks: Parquet files of a stream whose event time goes on by one millisecond a row.
+"""Make the input of the benchmarks: Parquet files of a stream whose event time advances by one
+millisecond per row.
 
     python make_stream.py --out ../scratch/bench/1k --rows 10000000 --keys 1000
     python make_stream.py --out ../scratch/bench/1m --rows 5000000 --keys 1000000
 
-Columns: `a` the key, `b` one of 100 groups, `c` an amount below a million, all BIGINT and uniform, and `ts` TIMESTAMP. The same seed makes the
-same rows, whatever the number of files. They are written twice:
+Columns: the key `a`, one of 100 groups `b`, an amount below a million `c`, all BIGINT and uniform,
+and `ts` TIMESTAMP. The same seed makes the same rows, for any number of files. The rows are written
+twice:
 
-- `files/`: the files follow each other in time, by name and by time of change, as a micro-batch engine takes them.
-- `lanes/`: the rows are dealt out over two files, so that time goes forward for each of two parallel readers. Flink takes the files of a folder in
-  no order; given those of `files/` it finds most of an earlier file late after a later one, and leaves it out (seen: 20% of all rows).
+- `files/`: the files follow each other in time, by name and by modification time, as a micro-batch
+  engine reads them.
+- `lanes/`: the rows are distributed over two files, so that time advances for each of two parallel
+  readers. Flink reads the files of a folder in no order. Given those of `files/`, it finds most of
+  an earlier file late after a later one, and drops it (seen: 20% of all rows).
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("t
 
 
 def make_rows(first: int, count: int, keys: int, seed: int) -> pa.Table:
-    """Rows `first` to `first + count` of the stream; a chunk's draws depend on its place only."""
+    """Return rows `first` to `first + count` of the stream.
+
+    The random values of a chunk depend only on its position.
+    """
     chunks = [
         _make_chunk(start, min(start + CHUNK_ROWS, first + count) - start, keys, seed)
         for start in range(first, first + count, CHUNK_ROWS)
@@ -50,7 +57,10 @@ def _make_chunk(first: int, count: int, keys: int, seed: int) -> pa.Table:
 
 
 def write_files(folder: Path, *, rows: int, keys: int, files: int, seed: int) -> None:
-    """Write the stream as `files` files one behind the other, each a whole number of chunks but the last."""
+    """Write the stream as `files` files one after another.
+
+    Each is a whole number of chunks, except the last.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     chunks = -(-rows // CHUNK_ROWS)
     for number in range(files):
@@ -61,7 +71,7 @@ def write_files(folder: Path, *, rows: int, keys: int, files: int, seed: int) ->
 
 
 def write_lanes(folder: Path, *, rows: int, keys: int, lanes: int, seed: int) -> None:
-    """Write the stream as `lanes` files side by side: row n lies in file n mod `lanes`."""
+    """Write the stream as `lanes` parallel files: row n is in file n mod `lanes`."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers = [

@@ -1,4 +1,6 @@
-"""What every engine's script prints: one JSON line a query, and how the result of a check run is summed up."""
+"""The output of every engine's script: one JSON line per query, and the summary of a check
+run's result.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What a run put out. `until_ms` bounds it where an engine keeps the windows that end after its last watermark."""
+    """The output of a run.
+
+    `until_ms` bounds it for engines that keep the windows that end after their last watermark.
+    """
 
     rows_out: int
     sum: int
@@ -22,7 +27,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One whole run of one query, from its start to the end of its input."""
+    """One run of one query, from its start to the end of its input."""
 
     engine: str
     query: str
@@ -36,8 +41,8 @@ class Measurement:
         return json.dumps(asdict(self))
 
 
-def measured(*, engine: str, query: str, data: Path, seconds: float, check: Check) -> Measurement:
-    """A measurement over all rows of a data folder."""
+def make_measurement(*, engine: str, query: str, data: Path, seconds: float, check: Check) -> Measurement:
+    """Return a measurement over all rows of a data folder."""
     rows = count_rows(data)
     return Measurement(
         engine=engine,
@@ -51,18 +56,20 @@ def measured(*, engine: str, query: str, data: Path, seconds: float, check: Chec
 
 
 def count_rows(data: Path) -> int:
-    """The rows of a data folder, read from the footers of its files."""
+    """Count the rows of a data folder from the footers of its files."""
     return sum(pq.read_metadata(file).num_rows for file in (data / "files").glob("*.parquet"))
 
 
 def check_changes(rows: Iterable[Sequence[int]]) -> Check:
-    """The last of the rows that a query's `check` gave while its result changed: those that are, not those that were."""
+    """Return the last of the rows that a query's `check` emitted as its result changed, without
+    retracted rows.
+    """
     *_, (rows_out, total) = rows
     return Check(rows_out=rows_out, sum=total)
 
 
 def check_files(folder: Path, column: str) -> Check:
-    """Count the rows of a run that wrote Parquet files, and sum one column."""
+    """Count the rows of a run that wrote Parquet files, and sum up one column."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
     columns = [pq.ParquetFile(file).read([column]).column(column) for file in files]
     return Check(

@@ -1,8 +1,8 @@
-"""Draws what `flat_state.py` noted: the rows in OVER's state over the rows that have come.
+"""Plot the output of `flat_state.py`: the rows in OVER's state over the rows read.
 
     python plot_flat_state.py ../scratch/bench/flat_state.jsonl --out flat_state.svg
 
-Needs matplotlib, which `make bench` installs: it is no dependency of everfold's.
+This requires matplotlib, which `make bench` installs; it is not a dependency of everfold.
 """
 
 from __future__ import annotations

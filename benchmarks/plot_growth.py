@@ -1,8 +1,9 @@
-"""Draws what `growth.py` measured: the time of a batch over the size of the state, one panel a load, everfold beside Spark's own aggregation.
+"""Plot the output of `growth.py`: the time of a batch over the size of the state, one panel per
+load, everfold and Spark's own aggregation.
 
     python plot_growth.py ../scratch/bench/growth.jsonl --out growth.svg
 
-Needs matplotlib, which `make bench` installs: it is no dependency of everfold's.
+This requires matplotlib, which `make bench` installs; it is not a dependency of everfold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The measured queries, in the SQL that everfold and Flink share, and the parts of a script around them."""
+"""The measured queries, in the SQL that everfold and Flink share, and the other parts of a
+script.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query over the stream `src`, with the columns of its result; the sum of column `checksum` tells right from wrong.
+    """One query over the stream `src`, with the columns of its result. The sum of column `checksum`
+    shows whether the result is correct.
 
-    `updating`: its rows change, and `columns` has no place for them but in a sink that drops everything.
+    `updating`: the rows of the result change, so only a sink that drops everything can take them.
     """
 
     name: str
@@ -21,7 +24,11 @@ class Query:
 
     @property
     def check(self) -> str:
-        """One row about the result as it is now: how many rows it has, and the sum of `checksum`. For results that change."""
+        """Return a query with one row about the current result: the number of its rows, and the sum
+        of `checksum`.
+
+        For results that change.
+        """
         return f"SELECT COUNT(*) AS n, SUM({self.checksum}) AS s FROM ({self.select})"
 
 
@@ -104,7 +111,10 @@ QUERIES = {
 
 
 def source_ddl(data: Path) -> str:
-    """The stream as a table; times are UTC, a second of disorder is allowed for."""
+    """Return the DDL of the stream.
+
+    Times are UTC, and the watermark allows for a second of disorder.
+    """
     return (
         "CREATE TABLE src (a BIGINT, b BIGINT, c BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) "
         f"WITH ('connector' = 'filesystem', 'path' = '{data.resolve().as_uri()}', 'format' = 'parquet')"
@@ -112,7 +122,9 @@ def source_ddl(data: Path) -> str:
 
 
 def sink_ddl(query: Query, files: Path | None) -> str:
-    """A sink that drops every row, or one of Parquet files whose rows can be counted."""
+    """Return the DDL of a sink that drops every row, or of one with Parquet files whose rows
+    can be counted.
+    """
     if files is None:
         return f"CREATE TABLE snk ({query.columns}) WITH ('connector' = 'blackhole')"
     return (

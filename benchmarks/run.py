@@ -1,9 +1,9 @@
-"""Runs the benchmarks: makes the data, measures every engine in a process of its own, compares.
+"""Run the benchmarks: make the data, measure every engine in a separate process, compare.
 
-    python run.py                                  # everything: two data sets, three engines, half an hour
+    python run.py                                  # two data sets, three engines, half an hour
     python run.py --quick --engines flink spark    # a million rows
 
-Results are kept as JSON lines beside the data.
+Results are stored as JSON lines next to the data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flink_environment import flink_python, parquet_jars
 HERE = Path(__file__).resolve().parent
 SCRATCH = HERE.parent / "scratch" / "bench"
 QUICK_ROWS = 1_000_000
-FEWEST_FILES = 4  # fewer would be no stream
+FEWEST_FILES = 4  # fewer files would not make a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """An input and the queries that are measured on it."""
+    """An input, and the queries that are measured over it."""
 
     name: str
     rows: int
@@ -50,11 +50,11 @@ DATA_SETS = (
 )
 NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
 GROUPS = ("group", "count_distinct", "retract")
-"""What Flink has a mini-batch mode for."""
+"""The queries for which Flink has a mini-batch mode."""
 
 
 def command(engine: str, data: Path, queries: Sequence[str]) -> list[str]:
-    """How an engine is measured."""
+    """Return the command that measures an engine."""
     if engine.startswith("flink"):
         jars = ":".join(map(str, parquet_jars()))
         mode = ["--mini-batch"] if engine == "flink-mini-batch" else []
@@ -63,7 +63,7 @@ def command(engine: str, data: Path, queries: Sequence[str]) -> list[str]:
 
 
 def measure(engine: str, data: Path, queries: Sequence[str], log: Path) -> list[str]:
-    """Run an engine's script; the answer is its measurements, all else it says goes to the log."""
+    """Run an engine's script and return its measurements. All other output goes to the log."""
     with log.open("w") as errors:
         done = subprocess.run(
             command(engine, data, queries), check=False, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -73,8 +73,11 @@ def measure(engine: str, data: Path, queries: Sequence[str], log: Path) -> list[
     return [line for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def prepared(data_set: DataSet, folder: Path, rows: int) -> Path:
-    """The folder of a data set, made if it is not there; its name tells its size."""
+def prepare(data_set: DataSet, folder: Path, rows: int) -> Path:
+    """Return the folder of a data set, and create it if it does not exist.
+
+    Its name contains its size.
+    """
     data = folder / f"{data_set.name}-{rows // 1000}k-rows"
     if not (data / "lanes").exists():
         files = max(rows // 1_000_000, FEWEST_FILES)
@@ -95,7 +98,7 @@ def main(arguments: list[str]) -> int:
     results = options.scratch / ("quick.jsonl" if options.quick else "results.jsonl")
     results.write_text("")
     for data_set in (each for each in DATA_SETS if not options.data_sets or each.name in options.data_sets):
-        data = prepared(data_set, options.scratch, QUICK_ROWS if options.quick else data_set.rows)
+        data = prepare(data_set, options.scratch, QUICK_ROWS if options.quick else data_set.rows)
         for engine in options.engines * options.repeat:
             queries = [each for each in data_set.queries if engine != "flink-mini-batch" or each in GROUPS]
             queries = [each for each in queries if not options.queries or each in options.queries]

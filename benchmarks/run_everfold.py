@@ -1,8 +1,9 @@
-"""Measures everfold on the benchmark queries.
+"""Measure everfold on the benchmark queries.
 
     python run_everfold.py --data ../scratch/bench/1k tumble hop cumulate session
 
-Each query runs twice: into Parquet files, which is the run that is checked, and into a sink that drops every row, which is the run that is timed.
+Each query runs twice: into Parquet files, which is the run that is checked, and into a sink that
+drops every row, which is the run that is timed.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from measurement import Check, check_changes, check_files, measured
+from measurement import Check, check_changes, check_files, make_measurement
 from queries import QUERIES, Query, sink_ddl, source_ddl
 
 from everfold import TableEnvironment
 
 
 def run(environment: TableEnvironment, query: Query, data: Path, sink_files: Path | None) -> float:
-    """Run a query to the end of its input as a new job; the answer is the seconds from its submission on."""
+    """Run a query to the end of its input as a new job.
+
+    Return the seconds from its submission on.
+    """
     environment.execute_sql(source_ddl(data / "files"))
     environment.execute_sql(sink_ddl(query, sink_files))
     with tempfile.TemporaryDirectory() as state:
@@ -31,8 +35,8 @@ def run(environment: TableEnvironment, query: Query, data: Path, sink_files: Pat
     return seconds
 
 
-def checked(environment: TableEnvironment, query: Query, data: Path) -> Check:
-    """Run a query for the sake of its result."""
+def run_check(environment: TableEnvironment, query: Query, data: Path) -> Check:
+    """Run a query to check its result."""
     if query.updating:
         environment.execute_sql(source_ddl(data / "files"))
         changes = environment.sql_query(query.check).execute().collect()
@@ -52,10 +56,12 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     environment = TableEnvironment(master=f"local[{options.cores}]", conf={"spark.driver.memory": options.memory})
     for query in (QUERIES[name] for name in options.queries):
-        check = checked(environment, query, options.data)
+        check = run_check(environment, query, options.data)
         seconds = run(environment, query, options.data, None)
         print(
-            measured(engine="everfold", query=query.name, data=options.data, seconds=seconds, check=check).to_json(),
+            make_measurement(
+                engine="everfold", query=query.name, data=options.data, seconds=seconds, check=check
+            ).to_json(),
             flush=True,
         )
     environment.close()

@@ -1,8 +1,11 @@
-"""Measures Apache Flink SQL on the benchmark queries; runs in the environment that `flink_environment.py` makes.
+"""Measure Apache Flink SQL on the benchmark queries, in the environment that `flink_environment.py`
+creates.
 
     .venv-flink/bin/python run_flink.py --data ../scratch/bench/1k --jars JAR[:JAR…] tumble hop cumulate session
 
-Flink reads the rows from `lanes/` (make_stream.py says why). Each query runs twice: into a sink that drops every row, which is the run that is timed, and into Parquet files, which is the run that is checked.
+Flink reads the rows from `lanes/` (make_stream.py says why). Each query runs twice: into a sink
+that drops every row, which is the run that is timed, and into Parquet files, which is the run that
+is checked.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measurement import Check, check_changes, check_files, measured
+from measurement import Check, check_changes, check_files, make_measurement
 from pyflink.common import Configuration, RowKind  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 from queries import QUERIES, Query, sink_ddl, source_ddl
@@ -27,7 +30,7 @@ MINI_BATCH = {
 
 
 def table_environment(options: argparse.Namespace, *, mini_batch: bool) -> TableEnvironment:
-    """A fresh streaming environment in this process."""
+    """Create a new streaming environment in this process."""
     settings = {
         "parallelism.default": str(options.parallelism),
         "pipeline.jars": ";".join(Path(jar).resolve().as_uri() for jar in options.jars.split(":")),
@@ -43,7 +46,7 @@ def table_environment(options: argparse.Namespace, *, mini_batch: bool) -> Table
 
 
 def run(query: Query, options: argparse.Namespace, sink_files: Path | None) -> float:
-    """Run a query to the end of its input; the answer is the seconds from its submission on."""
+    """Run a query to the end of its input. Return the seconds from its submission on."""
     environment = table_environment(options, mini_batch=options.mini_batch)
     environment.execute_sql(source_ddl(options.data / "lanes"))
     environment.execute_sql(sink_ddl(query, sink_files))
@@ -52,8 +55,12 @@ def run(query: Query, options: argparse.Namespace, sink_files: Path | None) -> f
     return time.perf_counter() - start
 
 
-def checked(query: Query, options: argparse.Namespace) -> Check:
-    """Run a query for the sake of its result; one that changes always with mini-batches, or its one row would change with every row read."""
+def run_check(query: Query, options: argparse.Namespace) -> Check:
+    """Run a query to check its result.
+
+    A query whose result changes always runs with mini-batches; otherwise its one row would change
+    with every row read.
+    """
     if query.updating:
         environment = table_environment(options, mini_batch=True)
         environment.execute_sql(source_ddl(options.data / "lanes"))
@@ -74,11 +81,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("queries", nargs="+", choices=QUERIES)
     options = parser.parse_args(arguments)
     for query in (QUERIES[name] for name in options.queries):
-        check = checked(query, options)
+        check = run_check(query, options)
         seconds = run(query, options, None)
         engine = "flink-mini-batch" if options.mini_batch else "flink"
         print(
-            measured(engine=engine, query=query.name, data=options.data, seconds=seconds, check=check).to_json(),
+            make_measurement(
+                engine=engine, query=query.name, data=options.data, seconds=seconds, check=check
+            ).to_json(),
             flush=True,
         )
 

@@ -1,10 +1,12 @@
-"""Measures Spark's own windowed streaming aggregation on the benchmark queries.
+"""Measure Spark's own windowed streaming aggregation on the benchmark queries.
 
     python run_spark.py --data ../scratch/bench/1k tumble hop session
 
-What a Spark user would write: `withWatermark` and `groupBy(window(…))` or `groupBy(session_window(…))` in append mode, RocksDB with its changelog as
-the state store, one file a micro-batch, into a sink that drops every row. Spark has no CUMULATE. It emits a window only when a later row's time has
-passed its end, so the windows behind the last watermark stay inside; the check says where that was.
+This is what a Spark user would write: `withWatermark` and `groupBy(window(…))` or
+`groupBy(session_window(…))` in append mode, RocksDB with its changelog as the state store, one file
+per micro-batch, into a sink that drops every row. Spark has no CUMULATE. It emits a window only
+when a later row's time has passed its end, so the windows after the last watermark stay in the
+state; the check reports where that was.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from measurement import Check, measured
+from measurement import Check, make_measurement
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
@@ -37,7 +39,7 @@ ARGUMENTS = {
 
 
 def start_spark(cores: int, memory: str) -> SparkSession:
-    """A quiet local session with RocksDB as the state store."""
+    """Start a quiet local session with RocksDB as the state store."""
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
@@ -58,8 +60,8 @@ def start_spark(cores: int, memory: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def windowed(source: DataFrame, query: str) -> DataFrame:
-    """The query over the stream: key, window, sum and count, and one column `checksum`."""
+def aggregate_windows(source: DataFrame, query: str) -> DataFrame:
+    """Return the query over the stream: key, window, sum and count, and one column `checksum`."""
     window = WINDOWS[query](sf.col("ts"), *ARGUMENTS[query])
     result = (
         source.withWatermark("ts", "1 second")
@@ -69,19 +71,20 @@ def windowed(source: DataFrame, query: str) -> DataFrame:
     return result.select("w", "a", "s", "n", sf.col("n" if query == "session" else "s").alias("checksum"))
 
 
-def grouped(source: DataFrame) -> DataFrame:
-    """Sum, maximum and count by key, whose rows change."""
+def aggregate_groups(source: DataFrame) -> DataFrame:
+    """Return sum, maximum and count by key, whose rows change."""
     result = source.groupBy("a").agg(sf.sum("c").alias("s"), sf.max("c").alias("m"), sf.count("*").alias("n"))
     return result.select("*", sf.col("s").alias("checksum"))
 
 
 def run(spark: SparkSession, data: Path, query: str) -> tuple[float, Check]:
-    """Run a query over all files; the answer is the seconds from its start on, and what it put out.
+    """Run a query over all files. Return the seconds from its start on, and its output.
 
-    Of a result that changes each batch puts out what has changed; what there is in the end is then asked of the state.
+    For a result that changes, each batch emits the changed rows; the final rows are then read from
+    the state.
     """
     source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(data / "files"))
-    observed = (grouped(source) if query == GROUP else windowed(source, query)).observe(
+    observed = (aggregate_groups(source) if query == GROUP else aggregate_windows(source, query)).observe(
         "out", sf.count("*").alias("rows_out"), sf.coalesce(sf.sum("checksum"), sf.lit(0)).alias("sum")
     )
     with tempfile.TemporaryDirectory() as checkpoint:
@@ -95,11 +98,11 @@ def run(spark: SparkSession, data: Path, query: str) -> tuple[float, Check]:
         )
         stream.awaitTermination()
         seconds = time.perf_counter() - start
-        return seconds, check_of_groups(spark, checkpoint) if query == GROUP else check_of(stream)
+        return seconds, summarize_groups(spark, checkpoint) if query == GROUP else summarize_stream(stream)
 
 
-def check_of(stream: StreamingQuery) -> Check:
-    """What all micro-batches put out together, and the last watermark."""
+def summarize_stream(stream: StreamingQuery) -> Check:
+    """Return the output of all micro-batches together, and the last watermark."""
     rows_out = total = 0
     for progress in stream.recentProgress:
         out = progress.observedMetrics["out"]
@@ -109,8 +112,8 @@ def check_of(stream: StreamingQuery) -> Check:
     return Check(rows_out=rows_out, sum=total, until_ms=_millis(watermark))
 
 
-def check_of_groups(spark: SparkSession, checkpoint: str) -> Check:
-    """The groups in the state, and their sums."""
+def summarize_groups(spark: SparkSession, checkpoint: str) -> Check:
+    """Return the groups in the state, and their sums."""
     groups = spark.read.format("statestore").load(checkpoint)
     (row,) = groups.selectExpr("count(*) AS n", "coalesce(sum(value.sum), 0) AS s").collect()
     return Check(rows_out=row["n"], sum=row["s"])
@@ -130,11 +133,12 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     spark = start_spark(options.cores, options.memory)
     for query in options.queries:
-        # As for the other engines, the second run of two is timed.
+        # As for the other engines, the second of two runs is timed.
         run(spark, options.data, query)
         seconds, check = run(spark, options.data, query)
         print(
-            measured(engine="spark", query=query, data=options.data, seconds=seconds, check=check).to_json(), flush=True
+            make_measurement(engine="spark", query=query, data=options.data, seconds=seconds, check=check).to_json(),
+            flush=True,
         )
     spark.stop()
 

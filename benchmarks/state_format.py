@@ -1,13 +1,16 @@
-"""Measures the format of keyed state (`everfold.state.keyed`) without Spark: what a batch costs by keys, load, page size and cache.
+"""Measure the format of keyed state (`everfold.state.keyed`) without Spark: what a batch costs by
+keys, load, page size and cache.
 
-    python state_format.py                                     # the tables of docs/design/keyed-state.md, half an hour
+    python state_format.py    # the tables of docs/design/keyed-state.md, half an hour
     python state_format.py --keys 20e6 --draws 1e4 --loads zipf --page-kb 64 --batches 400
 
-One of eight buckets is run in this process: each batch it decodes the table from its head page, finds the old rows of the keys that are touched and
-writes new ones. Time is CPU time, since wall time of a busy machine says little, plus what Spark's state API would take: each call of the store is
-charged by its bytes, as measured on PySpark 4.2.1. A batch's `ms` is that of all eight buckets on two cores.
+This process runs one of eight buckets. Each batch decodes the table from its head page, finds the
+old rows of the touched keys and writes new ones. The time is CPU time, since the wall time of a
+busy machine means little, plus the time of Spark's state API: each call of the store is charged by
+its bytes, as measured on PySpark 4.2.1. `ms` of a batch is that of all eight buckets on two cores.
 
-`amp`: bytes written for each byte that changed (a row of a batch counts as many bytes as a row of a large page). `p95`: of the batches, in ms.
+`amp`: bytes written per byte that changed (a row of a batch counts as many bytes as a row of a
+large page). `p95`: over the batches, in ms.
 """
 
 from __future__ import annotations
@@ -40,13 +43,13 @@ BUCKETS, CORES = 8, 2
 GET_US, GET_US_A_KB = 190, 11
 PUT_US, PUT_US_A_KB = 130, 4
 DELETE_US = 100
-"""A call of Spark's map state from Python: fixed, and for each kB of the page."""
+"""The cost of a call of Spark's map state from Python: fixed, and per kB of the page."""
 HEAD = PageKey(0, "head", 0, 0)
 
 
 @dataclass
 class ChargingStore(MemoryStore):
-    """Adds up what its calls would take in Spark."""
+    """A store that adds up what its calls would cost in Spark."""
 
     pages: dict[PageKey, bytes] = field(default_factory=dict)
     seconds: float = 0.0
@@ -71,26 +74,26 @@ class ChargingStore(MemoryStore):
         self.seconds += DELETE_US / 1e6
 
 
-def places(keys: Keys) -> Keys:
-    """A hash of 64 bits (SplitMix64)."""
+def hash_keys(keys: Keys) -> Keys:
+    """Return a hash of 64 bits (SplitMix64) for each key."""
     mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
 
 
-def of_bucket(keys: Keys) -> Keys:
-    """The keys that fall into the bucket that is run."""
-    chosen: Keys = keys[places(keys) & (BUCKETS - 1) == 0]
+def filter_bucket(keys: Keys) -> Keys:
+    """Return the keys that belong to the bucket of this process."""
+    chosen: Keys = keys[hash_keys(keys) & (BUCKETS - 1) == 0]
     return chosen
 
 
-def rows_of(keys: Keys, batch: int) -> pl.DataFrame:
-    """New rows of a SUM and a COUNT with TTL."""
+def make_rows(keys: Keys, batch: int) -> pl.DataFrame:
+    """Return new rows of a SUM and a COUNT with TTL."""
     random = np.random.default_rng(batch)
     return pl.DataFrame(
         {
-            "h": places(keys),
+            "h": hash_keys(keys),
             "key k": keys,
             "SUM(v)|sum": random.integers(0, 10**6, len(keys)),
             "SUM(v)|nonnull": random.integers(1, 99, len(keys)),
@@ -101,8 +104,10 @@ def rows_of(keys: Keys, batch: int) -> pl.DataFrame:
 
 
 @contextmanager
-def cache_of(kind: str) -> Iterator[FrameCache]:
-    """none: nothing is kept. process: what fits into one process. folder: files too, as in Spark's workers."""
+def make_cache(kind: str) -> Iterator[FrameCache]:
+    """Create a cache. none: keeps nothing. process: what fits into one process. folder: files
+    too, as in Spark's workers.
+    """
     if kind == "none":
         yield FrameCache(0)
     elif kind == "process":
@@ -112,29 +117,29 @@ def cache_of(kind: str) -> Iterator[FrameCache]:
             yield FrameCache(folder=Path(folder))
 
 
-def opened(store: ChargingStore, cache: FrameCache) -> KeyedTable:
-    """The table as a batch finds it."""
+def open_table(store: ChargingStore, cache: FrameCache) -> KeyedTable:
+    """Return the table as a batch finds it."""
     blob = store.get(HEAD)
     return KeyedTable.decode(store, 0, "groups", ["key k"], None if blob is None else decode_head(blob), cache)
 
 
 def measure(load: str, keys: int, draws: int, page_kb: int, cache: FrameCache, count: int) -> dict[str, Any]:
-    """Runs batches; the first quarter of them is left out of the times."""
+    """Run batches. The first quarter of them does not count in the times."""
     for module in (keyed, segments):
         module.PAGE_BYTES = page_kb << 10  # type: ignore[attr-defined]
     store = ChargingStore()
-    table = opened(store, cache)
-    there = of_bucket(np.arange(keys))
-    table.write(rows_of(there, 0), added=len(there))
+    table = open_table(store, cache)
+    there = filter_bucket(np.arange(keys))
+    table.write(make_rows(there, 0), added=len(there))
     store.put(HEAD, encode_head(table.encode()))
     row_bytes = store.put_bytes / len(there)
     cpu, charged, touched, put_bytes = [], [], 0, store.put_bytes
     gets, puts = store.gets, store.puts
     for batch, drawn in zip(range(1, count + 1), batches(load, keys, draws), strict=False):
-        rows = rows_of(np.unique(of_bucket(drawn)), batch)
+        rows = make_rows(np.unique(filter_bucket(drawn)), batch)
         touched += rows.height
         store.seconds, start = 0.0, time.process_time()
-        table = opened(store, cache)
+        table = open_table(store, cache)
         known = table.find(rows)
         table.write(rows, added=rows.height - known.height)
         store.put(HEAD, encode_head(table.encode()))
@@ -173,7 +178,7 @@ def main(arguments: list[str]) -> None:
             for load in options.loads:
                 for draws in map(int, options.draws):
                     for keys in map(int, options.keys):
-                        with cache_of(kind) as cache:
+                        with make_cache(kind) as cache:
                             found = measure(load, keys, draws, page_kb, cache, options.batches)
                         print(json.dumps({"cache": kind, **found}), flush=True)
 

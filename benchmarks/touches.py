@@ -1,7 +1,8 @@
-"""Which keys a batch touches: the loads that state is measured under.
+"""Choose the keys that a batch touches: the loads under which state is measured.
 
-`uniform`: any of the keys, none twice. `recent`: drawn from the newest keys, four times as many as are drawn; a fifth of a batch's draws worth of keys
-is new in every batch. `zipf`: drawn with exponent 1.1. `grow`: new keys only. The same seed makes the same keys.
+`uniform`: any of the keys, none twice. `recent`: drawn from the newest keys, four times as many as
+are drawn; every batch adds a fifth as many new keys as it draws. `zipf`: drawn with exponent 1.1.
+`grow`: new keys only. The same seed makes the same keys.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _WINDOW, _NEW, _EXPONENT = 4, 0.2, 1.1
 
 
 def batches(load: str, keys: int, draws: int, seed: int = 1) -> Iterator[Keys]:
-    """The draws of one batch after the other, against keys 0 to `keys` - 1 that are there already."""
+    """Yield the draws of one batch after another, over existing keys 0 to `keys` - 1."""
     random = np.random.default_rng((seed, LOADS.index(load)))
     total = np.empty(0)
     if load == "zipf":

@@ -1,12 +1,14 @@
-"""Measures how much of a processor `everfold explain` and `everfold check` take for the scripts that ask for most.
+"""Measure how much CPU time `everfold explain` and `everfold check` take for the most demanding
+scripts.
 
     python worst_scripts.py                     # all, some minutes
-    python worst_scripts.py --only deep wide    # those whose names hold one of these words
+    python worst_scripts.py --only deep wide    # those whose names contain one of these words
     python worst_scripts.py --way run           # in memory, rows included
 
-Every kind of script is made longer and longer, up to what the limits let through and beyond, up to five million characters. Prints a Markdown table: of each kind the
-size that took longest, what came of it, and the seconds of processor time. The aim is five seconds for each script; `check` reads two. More fails the run, and so does
-a script without an answer.
+Every kind of script is made longer and longer, up to the limits and beyond, up to five million
+characters. The output is a Markdown table: for each kind the size that took longest, its outcome,
+and the seconds of CPU time. The aim is five seconds per script; `check` reads two. More fails the
+run, and so does a script without an outcome.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ Make = Callable[[int], str]
 
 
 def many(text: str, between: str = ", ") -> Callable[[int], str]:
-    """So many copies of a text, in each of which `{}` is its number."""
+    """Return a function that makes copies of a string, in each of which `{}` is replaced by its
+    number.
+    """
     return lambda count: between.join(text.replace("{}", str(at)) for at in range(count))
 
 
 def chain(query: str, last: str = "SELECT * FROM {below}") -> Make:
-    """Names of WITH, each made of the one before."""
+    """Return a function that makes chained WITH names."""
 
     def make(count: int) -> str:
         names = "".join(f", c{at} AS ({query.replace('{below}', f'c{at - 1}')})" for at in range(1, count))
@@ -53,7 +57,7 @@ def chain(query: str, last: str = "SELECT * FROM {below}") -> Make:
 
 
 def views(query: str) -> Make:
-    """Views, each made of the one before."""
+    """Return a function that makes chained views."""
 
     def make(count: int) -> str:
         made = "".join(f"CREATE VIEW v{at} AS {query.replace('{below}', f'v{at - 1}')};\n" for at in range(1, count))
@@ -62,33 +66,33 @@ def views(query: str) -> Make:
     return make
 
 
-def nested(before: str, after: str, core: str = "a", around: str = "SELECT {} FROM t") -> Make:
-    """Brackets around brackets."""
+def nest(before: str, after: str, core: str = "a", around: str = "SELECT {} FROM t") -> Make:
+    """Return a function that makes nested brackets."""
     return lambda count: around.replace("{}", before * count + core + after * count)
 
 
 def select(listed: Callable[[int], str], rest: str = " FROM t") -> Make:
-    """A query with a long list."""
+    """Return a function that makes a query with a long list."""
     return lambda count: f"SELECT {listed(count)}{rest}"
 
 
 def where(listed: Callable[[int], str]) -> Make:
-    """A query with a long condition."""
+    """Return a function that makes a query with a long condition."""
     return lambda count: f"SELECT a FROM t WHERE {listed(count)}"
 
 
 FLINK: Mapping[str, Make] = {
     # deep
-    "deep parentheses": nested("(", ")"),
-    "deep calls": nested("ABS(", ")"),
-    "deep CASE": nested("CASE WHEN a > 1 THEN ", " ELSE b END"),
-    "deep CASE in ELSE": nested("CASE WHEN a > 1 THEN b ELSE ", " END"),
-    "deep CAST": nested("CAST(", " AS BIGINT)"),
-    "deep subqueries": nested("(SELECT * FROM ", ")", "t", "SELECT * FROM {}"),
-    "deep IN subqueries": nested("a IN (SELECT b FROM t WHERE ", ")", "a > 1", "SELECT a FROM t WHERE {}"),
-    "deep scalar subqueries": nested("(SELECT MAX(b) FROM t WHERE a = ", ")", "1"),
-    "deep EXISTS": nested("EXISTS (SELECT 1 FROM t WHERE ", ")", "a > 1", "SELECT a FROM t WHERE {}"),
-    "deep groups": nested("(SELECT a, COUNT(*) AS b FROM ", " GROUP BY a)", "t", "SELECT * FROM {}"),
+    "deep parentheses": nest("(", ")"),
+    "deep calls": nest("ABS(", ")"),
+    "deep CASE": nest("CASE WHEN a > 1 THEN ", " ELSE b END"),
+    "deep CASE in ELSE": nest("CASE WHEN a > 1 THEN b ELSE ", " END"),
+    "deep CAST": nest("CAST(", " AS BIGINT)"),
+    "deep subqueries": nest("(SELECT * FROM ", ")", "t", "SELECT * FROM {}"),
+    "deep IN subqueries": nest("a IN (SELECT b FROM t WHERE ", ")", "a > 1", "SELECT a FROM t WHERE {}"),
+    "deep scalar subqueries": nest("(SELECT MAX(b) FROM t WHERE a = ", ")", "1"),
+    "deep EXISTS": nest("EXISTS (SELECT 1 FROM t WHERE ", ")", "a > 1", "SELECT a FROM t WHERE {}"),
+    "deep groups": nest("(SELECT a, COUNT(*) AS b FROM ", " GROUP BY a)", "t", "SELECT * FROM {}"),
     "deep types": lambda count: f"CREATE TABLE w (a {'ARRAY<' * count}INT{'>' * count})",
     "deep ROW types": lambda count: f"CREATE TABLE w (a {'ROW<f ' * count}INT{'>' * count})",
     "NOT": lambda count: f"SELECT a FROM t WHERE {'NOT ' * count}a > 1",
@@ -200,13 +204,13 @@ FLINK: Mapping[str, Make] = {
     "views, windows": views(
         "SELECT a, b, window_time AS ts FROM TUMBLE(TABLE {below}, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
     ),
-    "windows, nested": nested(
+    "windows, nested": nest(
         "(SELECT a, b, ts FROM TUMBLE((SELECT * FROM ",
         "), DESCRIPTOR(ts), INTERVAL '1' MINUTE))",
         "t",
         "SELECT * FROM {}",
     ),
-    "Top-N, nested": nested(
+    "Top-N, nested": nest(
         "(SELECT a, b, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY ts) AS n FROM ",
         ") WHERE n <= 3)",
         "t",
@@ -243,7 +247,7 @@ FLINK: Mapping[str, Make] = {
     "undeclared tables": many("SELECT a{} FROM u{}", ";"),
     "undeclared columns": lambda count: f"SELECT {many('a{}')(count)} FROM undeclared",
     "undeclared tables, joined": lambda count: f"SELECT 1 FROM u{many(' JOIN u{} ON u.a = u{}.a', '')(count)}",
-    # texts
+    # strings
     "a long text": lambda count: f"SELECT '{'x' * count}' FROM t",
     "long texts": lambda count: f"SELECT {many(chr(39) + 'x' * 10_000 + chr(39) + ' AS c{}')(count)} FROM t",
     "a long text with quotes": lambda count: f"SELECT '{chr(39) * 2 * count}' FROM t",
@@ -296,7 +300,9 @@ LENSES: Mapping[str, Make] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What became of a script of so many parts: an error's code or `ok`, and the seconds of the processor in it."""
+    """The outcome of a script with this number of parts: an error code or `ok`, and the seconds
+    of CPU time.
+    """
 
     count: int
     characters: int
@@ -304,8 +310,8 @@ class Cost:
     seconds: float
 
 
-def asked(way: str, text: str, options: RunOptions, scripts: int) -> str:
-    """What the command comes to."""
+def run_command(way: str, text: str, options: RunOptions, scripts: int) -> str:
+    """Run a command. Return its outcome."""
     script = Script(text=text, source="q.sql", folder=Path("/nonexistent"), name="q")
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()):
         try:
@@ -321,8 +327,8 @@ def asked(way: str, text: str, options: RunOptions, scripts: int) -> str:
     return "ok" if len(out.getvalue()) < 50_000_000 else "ok, much text"
 
 
-def measured(way: str, count: int, text: str, options: RunOptions) -> Cost:
-    """In a process of its own, as it may never end."""
+def run_in_process(way: str, count: int, text: str, options: RunOptions) -> Cost:
+    """Run a command in a separate process, as it may never end."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -331,21 +337,23 @@ def measured(way: str, count: int, text: str, options: RunOptions) -> Cost:
         resource.setrlimit(resource.RLIMIT_CPU, (int(used) + PATIENCE_S, int(used) + PATIENCE_S))
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
         try:
-            outcome = asked(way, text, options, 2)
+            outcome = run_command(way, text, options, 2)
         except BaseException as error:
             outcome = f"NO ANSWER: {type(error).__name__}"
         os.write(writing, json.dumps([outcome, time.process_time() - used]).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
+        received = answer.read()
     os.waitpid(child, 0)
-    outcome, seconds = json.loads(said) if said else ("NO ANSWER: too slow", float(PATIENCE_S))
+    outcome, seconds = json.loads(received) if received else ("NO ANSWER: too slow", float(PATIENCE_S))
     return Cost(count, len(text), outcome, seconds)
 
 
-def sizes(make: Make, ask: Callable[[int, str], Cost]) -> Iterator[Cost]:
-    """The costs of longer and longer scripts, and of those near the size from which on they are refused."""
+def measure_sizes(make: Make, ask: Callable[[int, str], Cost]) -> Iterator[Cost]:
+    """Yield the costs of longer and longer scripts, and of those near the size at which they
+    are refused.
+    """
     count, before, last = 64, 0, ""
     while True:
         text = make(count)
@@ -364,7 +372,7 @@ def sizes(make: Make, ask: Callable[[int, str], Cost]) -> Iterator[Cost]:
                 low, high = (middle, high) if between.outcome == last else (low, middle)
         last, before = cost.outcome, count
         count *= 16
-    low, high = before, count  # the longest one that has less than five million characters
+    low, high = before, count  # the longest script with less than five million characters
     while high - low > max(1, low // 50):
         middle = (low + high) // 2
         low, high = (middle, high) if len(make(middle)) <= MAX_CHARACTERS - len(TABLE) - 200 else (low, middle)
@@ -373,13 +381,13 @@ def sizes(make: Make, ask: Callable[[int, str], Cost]) -> Iterator[Cost]:
 
 
 def main() -> int:
-    """Measures; whether a script took too long."""
+    """Measure. Return whether a script took too long."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--way", choices=["explain", "check", "run"], nargs="*", default=["explain", "check"])
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--mode", choices=["streaming", "batch"], nargs="*", default=["streaming", "batch"])
     arguments = parser.parse_args()
-    asked("check", TABLE + "SELECT a, COUNT(*) FROM t GROUP BY a", RunOptions(), 2)  # imports are not measured
+    run_command("check", TABLE + "SELECT a, COUNT(*) FROM t GROUP BY a", RunOptions(), 2)  # imports are not measured
     failed = 0
     print("| script | way | parts | characters | answer | s |\n| --- | --- | ---: | ---: | --- | ---: |")
     for name, make in {**FLINK, **LENSES}.items():
@@ -396,9 +404,9 @@ def main() -> int:
                 def ask(
                     count: int, text: str, way: str = way, options: RunOptions = options, table: str = table
                 ) -> Cost:
-                    return measured(way, count, table + text, options)
+                    return run_in_process(way, count, table + text, options)
 
-                for cost in sizes(make, ask):
+                for cost in measure_sizes(make, ask):
                     if "NO ANSWER" in cost.outcome or worst is None or cost.seconds > worst.seconds:
                         worst = cost
             assert worst is not None

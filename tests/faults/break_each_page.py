@@ -1,6 +1,7 @@
-"""A program: breaks a small job at each page that it writes, one after another in one Spark session, and compares what comes out.
+"""Break a small job at each page that it writes, one after another, and compare the output.
 
-Arguments: a folder and the action of `hooks/sitecustomize.py`. It prints how often the job was broken.
+This is a program. All runs share one Spark session. Arguments: a folder and the action of
+`hooks/sitecustomize.py`. It prints how often the job was broken.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '2' MIN
 """
 PAGES = "ab"
 WHOLE = sorted((minute, page, 4 if minute in (1, 3) else 8, 2) for minute in (1, 2, 3) for page in PAGES)
-"""Minutes 0 and 1 have two clicks with n = 1 and n = 3 for each page; a window of two minutes ends at each minute."""
+"""Minutes 0 and 1 have two clicks (n = 1 and n = 3) for each page.
+
+A window of two minutes ends at each minute.
+"""
 
 
 def lay_out(folder: Path) -> None:
@@ -49,7 +53,7 @@ def lay_out(folder: Path) -> None:
 
 
 def run_job() -> tuple[int, str]:
-    """Run `job.sql` of the current folder: the exit code and what was printed on stderr."""
+    """Run `job.sql` of the current folder. Return the exit code and what was printed on stderr."""
     sys.argv = ["everfold", "run", "job.sql"]
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
@@ -67,7 +71,10 @@ def read_rows(folder: Path) -> list[tuple[int, str, int, int]]:
 
 
 def break_each(folder: Path, action: str, plan: Plan) -> int:
-    """Break the job at its first page, its second, … until it has no more; how many there were."""
+    """Break the job at its first page, its second page, and so on to the last.
+
+    Return the number of pages.
+    """
     call = 1
     while True:
         job = folder / str(call)

@@ -1,4 +1,4 @@
-"""Runs a job that is broken at a named call of a named function, and runs it again."""
+"""Run a job that is broken at a given call of a given function, and run it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ HOOKS = Path(__file__).parent / "hooks"
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a job is broken: before or after the n-th call of a function (`module:function`), counted over all processes."""
+    """Where a job is broken: before or after the n-th call of a function (`module:function`).
+
+    Calls are counted over all processes.
+    """
 
     function: str
     when: str
@@ -22,7 +25,7 @@ class Fault:
 
 
 class Plan:
-    """The fault of a folder's processes: see `hooks/sitecustomize.py`."""
+    """The fault of the processes of a folder: see `hooks/sitecustomize.py`."""
 
     def __init__(self, folder: Path, *functions: str) -> None:
         self._file = folder / "fault"
@@ -30,13 +33,13 @@ class Plan:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of a process in which the functions can be broken."""
+        """Return the environment variables of a process in which the functions can be broken."""
         path = os.pathsep.join(filter(None, [str(HOOKS), os.environ.get("PYTHONPATH")]))
         at = {"EVERFOLD_FAULT_AT": " ".join(self._functions), "EVERFOLD_FAULT_PLAN": str(self._file)}
         return {**os.environ, "PYTHONPATH": path, **at}
 
     def set(self, fault: Fault) -> None:
-        """Break the next process there."""
+        """Break the next process at this fault."""
         self.clear()
         self._file.write_text(f"{fault.function} {fault.when} {fault.call} {fault.action}")
 
@@ -47,12 +50,12 @@ class Plan:
 
     @property
     def is_done(self) -> bool:
-        """Whether the fault has happened."""
+        """Return whether the fault has happened."""
         return Path(f"{self._file}.done").exists()
 
 
 def start_job(folder: Path, plan: Plan, *options: str) -> subprocess.Popen[bytes]:
-    """Start `everfold run job.sql` in a process group of its own; its output is appended to `log.txt`."""
+    """Start `everfold run job.sql` in a new process group. Its output is appended to `log.txt`."""
     command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", *options]
     with (folder / "log.txt").open("ab") as out:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a job and the processes below it hold: memory, open files, threads; read from /proc."""
+"""Sample the memory, open files and threads of a job and its child processes from /proc."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds since the start; megabytes (pages that processes share count once); open files; threads."""
+    """Seconds since the start; megabytes (shared pages count once); open files; threads."""
 
     at_s: float
     memory_mb: float
@@ -22,7 +22,7 @@ class Sample:
 
 @dataclass
 class Sampler:
-    """Samples the process tree of a process every `every_s` seconds until it ends, or until `stop`."""
+    """Sample a process tree every `every_s` seconds until the process ends, or until `stop`."""
 
     pid: int
     every_s: float = 1.0
@@ -40,20 +40,20 @@ class Sampler:
 
     @property
     def peak_mb(self) -> float:
-        """The most memory that was held at a time."""
+        """Return the peak memory in megabytes."""
         return max(sample.memory_mb for sample in self.samples)
 
     def _run(self) -> None:
         while not self._ended.wait(self.every_s):
-            pids = descendants(self.pid)
+            pids = find_process_tree(self.pid)
             found = [each for each in map(_measure, pids) if each is not None]
             if found:
                 memory, files, threads = (sum(column) for column in zip(*found, strict=True))
                 self.samples.append(Sample(time.monotonic() - self._started, memory, int(files), int(threads)))
 
 
-def descendants(pid: int) -> list[int]:
-    """A process and all below it."""
+def find_process_tree(pid: int) -> list[int]:
+    """Return a process and all of its descendants."""
     parents: dict[int, int] = {}
     for each in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -66,7 +66,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def fit_growth(samples: Sequence[Sample], values: Sequence[float]) -> float:
-    """How much a straight line through the values grows from the first sample to the last, as a share of where it begins."""
+    """Return the growth of a line fitted through the values, as a share of where the line
+    begins.
+    """
     times = [sample.at_s for sample in samples]
     mean_time, mean = sum(times) / len(times), sum(values) / len(values)
     slope = sum((at - mean_time) * (value - mean) for at, value in zip(times, values, strict=True)) / sum(

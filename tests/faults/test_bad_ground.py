@@ -1,4 +1,6 @@
-"""A job whose ground is bad: a full disk, a folder that is in use, another query's folder. A clear word, and nothing is lost."""
+"""A full disk, a job directory in use, a job directory of another query: a clear error, and no row
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ WHOLE = [sum(range(60))] * 4
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for next to nothing."""
+    """A separate file system with almost no free space."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)], check=True)
@@ -62,7 +64,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_full_disk_stops_the_job_and_room_lets_it_go_on(tmp_path: Path, small_disk: Path) -> None:
+def test_a_job_stopped_by_a_full_disk_resumes_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     lay_out(tmp_path)
     failed = run(tmp_path, small_disk / "job")
     assert failed.returncode == 1, failed.stderr
@@ -76,7 +78,7 @@ def test_a_full_disk_stops_the_job_and_room_lets_it_go_on(tmp_path: Path, small_
 
 
 def fill(disk: Path) -> Path:
-    """A file that leaves no room on a disk."""
+    """Fill a disk with one file and return it."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as out, suppress(OSError):
         while True:
@@ -84,7 +86,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_a_full_or_read_only_disk_of_a_sink(tmp_path: Path, small_disk: Path) -> None:
+def test_a_sink_on_a_full_or_read_only_disk(tmp_path: Path, small_disk: Path) -> None:
     lay_out(tmp_path)
     (small_disk / "out").mkdir()
     (tmp_path / "out").symlink_to(small_disk / "out")
@@ -105,7 +107,7 @@ def test_a_full_or_read_only_disk_of_a_sink(tmp_path: Path, small_disk: Path) ->
     assert totals(tmp_path) == WHOLE
 
 
-def test_a_job_folder_without_room_for_a_byte(tmp_path: Path, small_disk: Path) -> None:
+def test_a_job_directory_on_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
     lay_out(tmp_path)
     (small_disk / "job").mkdir()
     filler = fill(small_disk)
@@ -121,7 +123,7 @@ def test_a_job_folder_without_room_for_a_byte(tmp_path: Path, small_disk: Path) 
     assert totals(tmp_path) == WHOLE
 
 
-def test_a_folder_that_is_in_use_and_one_of_another_query(tmp_path: Path) -> None:
+def test_a_job_directory_in_use_and_one_of_another_query(tmp_path: Path) -> None:
     lay_out(tmp_path, ", 'source.monitor-interval' = '1 s'")
     running = subprocess.Popen(
         command(tmp_path / "job"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

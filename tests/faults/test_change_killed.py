@@ -1,5 +1,8 @@
-"""A job that is killed with SIGKILL while its query changes goes on as the old version or the new one: no row is lost, none counts twice, and what is
-computed from the beginning is right."""
+"""Kill a job with SIGKILL while its query changes.
+
+The job resumes with the old version or with the new one. No row is lost or counted twice, and
+backfilled columns are correct.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '9' MIN
 GROUP BY window_start, window_end, page;
 """
 OLD = SCRIPT.format(columns="", calls="")
-BESIDE = (
+WITH_NEW_OPERATOR = (
     "CREATE TABLE fresh (window_start TIMESTAMP(3), page STRING, clicks BIGINT) "
     "WITH ('connector' = 'filesystem', 'path' = 'fresh', 'format' = 'json');\n"
     + OLD.replace(
@@ -43,7 +46,7 @@ NEW = SCRIPT.format(columns=", clicks BIGINT, least INT", calls=", COUNT(*), MIN
 
 
 def put(folder: Path, number: int) -> None:
-    """A file: a minute of event time, disorder within the watermark's delay."""
+    """Write a file with one minute of event time; the disorder stays within the watermark delay."""
     (folder / "in").mkdir(exist_ok=True)
     made = random.Random(number)
     seconds = [max(0, number * 60 + made.randrange(60) - made.randrange(15)) for _ in range(ROWS_A_FILE)]
@@ -63,11 +66,11 @@ def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
 
 
-def ended(job: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_for_end(job: subprocess.Popen[bytes], folder: Path) -> None:
     assert job.wait(timeout=300) == 0, (folder / "log.txt").read_text()
 
 
-def versions(folder: Path) -> int:
+def count_versions(folder: Path) -> int:
     return len(json.loads((folder / "state/manifest.json").read_text())["versions"])
 
 
@@ -75,41 +78,45 @@ STAGES: dict[str, Callable[[Path], bool]] = {
     "the past is being written": lambda folder: (folder / "state/backfill/1").exists(),
     "the past is written": lambda folder: (folder / "state/backfill/1/_SUCCESS").exists(),
     "the checkpoint is being copied": lambda folder: any((folder / "state/checkpoints").glob("*1*")),
-    "the change is settled": lambda folder: versions(folder) == 2,
+    "the change is settled": lambda folder: count_versions(folder) == 2,
     "the first batch is planned": lambda folder: len(list((folder / "state/checkpoints/1/offsets").glob("[0-9]*"))) > 3,
 }
 
 
-def killed_and_run_again(stage: str, how: str, folder: Path) -> bool:
-    """Runs the changed job until it is at a stage, kills it, and runs it again to its end; whether there was something to kill."""
+def kill_and_run_again(stage: str, how: str, folder: Path) -> bool:
+    """Run the changed job up to a stage, kill it, and run it again to its end.
+
+    Return whether it could be killed.
+    """
     job = start(folder, "--on-change", how)
     while job.poll() is None and not STAGES[stage](folder):
         time.sleep(0.002)
     killed = job.poll() is None
     os.killpg(job.pid, signal.SIGKILL) if killed else None
     job.wait()
-    ended(start(folder, "--on-change", how), folder)
-    assert versions(folder) == 2
+    wait_for_end(start(folder, "--on-change", how), folder)
+    assert count_versions(folder) == 2
     return killed
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_change_that_is_killed(stage: str, tmp_path: Path) -> None:
+def test_a_backfill_killed_at_each_stage(stage: str, tmp_path: Path) -> None:
     (tmp_path / "job.sql").write_text(OLD)
     for number in range(FILES // 2):
         put(tmp_path, number)
-    ended(start(tmp_path), tmp_path)
-    early = {row["window_start"] for row in shown(tmp_path)}
+    wait_for_end(start(tmp_path), tmp_path)
+    early = {row["window_start"] for row in read_rows(tmp_path)}
     assert early
     for number in range(FILES // 2, FILES):
         put(tmp_path, number)
     (tmp_path / "job.sql").write_text(NEW)
-    killed = killed_and_run_again(stage, "backfill", tmp_path)
-    # Killed or not, what came out is what DuckDB counts in the raw files; what has come out before the change lacks the new columns.
+    killed = kill_and_run_again(stage, "backfill", tmp_path)
+    # Killed or not, the output is what DuckDB computes from the raw files. Rows emitted before the
+    # change lack the new columns.
     expected = reference(tmp_path)
-    found = shown(tmp_path)
+    found = read_rows(tmp_path)
     assert len(found) == len({(row["window_start"], row["page"]) for row in found})
     assert {row["window_start"] for row in found} > early
     for row in found:
@@ -124,30 +131,30 @@ def test_a_change_that_is_killed(stage: str, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", list(STAGES)[2:])
-def test_an_operator_that_comes_and_is_killed(stage: str, tmp_path: Path) -> None:
+def test_a_new_operator_killed_at_each_stage(stage: str, tmp_path: Path) -> None:
     (tmp_path / "job.sql").write_text(OLD)
     for number in range(FILES // 2):
         put(tmp_path, number)
-    ended(start(tmp_path), tmp_path)
+    wait_for_end(start(tmp_path), tmp_path)
     for number in range(FILES // 2, FILES):
         put(tmp_path, number)
-    (tmp_path / "job.sql").write_text(BESIDE)
-    killed = killed_and_run_again(stage, "accept", tmp_path)
-    expected, found = reference(tmp_path), shown(tmp_path)
+    (tmp_path / "job.sql").write_text(WITH_NEW_OPERATOR)
+    killed = kill_and_run_again(stage, "accept", tmp_path)
+    expected, found = reference(tmp_path), read_rows(tmp_path)
     assert len(found) == len({(row["window_start"], row["page"]) for row in found})
     assert all(row["n"] == expected[row["window_start"], row["page"]][0] for row in found)
-    # What is new has counted the files that came after the change, and each once.
-    fresh = shown(tmp_path, "fresh")
+    # The new operator has counted the files that came after the change, each once.
+    fresh = read_rows(tmp_path, "fresh")
     counts: dict[tuple[Any, Any], Any] = {(row["window_start"], row["page"]): row["clicks"] for row in fresh}
     assert len(fresh) == len(counts) > 0
-    later = since_the_change(tmp_path)
+    later = count_clicks_since_the_change(tmp_path)
     assert counts == {key: later[key] for key in counts}
     assert {at for at, _ in counts} == {at for at, _ in later if at <= max(at for at, _ in counts)}
     assert killed, "the job ended before it could be killed"
 
 
-def since_the_change(folder: Path) -> dict[tuple[Any, Any], int]:
-    """Clicks by minute and page, of the files that the old query has not read."""
+def count_clicks_since_the_change(folder: Path) -> dict[tuple[Any, Any], int]:
+    """Return the clicks by minute and page in the files that the old query has not read."""
     rows = duckdb.execute(
         f"""
         SELECT strftime(date_trunc('minute', CAST(clicked AS TIMESTAMP)), '%Y-%m-%d %H:%M:%S'), page, COUNT(*)
@@ -158,7 +165,7 @@ def since_the_change(folder: Path) -> dict[tuple[Any, Any], int]:
     return {(at, page): clicks for at, page, clicks in rows}
 
 
-def shown(folder: Path, table: str = "out") -> list[dict[str, object]]:
+def read_rows(folder: Path, table: str = "out") -> list[dict[str, object]]:
     files = [file for file in (folder / table).rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return [row | {"window_start": str(row["window_start"]).replace("T", " ")[:19]} for row in rows]

@@ -1,4 +1,4 @@
-"""The same job on workers in other processes: `local-cluster`, our package shipped to them."""
+"""The same job with workers in other processes (`local-cluster`), which receive the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAYS = 5
 
 
-def test_a_cluster_gives_what_a_laptop_gives(tmp_path: Path) -> None:
+def test_a_cluster_returns_the_rows_of_a_local_run(tmp_path: Path) -> None:
     flights.module("make_data").main(["--out", str(tmp_path / "data"), "--days", str(DAYS), "--files", "3"])
     (tmp_path / "job.sql").write_text(flights.script("daily_by_carrier"))
     command = [

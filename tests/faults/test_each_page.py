@@ -1,4 +1,6 @@
-"""A job whose k-th page fails, or whose Python worker is killed there, ends with the right rows, for every k."""
+"""A job whose k-th page fails, or whose Python worker is killed there, ends with the correct rows
+for every k.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.mark.parametrize("action", ["raise", "kill-worker"])
-def test_a_job_broken_at_each_page(action: str, tmp_path: Path) -> None:
+def test_a_job_broken_at_each_page_recovers(action: str, tmp_path: Path) -> None:
     environment = Plan(tmp_path, PAGE).environment
     environment["PYTHONPATH"] += f":{Path(__file__).parents[1]}"
     done = subprocess.run(

@@ -1,4 +1,7 @@
-"""A job is killed with SIGKILL before and after each durable step of a batch, and run again: the result is that of a job that was never stopped."""
+"""Kill a job with SIGKILL before and after each durable step of a batch and run it again.
+
+The result is that of a job that never stopped.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ def lay_out(folder: Path, script: str) -> None:
 
 
 def kill_and_run_again(folder: Path, fault: Fault) -> None:
-    """Run the job until it is killed at the fault, and then to its end, with one task at a time: what a partition has done is the same in each run."""
+    """Run the job until it is killed at the fault, and then to its end.
+
+    One task runs at a time, so that a partition has done the same work in each run.
+    """
     plan = Plan(folder, fault.function)
     plan.set(fault)
     first = start_job(folder, plan, "--master", "local[1]")
@@ -90,14 +96,14 @@ def kill_and_run_again(folder: Path, fault: Fault) -> None:
 
 
 def visible_rows(folder: Path, table: str) -> list[tuple[object, ...]]:
-    """Rows of the files that are not hidden."""
+    """Return the rows of the files that are not hidden."""
     files = [file for file in (folder / table).rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
     rows = (json.loads(line) for file in files for line in file.read_text().splitlines())
     return sorted(tuple(str(value).replace("T", " ")[:19] for value in row.values()) for row in rows)
 
 
 def count_clicks(folder: Path, query: str) -> list[tuple[object, ...]]:
-    """The answer of DuckDB to a query over the same files."""
+    """Return DuckDB's answer to a query over the same files."""
     connection = duckdb.connect()
     connection.execute(
         f"CREATE VIEW click AS SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')"
@@ -106,7 +112,7 @@ def count_clicks(folder: Path, query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_job_killed_at_a_step(step: str, tmp_path: Path) -> None:
+def test_a_job_killed_at_each_step_recovers(step: str, tmp_path: Path) -> None:
     lay_out(tmp_path, TO_FILES)
     kill_and_run_again(tmp_path, STEPS[step])
     end = "strftime(time_bucket(INTERVAL {0}, clicked) + INTERVAL {0}, '%Y-%m-%d %H:%M:%S')"
@@ -135,7 +141,7 @@ DATABASE_STEPS = {
 
 
 @pytest.mark.parametrize("step", DATABASE_STEPS)
-def test_a_job_into_a_database_killed_at_a_step(step: str, tmp_path: Path, database: Database) -> None:
+def test_a_database_job_killed_at_each_step_recovers(step: str, tmp_path: Path, database: Database) -> None:
     database.run("CREATE TABLE totals (page text PRIMARY KEY, clicks bigint, n bigint)")
     database.run("CREATE TABLE windows (window_end timestamp, clicks bigint)")
     options = {

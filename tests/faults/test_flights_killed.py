@@ -1,4 +1,6 @@
-"""The flights example, killed five times on its way from files and from Kafka, still agrees with DuckDB over the raw table."""
+"""The flights example, killed five times while it reads from files and from Kafka, still agrees
+with DuckDB over the raw table.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-def as_answer(lines: list[str]) -> list[tuple[object, ...]]:
+def parse_rows(lines: list[str]) -> list[tuple[object, ...]]:
     rows = [json.loads(line) for line in lines]
     times = [(datetime.fromisoformat(row["window_start"]), datetime.fromisoformat(row["window_end"])) for row in rows]
     return sorted(((*at, *list(row.values())[2:]) for at, row in zip(times, rows, strict=True)), key=repr)
@@ -35,7 +37,7 @@ def test_from_files_to_files(tmp_path: Path) -> None:
     (tmp_path / "job.sql").write_text(script)
     assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seed_random()) >= 2
     files = [file for file in (tmp_path / "out").rglob("*") if file.is_file() and file.name[0] not in "._"]
-    assert as_answer([line for file in files for line in file.read_text().splitlines()]) == flights.answers(
+    assert parse_rows([line for file in files for line in file.read_text().splitlines()]) == flights.answers(
         "weekly_hop", DAYS
     )
 
@@ -49,4 +51,4 @@ def test_from_kafka_to_kafka(tmp_path: Path, broker: KafkaBroker, monkeypatch: p
     (tmp_path / "job.sql").write_text(script)
     assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seed_random()) >= 2
     lines = [record.value.decode() for record in broker.consume("plane_sessions") if record.value is not None]
-    assert as_answer(lines) == flights.answers("plane_sessions", DAYS)
+    assert parse_rows(lines) == flights.answers("plane_sessions", DAYS)

@@ -1,4 +1,6 @@
-"""Ctrl-C and SIGTERM at every stage of a job: it ends soon and says so, and the same command goes on."""
+"""Ctrl-C and SIGTERM at every stage of a job: it ends soon and says so, and the same command
+resumes it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ STAGES: dict[str, Callable[[Path], bool]] = {
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    """The command in a process group of its own, with Ctrl-C as a shell in the foreground leaves it."""
+    """Start the command in a new process group, with SIGINT handled as in a foreground shell."""
     command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "job", "--master", "local[2]"]
     return subprocess.Popen(
         command,
@@ -49,7 +51,7 @@ def totals(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_job_that_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_job_stops_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "in").mkdir()
     for minute in range(MINUTES):
         rows = ({"at_time": f"2020-01-01 00:0{minute}:{second:02}", "n": second} for second in range(60))
@@ -61,7 +63,7 @@ def test_a_job_that_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> N
         job = start(tmp_path)
         while job.poll() is None and not reached(tmp_path / "job"):
             time.sleep(0.01)
-        # A terminal tells the whole group; who stops a service tells the process.
+        # A terminal signals the whole process group; a service manager signals the process.
         (os.killpg if number is signal.SIGINT else os.kill)(job.pid, number)
         out, err = job.communicate(timeout=300)
         assert out == ""

@@ -1,4 +1,7 @@
-"""Kafka tables in trouble: a record that cannot be read, a broker that goes away, a topic that is gone; and secrets that stay secret in all of it."""
+"""Kafka tables with an unreadable record, an unreachable broker and a deleted topic.
+
+Secrets stay secret throughout.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +60,17 @@ class Job:
         )
 
     def end(self, job: subprocess.Popen[str]) -> tuple[int, str]:
-        """Exit code, and the first line that is no progress; nobody has seen a secret."""
+        """Wait for the job.
+
+        Return its exit code and its first line that is not progress; no secret is in its output or
+        files.
+        """
         out, err = job.communicate(timeout=400)
-        told = [line for line in err.splitlines() if " batch " not in line]
+        messages = [line for line in err.splitlines() if " batch " not in line]
         assert not [each for each in ("Traceback", "java.", "org.apache", CANARY) if each in out + err], err
         files = [file for file in self.folder.rglob("*") if file.is_file() and file.name != "job.sql"]
         assert [file for file in files if CANARY.encode() in file.read_bytes()] == []
-        return job.returncode, next(iter(told), "")
+        return job.returncode, next(iter(messages), "")
 
     def run(self, more: str = "", before: str = "") -> tuple[int, str]:
         return self.end(self.start(more, before))
@@ -85,7 +92,7 @@ def records(minute: int) -> list[tuple[None, str]]:
     return [(None, json.dumps({"at_time": stamp, "n": n})) for n, stamp in enumerate(stamps)]
 
 
-def test_a_job_that_has_all_the_bad_luck_in_the_world(tmp_path: Path, broker: KafkaBroker) -> None:
+def test_a_job_survives_bad_records_broker_outages_and_deleted_topics(tmp_path: Path, broker: KafkaBroker) -> None:
     job = Job(tmp_path, broker)
     servers = broker.bootstrap_servers
     absent = f"error[no-such-topic]: table `t`: the brokers at {servers} have no topic `in`"
@@ -119,7 +126,7 @@ def test_a_job_that_has_all_the_bad_luck_in_the_world(tmp_path: Path, broker: Ka
     broker.delete_topic("in")
     assert job.run(IGNORE, DROP) == (1, absent)
     broker.create_topic("in", 1)
-    code, told = job.run(IGNORE, DROP)
+    code, messages = job.run(IGNORE, DROP)
     assert code == 1
-    assert told == "error[kafka-data-lost]: table `t`: records that were not read yet are gone from `in`"
+    assert messages == "error[kafka-data-lost]: table `t`: records that were not read yet are gone from `in`"
     assert job.totals() == [A_MINUTE - 8, A_MINUTE - 7, A_MINUTE, A_MINUTE]

@@ -1,4 +1,4 @@
-"""A job that is killed with SIGKILL again and again ends with the rows of one that was never stopped."""
+"""A job that is killed with SIGKILL repeatedly ends with the rows of an uninterrupted job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ GROUP BY window_start, window_end, page;
 
 
 def rows_of(number: int) -> list[dict[str, object]]:
-    """The rows of a file: two minutes of event time, disorder within the watermark's delay."""
+    """Return the rows of a file: two minutes of event time, with disorder within the watermark
+    delay.
+    """
     made = random.Random(number)
     seconds = sorted(made.randrange(120) for _ in range(ROWS_A_FILE))
     stamps = [number * 120 + second - made.randrange(15) for second in seconds]
@@ -48,14 +50,14 @@ def lay_out(folder: Path) -> None:
 
 
 def visible_rows(folder: Path) -> list[tuple[object, ...]]:
-    """What any reader of the folder sees: files that are not hidden."""
+    """Return the rows that any reader of the folder sees: those of files that are not hidden."""
     files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
     found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return sorted((row["window_start"], row["page"], row["clicks"], row["n"]) for row in found)
 
 
 def reference(folder: Path) -> list[tuple[object, ...]]:
-    """The same, computed by DuckDB from the raw files."""
+    """Return the same rows, computed by DuckDB from the raw files."""
     rows = duckdb.execute(
         f"""
         WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
@@ -70,7 +72,7 @@ def reference(folder: Path) -> list[tuple[object, ...]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_killed_job_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
+def test_a_killed_job_returns_the_rows_of_an_uninterrupted_one(tmp_path: Path) -> None:
     lay_out(tmp_path)
     killed = run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=2, chance=seed_random())
     assert killed >= 2, "the job ended before it could be killed"

@@ -1,5 +1,8 @@
-"""A job that is killed with SIGKILL while it gives its whole result again ends it when it is started again with the same command: a table by key is what
-the new query gives of all rows, and what is computed of rows below is complete."""
+"""Kill a job with SIGKILL during a refresh and start it again with the same command.
+
+The refresh completes: the table holds what the new query computes from all rows, and operators
+above others are complete.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ OLD = {"calls": "CAST(NULL AS STRING), CAST(NULL AS BIGINT)", "having": "HAVING 
 NEW = {"calls": "MIN(page), SUM(most)", "having": "HAVING COUNT(*) < 8"}
 STAGES: dict[str, Callable[[Path], bool]] = {
     "the change is settled": lambda folder: len(json.loads((folder / "manifest.json").read_text())["versions"]) == 2,
-    "the first batch is planned": lambda folder: len(numbers(folder / "checkpoints/1/offsets")) > 2,
-    "the first batch is done": lambda folder: len(numbers(folder / "checkpoints/1/commits")) > 2,
+    "the first batch is planned": lambda folder: len(list_batches(folder / "checkpoints/1/offsets")) > 2,
+    "the first batch is done": lambda folder: len(list_batches(folder / "checkpoints/1/commits")) > 2,
 }
 
 
-def numbers(log: Path) -> list[Path]:
+def list_batches(log: Path) -> list[Path]:
     return list(log.glob("[0-9]*"))
 
 
@@ -57,17 +60,17 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_refresh_that_is_killed(stage: str, tmp_path: Path, database: Database) -> None:
+def test_a_refresh_killed_at_each_stage(stage: str, tmp_path: Path, database: Database) -> None:
     database.run("CREATE TABLE most (most bigint PRIMARY KEY, pages bigint, least text, total bigint)")
     options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("most").items())
 
-    def ended(job: subprocess.Popen[bytes]) -> None:
+    def wait_for_end(job: subprocess.Popen[bytes]) -> None:
         assert job.wait(timeout=300) == 0, (tmp_path / "log.txt").read_text()
 
     (tmp_path / "job.sql").write_text(SCRIPT.format(options=options, **OLD))
     for number in range(2):
         put(tmp_path, number)
-    ended(start(tmp_path))
+    wait_for_end(start(tmp_path))
     put(tmp_path, 2)
     (tmp_path / "job.sql").write_text(SCRIPT.format(options=options, **NEW))
     job = start(tmp_path)
@@ -76,7 +79,7 @@ def test_a_refresh_that_is_killed(stage: str, tmp_path: Path, database: Database
     killed = job.poll() is None
     os.killpg(job.pid, signal.SIGKILL) if killed else None
     job.wait()
-    ended(start(tmp_path))
+    wait_for_end(start(tmp_path))
     expected = duckdb.execute(
         f"""
         WITH groups AS (SELECT page, SUM(n)::BIGINT AS most FROM read_json('{tmp_path}/in/*.json') GROUP BY page)

@@ -1,5 +1,9 @@
-"""Jobs that write to PostgreSQL and Kafka are killed with SIGKILL again and again. Backups of their folders, 1, 2 and 20 batches old, are refused; the newest folder
-resumes, and the table holds each row once."""
+"""Kill jobs that write to PostgreSQL and Kafka with SIGKILL repeatedly, and restore backups of
+their job directories.
+
+Backups that are 1, 2 and 20 batches old are refused. The newest directory resumes, and the table
+holds each row once.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +44,15 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-def table(kind: str, request: pytest.FixtureRequest) -> tuple[str, Callable[[], Rows]]:
-    """A script that writes to a table, and what a reader finds there."""
+def make_table(kind: str, request: pytest.FixtureRequest) -> tuple[str, Callable[[], Rows]]:
+    """Return a script that writes to a table, and a function that reads the table."""
     upsert = "upsert" in kind
     if kind.startswith("jdbc"):
         database: Database = request.getfixturevalue("database")
         database.run(f"CREATE TABLE o (k text{' PRIMARY KEY' if upsert else ''}, x int)")
         options = database.options("o")
 
-        def content() -> Rows:
+        def read_content() -> Rows:
             return sorted(database.run("SELECT k, x FROM o"))
     else:
         broker: KafkaBroker = request.getfixturevalue("broker")
@@ -62,13 +66,13 @@ def table(kind: str, request: pytest.FixtureRequest) -> tuple[str, Callable[[], 
             **formats,
         }
 
-        def content() -> Rows:
+        def read_content() -> Rows:
             rows = [json.loads(each.value) for each in broker.consume(topic) if each.value is not None]
             pairs = [(row["k"], row["x"]) for row in rows]
             return sorted(dict(pairs).items() if upsert else pairs)
 
-    said = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
-    return SCRIPT.format(key=KEY if upsert else "", options=said, query=SUMS if upsert else EACH), content
+    with_options = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    return SCRIPT.format(key=KEY if upsert else "", options=with_options, query=SUMS if upsert else EACH), read_content
 
 
 def put(folder: Path, number: int) -> Rows:
@@ -79,8 +83,11 @@ def put(folder: Path, number: int) -> Rows:
     return rows
 
 
-def run_killed(folder: Path, kills: int, chance: random.Random) -> None:
-    """Runs the job to its end, killed so many times on the way, each time a moment after a new commit."""
+def run_and_kill(folder: Path, kills: int, chance: random.Random) -> None:
+    """Run the job to its end.
+
+    Kill it the given number of times, each time a moment after a new commit.
+    """
     for _ in range(kills):
         before, job = commits(folder), start(folder, "job.sql", folder / "log.txt")
         while job.poll() is None and commits(folder) == before:
@@ -95,8 +102,8 @@ def run_killed(folder: Path, kills: int, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jdbc", "jdbc upsert", "kafka", "upsert-kafka"])
-def test_a_killed_job_and_its_backups(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
-    script, content = table(kind, request)
+def test_backups_of_a_killed_job_are_refused(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    script, read_content = make_table(kind, request)
     chance = seed_random()
     (tmp_path / "in").mkdir()
     (tmp_path / "job.sql").write_text(script)
@@ -104,13 +111,13 @@ def test_a_killed_job_and_its_backups(tmp_path: Path, request: pytest.FixtureReq
     for name, count in STAGES.items():
         for _ in range(count):
             rows += put(tmp_path, len(rows) // 3)
-        run_killed(tmp_path, 2 if count > 1 else 1, chance)
+        run_and_kill(tmp_path, 2 if count > 1 else 1, chance)
         shutil.copytree(tmp_path / "state", tmp_path / name)
     sums: Counter[str] = Counter()
     for k, x in rows:
         sums[k] += x
     expected = sorted(sums.items() if "upsert" in kind else rows)
-    assert content() == expected
+    assert read_content() == expected
     newest = commits(tmp_path)
     for back in (1, 2, 20):
         shutil.rmtree(tmp_path / "state")
@@ -121,11 +128,11 @@ def test_a_killed_job_and_its_backups(tmp_path: Path, request: pytest.FixtureReq
         assert job.wait(timeout=300) == 1
         held = f"it holds batch {newest} of the job, and the job's checkpoint is only at batch {newest - back}"
         assert f"error[sink-ahead]: table `o` is ahead of the job: {held}" in log.read_text()
-        assert content() == expected
+        assert read_content() == expected
     shutil.rmtree(tmp_path / "state")
     shutil.copytree(tmp_path / "newest", tmp_path / "state")
     more = put(tmp_path, len(rows) // 3)
-    run_killed(tmp_path, 1, chance)
+    run_and_kill(tmp_path, 1, chance)
     for k, x in more:
         sums[k] += x
-    assert content() == sorted(sums.items() if "upsert" in kind else [*rows, *more])
+    assert read_content() == sorted(sums.items() if "upsert" in kind else [*rows, *more])

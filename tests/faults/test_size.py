@@ -1,4 +1,7 @@
-"""Skew and size: one key with all rows, ten million keys, huge rows, 100,000 open windows. The job ends with the right rows and within a limit of memory."""
+"""Skew and size: one key with all rows, ten million keys, huge rows, 100,000 open windows.
+
+The job ends with the correct rows and within a memory limit.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ INSERT INTO result {query};
 
 @dataclass(frozen=True)
 class Load:
-    """An input of `rows` rows, made by DuckDB of their number `i`; a window, a condition, and the most memory that all processes may hold."""
+    """An input of `rows` rows, made by DuckDB from their number `i`; a window, a condition, and the
+    memory limit of all processes.
+    """
 
     rows: int
     key: str
@@ -46,7 +51,7 @@ LOADS = {
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_a_load_within_a_limit_of_memory(name: str, tmp_path: Path) -> None:
+def test_a_load_stays_within_its_memory_limit(name: str, tmp_path: Path) -> None:
     load = LOADS[name]
     (tmp_path / "in").mkdir()
     columns = f"TIMESTAMP '2020-01-01' + to_seconds({load.seconds}) AS ts, {load.key} AS k, i AS v"

@@ -1,4 +1,6 @@
-"""Ten minutes of SIGKILLs: a changelog that goes into PostgreSQL ends as if nothing had ever happened."""
+"""Ten minutes of SIGKILLs: a changelog written to PostgreSQL ends as if the job had never been
+killed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def lay_out(folder: Path, database: Database) -> None:
 
 
 def add_files(folder: Path, chance: random.Random) -> None:
-    """More input: the job reads a file a batch."""
+    """Add input; the job reads one file per batch."""
     there = len(list((folder / "in").iterdir()))
     for number in range(there, there + FILES_A_RUN):
         rows = (
@@ -60,17 +62,20 @@ def add_files(folder: Path, chance: random.Random) -> None:
 
 
 def kill_driver(job: subprocess.Popen[bytes]) -> None:
-    """Python alone: its JVM lives on for a moment, beside the next start."""
+    """Kill Python alone: its JVM survives for a moment and overlaps with the next start."""
     os.kill(job.pid, signal.SIGKILL)
 
 
 def kill_group(job: subprocess.Popen[bytes]) -> None:
-    """Everything at once."""
+    """Kill all processes at once."""
     os.killpg(job.pid, signal.SIGKILL)
 
 
 def kill_worker(job: subprocess.Popen[bytes]) -> None:
-    """A Python worker of Spark's: one at work takes the job with it, an idle one is replaced."""
+    """Kill a Python worker of Spark.
+
+    A busy worker takes the job with it; an idle one is replaced.
+    """
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     known = {
         int(pid): (int(parent), args) for pid, parent, args in (line.split(None, 2) for line in listed.splitlines())
@@ -92,7 +97,7 @@ WAYS: tuple[Callable[[subprocess.Popen[bytes]], None], ...] = (kill_driver, kill
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_database_ends_as_the_batch_has_it(tmp_path: Path, database: Database) -> None:
+def test_a_killed_job_leaves_the_rows_of_a_batch_run(tmp_path: Path, database: Database) -> None:
     lay_out(tmp_path, database)
     chance, log = seed_random(), tmp_path / "log.txt"
     ends_at = time.monotonic() + MINUTES * 60

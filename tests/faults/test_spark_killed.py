@@ -1,4 +1,6 @@
-"""Spark's JVM or one of its Python workers is killed in the middle of a job: one sentence says so, and the same command resumes."""
+"""Kill the Spark JVM or one of its Python workers while a job runs: one sentence reports it, and
+the same command resumes.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ INSERT INTO s SELECT a, COUNT(*) FROM t GROUP BY a;
 WITHIN_S = 180
 
 
-def children(process: int) -> list[int]:
-    """The processes that a process started."""
+def find_children(process: int) -> list[int]:
+    """Return the child processes of a process."""
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False)
     return [int(each) for each in found.stdout.split() if Path(f"/proc/{each}").exists()]
 
 
-def started(folder: Path) -> subprocess.Popen[bytes]:
-    """A job that has given its first rows."""
+def start_job(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a job and wait for its first rows."""
     out, err = folder / "out.txt", folder / "err.txt"
     command = [sys.executable, "-m", "everfold", "run", "q.sql", "--state", "job", "--master", "local[2]"]
     with out.open("wb") as to, err.open("wb") as errors:
@@ -41,21 +43,21 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
     return job
 
 
-def workers_of(jvm: int) -> list[int]:
-    """The Python workers of a JVM: what its daemons have forked."""
-    return [worker for daemon in children(jvm) for worker in children(daemon)]
+def find_workers(jvm: int) -> list[int]:
+    """Return the Python workers of a JVM: the processes that its daemons have forked."""
+    return [worker for daemon in find_children(jvm) for worker in find_children(daemon)]
 
 
 @pytest.mark.parametrize("what", ["jvm", "worker"])
-def test_killed_and_said_so(what: str, tmp_path: Path) -> None:
+def test_a_killed_jvm_or_worker_is_reported(what: str, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(SCRIPT)
-    job = started(tmp_path)
+    job = start_job(tmp_path)
     try:
-        (jvm,) = (each for each in children(job.pid) if "java" in Path(f"/proc/{each}/comm").read_text())
+        (jvm,) = (each for each in find_children(job.pid) if "java" in Path(f"/proc/{each}/comm").read_text())
         deadline = time.monotonic() + WITHIN_S
         while job.poll() is None and time.monotonic() < deadline:
-            # An idle worker is replaced; one at work takes the job with it.
-            for each in [jvm] if what == "jvm" else workers_of(jvm):
+            # An idle worker is replaced; a busy one takes the job with it.
+            for each in [jvm] if what == "jvm" else find_workers(jvm):
                 with suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
             time.sleep(0.1)
@@ -64,10 +66,10 @@ def test_killed_and_said_so(what: str, tmp_path: Path) -> None:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-    said = (tmp_path / "err.txt").read_text()
-    assert "error[spark-died]" in said
-    assert "Traceback" not in said
-    assert "Connection refused" not in said
-    again = started(tmp_path)
+    err = (tmp_path / "err.txt").read_text()
+    assert "error[spark-died]" in err
+    assert "Traceback" not in err
+    assert "Connection refused" not in err
+    again = start_job(tmp_path)
     os.kill(again.pid, signal.SIGINT)
     assert again.wait(timeout=WITHIN_S) == 0, (tmp_path / "err.txt").read_text()

@@ -1,4 +1,6 @@
-"""A job that runs on and on: memory, open files and threads do not grow, and every window that comes out is right."""
+"""A long-running job: memory, open files and threads do not grow, and every emitted window is
+correct.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ END;
 
 
 def add_file(folder: Path, number: int) -> Counter[str]:
-    """A file with two seconds of event time; the clicks by window of ten seconds."""
+    """Write a file with two seconds of event time. Return its clicks by window of ten seconds."""
     seconds = [number * 2 + at * 2 // ROWS_PER_FILE for at in range(ROWS_PER_FILE)]
     stamps = [time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_577_836_800 + second)) for second in seconds]
     rows = ({"clicked": stamp, "page": f"p{at % KEYS}", "n": at} for at, stamp in enumerate(stamps))
@@ -43,7 +45,7 @@ def add_file(folder: Path, number: int) -> Counter[str]:
     return Counter(stamp[:-1] + "0" for stamp in stamps)
 
 
-def test_nothing_grows(tmp_path: Path) -> None:
+def test_memory_files_and_threads_do_not_grow(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "job.sql").write_text(SCRIPT)
     command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", "--master", "local[2]"]
@@ -65,7 +67,8 @@ def test_nothing_grows(tmp_path: Path) -> None:
     found = {row["window_start"].replace("T", " ")[:19]: (row["clicks"], row["people"]) for row in rows}
     assert len(found) == len(rows) > 0
     assert found == {start: (expected[start], KEYS) for start in found}
-    # The first third is left out: the JVM compiles, caches fill, and Spark keeps its last hundred batches.
+    # The first third is ignored: the JVM compiles, caches fill, and Spark keeps its last hundred
+    # batches.
     steady = sampler.samples[len(sampler.samples) // 3 :]
     growth = {
         "memory": fit_growth(steady, [sample.memory_mb for sample in steady]),

@@ -1,4 +1,6 @@
-"""Processes that were thought dead, or that start at the same time: one job directory has one writer, and what it committed counts."""
+"""Processes that were believed dead, or that start at the same time: one job directory has one
+writer, and what it committed counts.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def start_and_stop(folder: Path) -> tuple[subprocess.Popen[bytes], Plan]:
 
 
 def test_simultaneous_starts(tmp_path: Path) -> None:
-    """Of several processes that start at once, each runs alone or is refused; the rows come out once."""
+    """Of several processes that start at once, each runs alone or is refused; each row is written
+    once.
+    """
     lay_out(tmp_path, TO_FILES)
     plan = Plan(tmp_path)
     jobs = [start_job(tmp_path, plan) for _ in range(STARTS)]
@@ -51,8 +55,10 @@ def test_simultaneous_starts(tmp_path: Path) -> None:
     assert_whole(tmp_path)
 
 
-def test_a_job_that_stands_still_for_a_minute(tmp_path: Path) -> None:
-    """SIGSTOP in the midst of a batch: a second process is refused meanwhile, and the first one continues where it stopped."""
+def test_a_stopped_job_keeps_its_lock_and_continues(tmp_path: Path) -> None:
+    """SIGSTOP in the middle of a batch: a second process is refused, and the first one continues
+    where it stopped.
+    """
     lay_out(tmp_path, TO_FILES)
     first, _ = start_and_stop(tmp_path)
     stopped_at = time.monotonic()
@@ -65,8 +71,8 @@ def test_a_job_that_stands_still_for_a_minute(tmp_path: Path) -> None:
     assert_whole(tmp_path)
 
 
-def test_a_jvm_that_outlives_its_driver(tmp_path: Path) -> None:
-    """The driver is killed while its JVM stands still: the JVM keeps the job locked until it is gone."""
+def test_a_jvm_that_outlives_its_driver_keeps_the_job_locked(tmp_path: Path) -> None:
+    """The driver is killed while its JVM is stopped: the JVM keeps the job locked until it ends."""
     lay_out(tmp_path, TO_FILES)
     first, plan = start_and_stop(tmp_path)
     os.kill(first.pid, signal.SIGKILL)
@@ -82,8 +88,10 @@ def test_a_jvm_that_outlives_its_driver(tmp_path: Path) -> None:
     assert_whole(tmp_path)
 
 
-def test_an_upload_that_ends_after_another_attempt_committed(tmp_path: Path) -> None:
-    """State files of an attempt that did not commit, newer than those of the one that did, are not read."""
+def test_uploads_of_an_uncommitted_attempt_are_ignored(tmp_path: Path) -> None:
+    """State files of an uncommitted attempt are not read, even when they are newer than those of
+    the committed one.
+    """
     lay_out(tmp_path, TO_FILES)
     last = tmp_path / "in" / f"{FILES - 1}.json"
     content = last.read_bytes()

@@ -78,7 +78,7 @@ import org.apache.flink.types.RowKind;
 /**
  * Runs queries on Flink. Reads one question per line from standard input, as JSON:
  * {@code {id, mode, options, tables: [{name, ddl, upsert, changing, columns, rows}], query}}. The cells of `rows` are strings
- * or null, the first of each row is its row kind. Writes one line per answer, in any order: {@code {id, columns: [[name,
+ * or null; the first cell of each row is its row kind. Writes one line per answer, in any order: {@code {id, columns: [[name,
  * type]], changes: [[kind, cell, ...]]}}, or {@code {id, errors: [message, ...]}} with the outermost exception first.
  */
 public final class Answers {
@@ -152,7 +152,7 @@ public final class Answers {
         }
     }
 
-    /** Inserts the query's rows into a sink that takes all row kinds, so that an update always comes with what it replaces. */
+    /** Inserts the query's rows into a sink that accepts all row kinds, so that every update comes with the old row. */
     private static ObjectNode collect(TableEnvironment env, String id, Table query) throws Exception {
         ObjectNode answer = JSON.createObjectNode();
         ArrayNode columns = answer.putArray("columns");
@@ -178,7 +178,7 @@ public final class Answers {
         return answer;
     }
 
-    /** Runs all jobs in one cluster inside this process; Flink's own local executor starts one for each job. */
+    /** Runs all jobs in one cluster inside this process; Flink's local executor starts a cluster for each job. */
     public static final class Cluster implements PipelineExecutorFactory {
         private static final MiniCluster CLUSTER = start();
 
@@ -218,7 +218,7 @@ public final class Answers {
         }
     }
 
-    /** The connector of the tables: rows of a question as a source, and the sink for its answer. */
+    /** The connector of the tables: the rows of a question as a source, and the sink for its answer. */
     public static final class Factory implements DynamicTableSourceFactory, DynamicTableSinkFactory {
         private static final ConfigOption<String> KEY = ConfigOptions.key("key").stringType().noDefaultValue();
 
@@ -249,7 +249,7 @@ public final class Answers {
         }
     }
 
-    /** The rows of a table, in their order, from one task. */
+    /** Emits the rows of a table in their order, from one task. */
     private record Source(JsonNode table, DataType type) implements ScanTableSource {
         @Override
         public ChangelogMode getChangelogMode() {
@@ -264,7 +264,7 @@ public final class Answers {
             List<RowData> rows = rows(context.createDataStructureConverter(type));
             return new DataStreamScanProvider() {
                 @Override
-                @SuppressWarnings("deprecation") // its successor refuses an empty list
+                @SuppressWarnings("deprecation") // its successor rejects an empty list
                 public DataStream<RowData> produceDataStream(ProviderContext provider, StreamExecutionEnvironment env) {
                     return env.fromCollection(rows, InternalTypeInfo.of(type.getLogicalType()));
                 }
@@ -303,7 +303,7 @@ public final class Answers {
         }
     }
 
-    /** Keeps every change as strings, below the key of its question. */
+    /** Stores every change as strings, under the key of its question. */
     private record Answer(String id, DataType type) implements DynamicTableSink {
         @Override
         public ChangelogMode getChangelogMode(ChangelogMode requested) {
@@ -398,7 +398,7 @@ public final class Answers {
         }
     }
 
-    /** Writes a value as the cells of case files do. */
+    /** Formats a value as in the cells of case files. */
     private static String write(Object value, LogicalType type) {
         if (value == null) {
             return null;

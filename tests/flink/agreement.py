@@ -1,4 +1,6 @@
-"""Compares what Flink and everfold answer to a question, and makes a question that shows a difference smaller."""
+"""Compare the answers of Flink and everfold to a question, and shrink a question that shows a
+difference.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class Comparison:
 
     @property
     def sound(self) -> bool:
-        """Whether this is no defect."""
+        """Whether this is not a defect."""
         return self.kind in ("agreed", "refused by both") or self.purpose is not None
 
 
@@ -65,7 +67,7 @@ def _kind(message: str, *, answered: bool) -> Kind:
 
 
 def ask_flink(flink: Flink, question: Question, mode: Mode) -> Future[FlinkAnswer]:
-    """Ask Flink; the answer comes later."""
+    """Ask Flink and return a future answer."""
     return flink.ask(**question.to_flink(mode))
 
 
@@ -74,16 +76,22 @@ def shrink(flink: Flink, engine: Engine, question: Question, mode: Mode, kind: K
     until = time.monotonic() + SHRINKING_SECONDS
     found = question
     while time.monotonic() < until:
-        smaller = next((each for each in _asked(flink, found, mode, until) if _shows(each, mode, engine, kind)), None)
+        smaller = next(
+            (each for each in _ask_smaller(flink, found, mode, until) if _has_difference(each, mode, engine, kind)),
+            None,
+        )
         if smaller is None:
             break
         found = smaller[0]
     narrow = found.without_unused_columns()
-    return narrow if _shows((narrow, ask_flink(flink, narrow, mode).result()), mode, engine, kind) else found
+    return narrow if _has_difference((narrow, ask_flink(flink, narrow, mode).result()), mode, engine, kind) else found
 
 
-def _asked(flink: Flink, question: Question, mode: Mode, until: float) -> Iterator[tuple[Question, FlinkAnswer]]:
-    """The smaller questions with Flink's answers; the next is asked while one is compared."""
+def _ask_smaller(flink: Flink, question: Question, mode: Mode, until: float) -> Iterator[tuple[Question, FlinkAnswer]]:
+    """Yield the smaller questions with Flink's answers.
+
+    The next question is asked while one is compared.
+    """
     waiting: list[tuple[Question, Future[FlinkAnswer]]] = []
     for each in question.smaller():
         waiting.append((each, ask_flink(flink, each, mode)))
@@ -96,7 +104,7 @@ def _asked(flink: Flink, question: Question, mode: Mode, until: float) -> Iterat
         yield each, answer.result()
 
 
-def _shows(asked: tuple[Question, FlinkAnswer], mode: Mode, engine: Engine, kind: Kind) -> bool:
+def _has_difference(asked: tuple[Question, FlinkAnswer], mode: Mode, engine: Engine, kind: Kind) -> bool:
     question, answer = asked
     found = compare(question, mode, answer, engine)
     return found.kind == kind and not found.sound

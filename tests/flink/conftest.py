@@ -12,7 +12,7 @@ from flink.settings import COUNT, ENGINE, SEED
 
 @pytest.fixture(scope="session")
 def flink() -> Iterator[Flink]:
-    """A running Flink; the first use on a machine fetches it."""
+    """Run Flink; the first use on a machine downloads it."""
     with Flink() as running:
         yield running
 
@@ -22,7 +22,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many answers agreed, how many differ on purpose and why."""
+    """Print how many answers agree, how many differ on purpose, and why."""
     reports = [each for status in ("passed", "failed") for each in terminalreporter.stats.get(status, [])]
     counts = Counter(value for each in reports for name, value in each.user_properties if name == "flink")
     if counts:

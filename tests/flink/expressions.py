@@ -1,4 +1,4 @@
-"""Random scalar expressions of a type, out of a list of forms."""
+"""Random scalar expressions of a given type, from a list of forms."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ NUMBERS = ("INT", "BIGINT", "DECIMAL", "DOUBLE")
 COMPARABLE = (*NUMBERS, "STRING", "DATE", "TIMESTAMP", "TIME")
 ANY = (*COMPARABLE, "BOOLEAN")
 
-# Of each type: a form with a hole for each argument, and the types of these. `=` stands for the expression's own type,
-# `number`, `comparable` and `any` for some type, the same one wherever the form has it.
+# For each type: a form with a hole for each argument, and the types of the arguments. `=` stands
+# for the type of the expression, `number`, `comparable` and `any` for some type, the same one in
+# all holes of the form.
 FORMS: dict[str, list[tuple[str, str]]] = {
     "any": [
         ("CASE WHEN § THEN § ELSE § END", "BOOLEAN = ="),
@@ -215,14 +216,15 @@ def expression(random: Random, type: str, scope: Scope, depth: int) -> Node:
     types = [type if name == "=" else some.get(name, name) for name in arguments.split()]
     assert text.count(HOLE) == len(types), text
     children = [expression(random, each, scope, depth - 1) for each in types]
-    # A form over constants only is folded by the planner, where the two part more often than over rows.
-    if children and not any(node.text in flat(scope) for child in children for node in child.walk()):
+    # The planner folds a form over constants, where the two engines differ more often than over
+    # rows.
+    if children and not any(node.text in all_columns(scope) for child in children for node in child.walk()):
         at = next((at for at, each in enumerate(types) if scope.get(each)), None)
         if at is not None:
             children[at] = Node(random.choice(scope[types[at]]), type=types[at])
     return Node(text, tuple(children), type=type)
 
 
-def flat(scope: Scope) -> set[str]:
-    """All columns."""
+def all_columns(scope: Scope) -> set[str]:
+    """Return all columns."""
     return {name for names in scope.values() for name in names}

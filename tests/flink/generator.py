@@ -1,4 +1,4 @@
-"""Random questions: the same seed and number make the same question."""
+"""Make random questions: the same seed and number make the same question."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 from flink.expressions import ANY, NUMBERS, Scope, expression
 from flink.questions import Question, Row, Table
-from flink.tree import Node, listed
+from flink.tree import Node, make_list
 
 from everfold.testing.casefile import Mode
 
@@ -85,13 +85,13 @@ ORDERED_AGGREGATES = (
     ("ARRAY_AGG(§)", ("INT",)),
     ("JSON_ARRAYAGG(§)", ("INT", "STRING")),
 )
-"""Their values depend on the order of rows, which only a stream has."""
+"""Calls whose values depend on row order, which is defined only in a stream."""
 START = datetime(2020, 1, 1, 8)
 
 
 @dataclass
 class Maker:
-    """Makes one question. `modes`, `watermark` and `ties` say what its parts allow so far."""
+    """Make one question. `modes`, `watermark` and `ties` hold what its parts allow so far."""
 
     random: Random
     name: str
@@ -120,10 +120,10 @@ class Maker:
             options=self.options,
         )
 
-    # --- tables ---------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def table(self, name: str) -> Table:
-        """The table `t`, with few rows."""
+        """Return the table `t`, with few rows."""
         size = self.random.choice((0, 1, 3, 6, 10, 15, 25))
         rows: list[Row] = []
         time = START
@@ -142,7 +142,7 @@ class Maker:
         return Table(name, COLUMNS, tuple(rows), constraint)
 
     def small_table(self) -> Table:
-        """The table `u (j INT, w STRING)`, for joins and sets."""
+        """Return the table `u (j INT, w STRING)`, for joins and set operations."""
         rows = [("+I", str(at + 1), self.value("g"), self.value("k")) for at in range(self.random.choice((0, 2, 5)))]
         return Table("u", (("i", "INT NOT NULL"), ("j", "INT"), ("w", "STRING")), tuple(rows))
 
@@ -156,13 +156,13 @@ class Maker:
         return base.isoformat(sep=" ", timespec="milliseconds")
 
     def shuffle_a_little(self, rows: list[Row]) -> None:
-        """Swap neighbors, and with a watermark after each row bring some row far too late."""
+        """Swap neighbors, and with a watermark after each row make some row far too late."""
         for at in range(1, len(rows)):
             if self.random.random() < 0.3:
                 rows[at - 1], rows[at] = rows[at], rows[at - 1]
 
     def changes(self, rows: list[Row]) -> list[Row]:
-        """Inserts, with updates and deletes of earlier rows between them."""
+        """Return inserts, with updates and deletes of earlier rows in between."""
         alive: dict[str | None, Row] = {}
         made: list[Row] = []
         for row in rows:
@@ -183,7 +183,7 @@ class Maker:
                 alive[id] = after
         return made
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def expr(self, type: str | None = None, depth: int = 2) -> Node:
         return expression(self.random, type or self.random.choice((*ANY, "ARRAY")), self.scope, depth)
@@ -194,7 +194,7 @@ class Maker:
         return Node("\nWHERE §", (self.expr("BOOLEAN"),), optional=True)
 
     def key(self) -> Node:
-        """An expression to group by."""
+        """Return an expression to group by."""
         roll = self.random.random()
         if roll < 0.7:
             name, type = self.random.choice((("k", "STRING"), ("g", "INT"), ("b", "BOOLEAN"), ("d", "DATE")))
@@ -202,7 +202,9 @@ class Maker:
         return self.expr(self.random.choice(("INT", "STRING", "BOOLEAN")), 1)
 
     def call(self, *, ordered: bool) -> Node:
-        """An aggregate call. ordered: it may depend on the order of rows; then the query runs as a stream only."""
+        """Return an aggregate call. ordered: it may depend on row order, and then the query
+        runs as a stream only.
+        """
         forms: Sequence[tuple[str, tuple[str, ...]]] = AGGREGATES
         if ordered and self.changing is None and self.random.random() < 0.2:
             forms = ORDERED_AGGREGATES
@@ -215,7 +217,7 @@ class Maker:
         return call
 
     def items(self, *nodes: Node) -> Node:
-        return listed("§", *(Node(f"§ AS c{at}", (node,)) for at, node in enumerate(nodes)))
+        return make_list("§", *(Node(f"§ AS c{at}", (node,)) for at, node in enumerate(nodes)))
 
     def calls(self, least: int = 1, *, ordered: bool = True) -> list[Node]:
         found = [self.call(ordered=ordered) for _ in range(self.random.randint(least, 3))]
@@ -237,13 +239,13 @@ class Maker:
         return Node("\nHAVING §", (Node(form, tuple(self.expr(type, 0) for type in types)),), optional=True)
 
     def changes_sometimes(self) -> None:
-        """Let the table change, in one question of three."""
+        """Make the table change, in one question of three."""
         if self.random.random() < 0.35:
             self.changing = self.random.choice(("upsert", "retract"))
             self.modes = STREAM
 
 
-# --- kinds of queries -------------------------------------------------------------------------------------------------
+# --- kinds of queries -----------------------------------------------------------------------------
 
 
 def projection(make: Maker) -> Node:
@@ -256,7 +258,7 @@ def grouping(make: Maker) -> Node:
     make.changes_sometimes()
     keys = [make.key() for _ in range(make.random.choice((0, 1, 1, 2)))]
     items = make.items(*keys, *make.calls())
-    group = listed("\nGROUP BY §", *keys) if keys else Node("")
+    group = make_list("\nGROUP BY §", *keys) if keys else Node("")
     return Node("SELECT §\nFROM t§§§", (items, make.where(), group, make.having()))
 
 
@@ -310,7 +312,9 @@ WINDOWS = (
 
 
 def window(make: Maker, *, sessions: bool = True) -> tuple[str, str, bool]:
-    """A window function in FROM, with the key that it is partitioned by, and whether ordered aggregates run in it."""
+    """Return a window function in FROM, with its partition key, and whether it supports
+    order-dependent aggregates.
+    """
     make.watermark_by_row = make.random.random() < 0.3
     name, sizes = make.random.choice([each for each in WINDOWS if sessions or each[0] != "SESSION"])
     partition = ""
@@ -329,7 +333,7 @@ def window_aggregate(make: Maker) -> Node:
         keys = [make.key() for _ in range(make.random.choice((0, 1, 1, 2)))]
     times = [Node(name) for name in make.random.choice((("window_start", "window_end"), ("window_end",), ()))]
     items = make.items(*times, *keys, *make.calls(ordered=ordered))
-    group = listed(
+    group = make_list(
         "\nGROUP BY window_start, window_end§", *(Node(", §", (key,)) for key in keys), separator="", least=0
     )
     return Node(f"SELECT §\nFROM {source}§§§", (items, make.where(), group, make.having()))
@@ -383,7 +387,9 @@ def group_window(make: Maker) -> Node:
         for part in make.random.sample(("START", "END", "ROWTIME"), make.random.randint(0, 2))
     ]
     items = make.items(*times, *key, *make.calls(ordered=name == "TUMBLE" or make.random.random() < 0.2))
-    group = listed(f"\nGROUP BY {name}(at_, {sizes})§", *(Node(", §", (each,)) for each in key), separator="", least=0)
+    group = make_list(
+        f"\nGROUP BY {name}(at_, {sizes})§", *(Node(", §", (each,)) for each in key), separator="", least=0
+    )
     return Node("SELECT §\nFROM t§§§", (items, make.where(), group, make.having()))
 
 
@@ -409,7 +415,7 @@ OVER_CALLS = (
 
 
 def over(make: Maker) -> Node:
-    """By event time, in both modes."""
+    """OVER by event time, in both modes."""
     make.unique_times = True
     frame = make.random.choice(FRAMES)
     by = make.random.choice(("", "PARTITION BY k ", "PARTITION BY k, g "))
@@ -422,7 +428,7 @@ def over(make: Maker) -> Node:
 
 
 def over_late(make: Maker) -> Node:
-    """Without a lower bound, with a watermark after each row."""
+    """OVER without a lower bound, with a watermark after each row."""
     node = over(make)
     while "RANGE I" in node.sql or "RANGE B" in node.sql or " 2 PRE" in node.sql or " 3 PRE" in node.sql:
         node = over(make)
@@ -451,7 +457,10 @@ def over_functions(make: Maker) -> Node:
 
 
 def over_any_order(make: Maker) -> Node:
-    """By one column that rises, the order that Flink takes in a stream too. Equal values are in the order of arrival, which only a stream has."""
+    """OVER by one ascending column, the order that Flink also accepts in a stream.
+
+    Equal values are in the order of arrival, which is defined only in a stream.
+    """
     make.changes_sometimes()
     time = "d" if make.changing is None else "at_"
     order = make.random.choice(("id", "n", "n", "s", "p", "x NULLS LAST", "d", "c", "b", "m", "n + id", time))
@@ -473,7 +482,7 @@ def over_any_order(make: Maker) -> Node:
 
 
 def over_ranks(make: Maker) -> Node:
-    """Numbers of rows by any column."""
+    """Row numbers by any column."""
     make.changes_sometimes()
     order = make.random.choice(("id", "id", "n", "s", "p", "d"))
     by = make.random.choice(("", "PARTITION BY k "))
@@ -485,7 +494,7 @@ def over_ranks(make: Maker) -> Node:
 
 
 def over_arrival(make: Maker) -> Node:
-    """By processing time."""
+    """OVER by processing time."""
     make.modes = STREAM
     by = make.random.choice(("", "PARTITION BY k ", "PARTITION BY g "))
     frame = make.random.choice(("", "ROWS UNBOUNDED PRECEDING", "RANGE UNBOUNDED PRECEDING", "ROWS 2 PRECEDING"))
@@ -497,7 +506,7 @@ def over_arrival(make: Maker) -> Node:
 
 
 def over_batch(make: Maker) -> Node:
-    """Orders and frames that Flink has in batch only."""
+    """Orders and frames that Flink supports in batch only."""
     make.modes = BATCH
     by = make.random.choice(("", "PARTITION BY k "))
     order = make.random.choice(("g, id", "n DESC, id", "s NULLS LAST, id", "p, id DESC"))
@@ -636,5 +645,5 @@ KINDS: dict[Callable[[Maker], Node], int] = {
 
 
 def question(seed: int, number: int) -> Question:
-    """Return the question of a number below a seed."""
+    """Return the question with a given seed and number."""
     return Maker(Random(f"{seed}/{number}"), f"seed {seed} query {number}").make()

@@ -1,4 +1,4 @@
-"""Differences from Flink that are on purpose: each is a row of docs/differences.md, by the text of its first cell."""
+"""Intended differences from Flink: each is a row of docs/differences.md, by its first cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERED = r"(LISTAGG|FIRST_VALUE|LAST_VALUE|ARRAY_AGG|JSON_ARRAYAGG)\("
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is known when two answers differ."""
+    """The known facts about two answers that differ."""
 
     question: Question
     mode: Mode
@@ -25,37 +25,37 @@ class Difference:
     message: str
 
     def has(self, pattern: str) -> bool:
-        """Whether the query matches."""
+        """Return whether the query matches."""
         return re.search(pattern, self.question.sql) is not None
 
     @property
     def partition(self) -> list[str]:
-        """The columns of the query's PARTITION BY."""
+        """Return the columns of the query's PARTITION BY."""
         found = re.search(r"PARTITION BY ([\w, ]+?) ORDER BY", self.question.sql)
         return [] if found is None else found[1].split(", ")
 
     def shows(self, columns: Sequence[str]) -> bool:
-        """Whether the first SELECT names all of these columns."""
+        """Return whether the first SELECT names all of these columns."""
         return all(self.has(rf"^SELECT [^\n]*\b{column}\b") for column in columns)
 
     def flink_says(self, words: str) -> bool:
-        """Whether one of Flink's errors has these words."""
+        """Return whether one of Flink's errors contains these words."""
         return any(words in error for error in self.flink.errors)
 
     @property
     def differs(self) -> bool:
-        """Whether both answer, with different rows."""
+        """Return whether both engines answer, with different rows."""
         return not self.flink.errors and not self.message.startswith(("error[", "internal error", "types", "columns"))
 
     @property
     def answered_by_everfold_only(self) -> bool:
-        """Whether Flink refuses or fails, and everfold answers."""
+        """Return whether Flink refuses or fails, and everfold answers."""
         return bool(self.flink.errors) and self.message.startswith("expected an error")
 
 
 @dataclass(frozen=True, slots=True)
 class OnPurpose:
-    """A row of docs/differences.md, and which differences it explains."""
+    """A row of docs/differences.md, and the differences that it explains."""
 
     title: str
     explains: Callable[[Difference], bool]
@@ -194,10 +194,12 @@ NOT_ASKED = frozenset(
         "event time after a restart",
     )
 )
-"""Rows of the table "Answers that differ" that no question can show: the generator makes none, or only final tables are compared."""
+"""Rows of the table "Answers that differ" that no question can show: the generator makes none,
+or only final tables are compared.
+"""
 
 
 def on_purpose(question: Question, mode: Mode, flink: FlinkAnswer, message: str) -> OnPurpose | None:
-    """Return why the answers differ, if that is on purpose."""
+    """Return why the answers differ, if they differ on purpose."""
     difference = Difference(question, mode, flink, message)
     return next((each for each in ON_PURPOSE if each.explains(difference)), None)

@@ -1,7 +1,8 @@
-"""Apache Flink in a Java process of its own, which answers questions: a query, its tables and their rows.
+"""Apache Flink in a separate Java process, which answers questions: a query, its tables and their
+rows.
 
-The jars come from Maven at the first use, and so does the compiler for `Answers.java`, as a JRE has none. PySpark's own process cannot
-run Flink: their jars clash.
+The jars come from Maven at the first use, and so does the compiler for `Answers.java`, as a JRE has
+none. PySpark's process cannot run Flink: their jars clash.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _WATERMARK_INTERVAL = {"row": "0 ms", "end": "100000000 d"}
 
 @dataclass(frozen=True, slots=True)
 class FlinkAnswer:
-    """What Flink answered: columns with their types, and every change; or, if it refused or failed, why."""
+    """The answer of Flink: columns with their types, and every change; or the reason if it
+    refused or failed.
+    """
 
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -54,12 +57,14 @@ class FlinkAnswer:
 
     @property
     def timed_out(self) -> bool:
-        """Whether Flink had no answer in time: the machine is overloaded, or the query does not end."""
+        """Return whether Flink did not answer in time: the machine is overloaded, or the query
+        does not end.
+        """
         return any(error.startswith("TimeoutException: no answer within") for error in self.errors)
 
     @property
     def reason(self) -> str:
-        """The first line of the innermost error."""
+        """Return the first line of the innermost error."""
         return self.errors[-1].strip().splitlines()[0] if self.errors else ""
 
 
@@ -85,7 +90,11 @@ class Flink:
     def ask(
         self, *, mode: str, query: str, tables: Sequence[Mapping[str, Any]], options: Mapping[str, str], watermark: str
     ) -> Future[FlinkAnswer]:
-        """Ask a question. watermark: `row` moves it after each row, `end` only at the end of input, so that no row is late."""
+        """Ask a question. watermark:
+
+        `row` moves it after each row; `end` moves it only at the end of input, so that no row is
+        late.
+        """
         self._asked += 1
         id = str(self._asked)
         settings = {
@@ -105,7 +114,7 @@ class Flink:
         assert self._process.stdout
         for line in self._process.stdout:
             read = json.loads(line)
-            self._waiting.pop(read["id"]).set_result(_answer_of(read))
+            self._waiting.pop(read["id"]).set_result(_to_answer(read))
         for waiting in self._waiting.values():
             waiting.set_exception(RuntimeError(f"Flink's Java process has ended; see {self._log.name}"))
 
@@ -124,7 +133,7 @@ class Flink:
         Path(self._log.name).unlink()
 
 
-def _answer_of(read: dict[str, Any]) -> FlinkAnswer:
+def _to_answer(read: dict[str, Any]) -> FlinkAnswer:
     if "errors" in read:
         return FlinkAnswer(errors=tuple(read["errors"]))
     names, types = zip(*read["columns"], strict=True)
@@ -132,7 +141,7 @@ def _answer_of(read: dict[str, Any]) -> FlinkAnswer:
 
 
 def _class_path() -> str:
-    """Flink's jars and the compiled `Answers.java`."""
+    """Return the class path of Flink's jars and the compiled `Answers.java`."""
     flink = [(_GROUP, artifact, FLINK_VERSION) for artifact in _ARTIFACTS]
     home = fetch_jars(f"flink-{FLINK_VERSION}-planner", flink)
     jars = os.pathsep.join(map(str, sorted(home.glob("*.jar"))))

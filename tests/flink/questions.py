@@ -1,4 +1,7 @@
-"""Questions: a query with its tables and rows. Flink is asked one way, everfold by a case file."""
+"""Questions: a query with its tables and rows.
+
+Flink receives them directly, everfold as a case file.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,17 @@ from everfold.testing.pipetable import PipeRow, PipeTable, align_rows, format_ce
 
 Row = tuple[str | None, ...]
 DOUBLE_TOLERANCE, FLOAT_TOLERANCE = 1e-9, 1e-5
-"""Sums of floating point numbers depend on their order in the last digits; FLOAT has about seven digits."""
+"""The relative tolerance: sums of floating point numbers depend on their order in the last
+digits; FLOAT has about seven digits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table and its rows; each row begins with its row kind. Rows with the same identity belong together: they are changes of one row."""
+    """A table and its rows; each row begins with its row kind.
+
+    Rows with the same identity belong together: they are changes of one row.
+    """
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -31,31 +39,34 @@ class Table:
 
     @property
     def changing(self) -> bool:
-        """Whether there are other rows than inserts."""
+        """Return whether any row is not an insert."""
         return any(row[0] != "+I" for row in self.rows)
 
     @property
     def upsert(self) -> bool:
-        """Whether an update replaces the row with its key."""
+        """Return whether an update replaces the row with its key."""
         return "PRIMARY KEY" in self.constraint and all(row[0] != "-U" for row in self.rows)
 
     @property
     def ddl(self) -> str:
-        """CREATE TABLE without options."""
+        """Return CREATE TABLE without options."""
         columns = [f"`{name}` {type}" for name, type in self.columns]
         return f"CREATE TABLE {self.name} ({', '.join([*columns, *([self.constraint] if self.constraint else [])])})"
 
     def keep(self, names: Sequence[str]) -> Table:
-        """The table with these columns only."""
-        places = [at for at, (name, _) in enumerate(self.columns) if name in names]
-        rows = tuple((row[0], *(row[at + 1] for at in places)) for row in self.rows)
-        identity = [self.columns[at][0] for at in places].index(self.columns[self.identity - 1][0]) + 1
-        return replace(self, columns=tuple(self.columns[at] for at in places), rows=rows, identity=identity)
+        """Return the table with these columns only."""
+        positions = [at for at, (name, _) in enumerate(self.columns) if name in names]
+        rows = tuple((row[0], *(row[at + 1] for at in positions)) for row in self.rows)
+        identity = [self.columns[at][0] for at in positions].index(self.columns[self.identity - 1][0]) + 1
+        return replace(self, columns=tuple(self.columns[at] for at in positions), rows=rows, identity=identity)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query over tables, in the modes in which its answer is determined. watermark: `row` moves it after each row."""
+    """A query over tables, in the modes in which its answer is determined. watermark:
+
+    `row` moves it after each row.
+    """
 
     name: str
     query: Node
@@ -69,7 +80,7 @@ class Question:
         return self.query.sql
 
     def to_flink(self, mode: Mode) -> dict[str, Any]:
-        """Arguments for Flink."""
+        """Return the arguments for Flink."""
         tables = [
             {
                 "name": table.name,
@@ -90,17 +101,17 @@ class Question:
         }
 
     def to_case(self, mode: Mode, answer: FlinkAnswer) -> Case:
-        """The case that expects Flink's answer, or any error where Flink has none."""
+        """Return the case that expects Flink's answer, or any error if Flink has no answer."""
         (case,) = loads(self.to_text(mode, answer)).cases
         (step,) = case.steps
         if answer.errors:
             return replace(case, steps=(replace(step, expect=None, error=ExpectedError()),))
-        # The rows themselves: a cell of a text may not hold every string.
+        # The rows themselves: a cell in the case format cannot hold every string.
         expect = PipeTable(answer.names, tuple(PipeRow(row) for row in net_rows(answer.changes).elements()))
         return replace(case, steps=(replace(step, expect=expect, changelog=False),))
 
     def to_text(self, mode: Mode, answer: FlinkAnswer) -> str:
-        """The question and Flink's answer as a case file."""
+        """Return the question and Flink's answer as a case file."""
         lines = ["tables: |", *(f"  {table.ddl};" for table in self.tables), "rows:"]
         for table in self.tables:
             names = [name for name, _ in table.columns]
@@ -116,10 +127,12 @@ class Question:
         if self.watermark == "row":
             lines.append("    batches: row")
         lines += ["    sql: |", *(f"      {line}" for line in self.sql.splitlines())]
-        return "\n".join([*lines, *(f"    {line}" for line in _expected(answer))]) + "\n"
+        return "\n".join([*lines, *(f"    {line}" for line in _format_expected(answer))]) + "\n"
 
     def smaller(self) -> Iterator[Question]:
-        """Questions with half of a table's rows, a smaller query, or one row less."""
+        """Yield questions with half of a table's rows, with a smaller query, or with one row
+        less.
+        """
         yield from self._with_fewer_rows(halves=True)
         yield from (replace(self, query=query) for query in self.query.smaller())
         yield from self._with_fewer_rows(halves=False)
@@ -127,7 +140,9 @@ class Question:
             yield replace(self, options={})
 
     def _with_fewer_rows(self, *, halves: bool) -> Iterator[Question]:
-        """All rows of an identity go together, so that no change loses the row that it changes."""
+        """Remove all rows of an identity together, so that each change keeps the row that it
+        changes.
+        """
         for at, table in enumerate(self.tables):
             identities = list(dict.fromkeys(row[table.identity] for row in table.rows))
             size = (len(identities) + 1) // 2 if halves else 1
@@ -138,7 +153,7 @@ class Question:
                 )
 
     def without_unused_columns(self) -> Question:
-        """The question whose tables have no columns that neither query nor constraint names."""
+        """Return the question without the columns that neither the query nor a constraint names."""
         words = set(re.findall(r"\w+", " ".join([self.sql, *(table.constraint for table in self.tables)])))
         made = self
         for at, table in enumerate(self.tables):
@@ -154,7 +169,7 @@ def _tolerance(answer: FlinkAnswer) -> float:
     return FLOAT_TOLERANCE if "FLOAT" in answer.types else DOUBLE_TOLERANCE
 
 
-def _expected(answer: FlinkAnswer) -> list[str]:
+def _format_expected(answer: FlinkAnswer) -> list[str]:
     if answer.errors:
         return ["error: {}", *(f"# Flink: {line}" for line in answer.reason.splitlines())]
     rows = sorted(net_rows(answer.changes).elements(), key=reading_order)

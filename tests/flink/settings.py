@@ -1,4 +1,6 @@
-"""What `make test-flink` asks: the first `COUNT` questions of `SEED`, of the engine `memory` or `spark`."""
+"""The questions of `make test-flink`: the first `COUNT` questions of `SEED`, for the engine
+`memory` or `spark`.
+"""
 
 from __future__ import annotations
 

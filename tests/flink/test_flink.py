@@ -1,4 +1,7 @@
-"""Random queries, answered by Flink and by everfold. A question that shows a difference is made smaller and printed as a case file."""
+"""Random queries, answered by Flink and by everfold.
+
+A question that shows a difference is shrunk and printed as a case file.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ QUESTIONS = {number: question(SEED, number) for number in range(COUNT)}
 ASKED = [(mode, number) for number, each in QUESTIONS.items() for mode in each.modes]
 ANSWERED_BY_BOTH = 0.85
 ENOUGH = 100
-"""So many questions say something about their share."""
+"""With fewer questions the shares mean little."""
 
 tally: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="module")
 def answers(flink: Flink, request: pytest.FixtureRequest) -> dict[tuple[Mode, int], Future[FlinkAnswer]]:
-    """Flink's answers to the questions that were selected. It works ahead of everfold."""
+    """Flink's answers to the selected questions. Flink works ahead of everfold."""
     selected = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     asked = [(each["mode"], each["number"]) for each in selected if "number" in each]
     return {(mode, number): ask_flink(flink, QUESTIONS[number], mode) for mode, number in asked}
@@ -44,7 +47,7 @@ def ours() -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize(("mode", "number"), ASKED, ids=[f"{mode}-{number}" for mode, number in ASKED])
-def test_both_answer_alike(
+def test_flink_and_everfold_agree(
     mode: Mode,
     number: int,
     flink: Flink,

@@ -19,7 +19,9 @@ SOME = [question(1, number) for number in range(300)]
 
 
 def rows_of(heading: str | None = None) -> set[str]:
-    """The first cells of the tables in docs/differences.md, or of the one below a heading."""
+    """Return the first cells of the tables in docs/differences.md, or of the table under a
+    heading.
+    """
     text = DIFFERENCES.read_text(encoding="utf-8")
     if heading is not None:
         text = text.split(f"## {heading}\n")[1].split("\n## ")[0]
@@ -31,8 +33,10 @@ def test_every_difference_on_purpose_is_documented() -> None:
     assert {each.title for each in ON_PURPOSE} | NOT_ASKED <= rows_of()
 
 
-def test_every_documented_difference_of_answers_is_asked_or_known_not_to_be() -> None:
-    """A row of the first table belongs into ON_PURPOSE, or into NOT_ASKED if no question can show it."""
+def test_every_documented_difference_is_asked_or_listed_as_not_asked() -> None:
+    """A row of the first table belongs in ON_PURPOSE, or in NOT_ASKED if no question can show
+    it.
+    """
     assert rows_of("Answers that differ") - {each.title for each in ON_PURPOSE} == NOT_ASKED
 
 
@@ -53,7 +57,7 @@ def test_everfold_answers_without_internal_errors(asked: Question) -> None:
         assert message.startswith("expected an error"), message
 
 
-def test_a_smaller_question_has_less_of_something() -> None:
+def test_a_smaller_question_is_smaller() -> None:
     for asked in SOME[:20]:
         for smaller in asked.smaller():
             assert size(smaller) < size(asked), smaller.sql
@@ -64,7 +68,7 @@ def size(asked: Question) -> int:
     return nodes + sum(len(table.rows) for table in asked.tables) + len(asked.options)
 
 
-def test_unused_columns_are_left_out() -> None:
+def test_unused_columns_are_dropped() -> None:
     asked = next(each for each in SOME if "GROUP BY k" in each.sql)
     narrow = asked.without_unused_columns()
     assert narrow.sql == asked.sql

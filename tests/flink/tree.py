@@ -1,4 +1,4 @@
-"""Queries as trees, so that one that shows a difference can be made smaller."""
+"""Queries as trees, so that a query that shows a difference can be shrunk."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 HOLE = "§"
-"""Stands for a child in the text of a node."""
+"""Stands for a child in the string of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a query: a text with a hole for each child, or with one hole for a list if there is a separator.
+    """A part of a query: a string with a hole for each child, or with one hole for a list if there
+    is a separator.
 
-    An expression has a type and may be replaced by an expression of that type. An optional node may be left out, and so may children of a
-    list while at least `least` of them are left.
+    An expression has a type and may be replaced by an expression of that type. An optional node may
+    be removed, and so may children of a list while at least `least` of them remain.
     """
 
     text: str
@@ -26,7 +27,7 @@ class Node:
 
     @property
     def sql(self) -> str:
-        """The text with its children filled in."""
+        """Return the SQL with the children filled in."""
         parts = [child.sql for child in self.children]
         if self.separator is not None:
             parts = [self.separator.join(part for part in parts if part)]
@@ -35,13 +36,13 @@ class Node:
         return "".join(piece + part for piece, part in zip(pieces, [*parts, ""], strict=True))
 
     def walk(self) -> Iterator[Node]:
-        """The node and everything below it."""
+        """Yield the node and everything below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def smaller(self) -> Iterator[Node]:
-        """Trees with one part less, big cuts first."""
+        """Yield trees with one part less, large cuts first."""
         if self.optional and self.text:
             yield Node("", optional=True)
         if self.separator is not None and len(self.children) > self.least:
@@ -70,6 +71,6 @@ SIMPLEST = {
 """The simplest expression of each type."""
 
 
-def listed(text: str, *children: Node, separator: str = ", ", least: int = 1, optional: bool = False) -> Node:
-    """A list of nodes."""
+def make_list(text: str, *children: Node, separator: str = ", ", least: int = 1, optional: bool = False) -> Node:
+    """Return a node with a list of nodes."""
     return Node(text, children, separator=separator, least=least, optional=optional)

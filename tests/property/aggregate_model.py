@@ -1,4 +1,6 @@
-"""Aggregate functions in plain Python, over the rows that are left when a changelog has been played: no slots, no signs, no merging."""
+"""Aggregate functions in plain Python, over the rows that remain after a changelog: without
+slots, signs or merging.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,13 @@ from typing import Any
 from everfold.types import BIGINT, DataType, DecimalType, FloatingType, IntegerType
 
 Change = tuple[int, Any]
-"""+1 and a value that comes, -1 and one that is taken back."""
+"""+1 and an inserted value, or -1 and a retracted value."""
 
 
 def survivors(changes: Sequence[Change]) -> list[Any]:
-    """The values that are left, in the order in which they came: the first of equal ones goes first."""
+    """Return the remaining values in the order of arrival; of equal values, the first is
+    removed first.
+    """
     left: list[Any] = []
     for sign, value in changes:
         if sign > 0:
@@ -26,35 +30,35 @@ def survivors(changes: Sequence[Change]) -> list[Any]:
 
 
 def distinct_survivors(changes: Sequence[Change]) -> list[Any]:
-    """Each value that is left once, in the order in which they last began to be there."""
+    """Return each remaining value once, in the order in which they last became present."""
     left: list[Any] = []
     there: list[Any] = []
     for sign, value in changes:
         if sign > 0:
-            if not _known(there, value):
+            if not _contains(there, value):
                 there.append(value)
             left.append(value)
         else:
             del left[_position(left, value)]
-            if not _known(left, value):
+            if not _contains(left, value):
                 del there[_position(there, value)]
     return there
 
 
 def _position(values: Sequence[Any], value: Any) -> int:
-    return next(at for at, each in enumerate(values) if _same(each, value))
+    return next(at for at, each in enumerate(values) if _is_same(each, value))
 
 
-def _known(values: Sequence[Any], value: Any) -> bool:
-    return any(_same(each, value) for each in values)
+def _contains(values: Sequence[Any], value: Any) -> bool:
+    return any(_is_same(each, value) for each in values)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other)) and type(one) is type(other)
 
 
-def expected(name: str, of: DataType, values: Sequence[Any]) -> Any:
-    """The value of a function over these values."""
+def compute_value(name: str, of: DataType, values: Sequence[Any]) -> Any:
+    """Return the value of a function over these values."""
     if name == "ARRAY_AGG":
         return list(values) or None
     return _FUNCTIONS[name](of, [value for value in values if value is not None])
@@ -66,7 +70,7 @@ def _sum(of: DataType, values: list[Any]) -> Any:
     if isinstance(of, FloatingType):
         return _float_sum(values)
     if isinstance(of, IntegerType):
-        return _wrapped(sum(values), of.bits)
+        return _wrap(sum(values), of.bits)
     with decimal.localcontext(prec=80):  # by default a sum is rounded to 28 digits
         return sum(values)
 
@@ -83,9 +87,9 @@ def _avg(of: DataType, values: list[Any]) -> Any:
     if isinstance(of, FloatingType):
         return _float_sum(values) / len(values)
     if isinstance(of, IntegerType):
-        return _wrapped(_truncated(Fraction(_wrapped(sum(values), BIGINT.bits), len(values))), of.bits)
+        return _wrap(_truncate(Fraction(_wrap(sum(values), BIGINT.bits), len(values))), of.bits)
     assert isinstance(of, DecimalType)
-    return _rounded(sum(map(Fraction, values), Fraction()) / len(values), max(of.scale, 6))
+    return _round(sum(map(Fraction, values), Fraction()) / len(values), max(of.scale, 6))
 
 
 def _extreme(pick: Callable[[list[Any]], Any]) -> Callable[[DataType, list[Any]], Any]:
@@ -110,8 +114,8 @@ def _variance(sample: bool, root: bool) -> Callable[[DataType, list[Any]], Any]:
         mean = sum(exact, Fraction()) / len(exact)
         found = sum(((each - mean) ** 2 for each in exact), Fraction()) / count
         if isinstance(of, IntegerType):
-            whole = _truncated(found) if not root else math.isqrt(math.floor(found))
-            return _wrapped(min(whole, 2**31 - 1), of.bits)
+            whole = _truncate(found) if not root else math.isqrt(math.floor(found))
+            return _wrap(min(whole, 2**31 - 1), of.bits)
         return math.sqrt(found) if root else float(found)
 
     return value
@@ -128,23 +132,23 @@ def _percentile(of: DataType, values: list[Any]) -> Any:
     return (above - position) * ordered[below] + (position - below) * ordered[above]
 
 
-def _collected(of: DataType, values: list[Any]) -> list[tuple[Any, int]]:
+def _collect(of: DataType, values: list[Any]) -> list[tuple[Any, int]]:
     found: list[tuple[Any, int]] = []
     for value in values:
-        if not _known([each for each, _ in found], value):
-            found.append((value, sum(_same(each, value) for each in values)))
+        if not _contains([each for each, _ in found], value):
+            found.append((value, sum(_is_same(each, value) for each in values)))
     return found
 
 
-def _wrapped(value: int, bits: int) -> int:
+def _wrap(value: int, bits: int) -> int:
     return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
-def _truncated(value: Fraction) -> int:
+def _truncate(value: Fraction) -> int:
     return math.trunc(value)
 
 
-def _rounded(value: Fraction, scale: int) -> Fraction | None:
+def _round(value: Fraction, scale: int) -> Fraction | None:
     unscaled = abs(value) * 10**scale
     rounded = math.floor(unscaled + Fraction(1, 2))
     if rounded >= 10**38:
@@ -168,6 +172,6 @@ _FUNCTIONS: dict[str, Callable[[DataType, list[Any]], Any]] = {
     "LAST_VALUE": lambda of, values: values[-1] if values else None,
     "LISTAGG": lambda of, values: ",".join(values) if values else None,
     "JSON_ARRAYAGG": lambda of, values: f"[{','.join(values)}]",
-    "COLLECT": _collected,
+    "COLLECT": _collect,
     "PERCENTILE": _percentile,
 }

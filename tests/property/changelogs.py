@@ -1,4 +1,4 @@
-"""Changelogs for laws: how they are made, fed to a query, and folded again."""
+"""Make changelogs for property tests, feed them to queries, and fold them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Row = tuple[str | None, int | None]
 Change = tuple[RowKind, Row]
 
 
-class Changing:
-    """A query over `t (k STRING, v INT)`, whose rows are inserts or any changes."""
+class ChangingQuery:
+    """A query over `t (k STRING, v INT)`, whose rows are inserts only or any changes."""
 
     def __init__(self, select: str, mode: ChangelogMode, *, buckets: int = 1) -> None:
         session = Session()
@@ -37,7 +37,7 @@ class Changing:
         self._changing = mode is not ChangelogMode.INSERT_ONLY
 
     def feed(self, changes: Sequence[Change]) -> list[tuple[RowKind, tuple[Any, ...]]]:
-        """A batch; the changes that it emits."""
+        """Feed a batch. Return the changes that it emits."""
         rows = {
             "k": pa.array([row[0] for _, row in changes], pa.string()),
             "v": pa.array([row[1] for _, row in changes], pa.int32()),
@@ -49,19 +49,22 @@ class Changing:
         kinds = found[KIND].to_pylist() if KIND in found.column_names else [0] * found.num_rows
         columns = [name for name in found.column_names if name != KIND]
         return [
-            (RowKind(kind), tuple(frozen(row[name]) for name in columns))
+            (RowKind(kind), tuple(freeze(row[name]) for name in columns))
             for kind, row in zip(kinds, found.to_pylist(), strict=True)
         ]
 
 
-def frozen(value: Any) -> Any:
-    """A value that can be counted."""
+def freeze(value: Any) -> Any:
+    """Make a value hashable."""
     return tuple(value) if isinstance(value, list) else value
 
 
-class Folded:
-    """What is left of emitted changes; what was never sent cannot be taken back, and a key (the first column) has one row back and one
-    new row a batch, if there is one row a key."""
+class FoldedRows:
+    """The rows that remain of emitted changes.
+
+    A row that was never emitted cannot be retracted. With one row per key (the first column), a
+    batch emits at most one retraction and one new row for each key.
+    """
 
     def __init__(self, *, per_key: bool = True) -> None:
         self.rows: Counter[tuple[Any, ...]] = Counter()
@@ -73,14 +76,16 @@ class Folded:
             back = kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
             per_key[row[0], back] += 1
             self.rows[row] += -1 if back else 1
-            assert self.rows[row] >= 0, f"{row} is taken back and was never sent"
+            assert self.rows[row] >= 0, f"{row} is retracted and was never emitted"
             if not self.rows[row]:
                 del self.rows[row]
         assert not self._per_key or all(count == 1 for count in per_key.values()), per_key
 
 
-class Upserted:
-    """The rows of a table with one row a key (the first column), which takes the changes one after the other."""
+class UpsertedRows:
+    """The rows of a table with one row per key (the first column), to which the changes are
+    applied one by one.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[Any, tuple[Any, ...]] = {}
@@ -99,7 +104,7 @@ values = st.one_of(st.none(), st.integers(-4, 4))
 
 @st.composite
 def changelogs(draw: st.DrawFn) -> list[Change]:
-    """Rows that come and go; what goes was there."""
+    """Insert, update and delete rows; only existing rows are updated or deleted."""
     alive: list[Row] = []
     found: list[Change] = []
     for choice, key, value in draw(st.lists(st.tuples(st.integers(0, 9), keys, values), max_size=40)):
@@ -122,9 +127,9 @@ def inserts(draw: st.DrawFn) -> list[Change]:
 
 
 def cut(changes: Sequence[Change], cuts: Sequence[int]) -> list[list[Change]]:
-    places = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
-    return [list(changes[start:end]) for start, end in pairwise(places)]
+    positions = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
+    return [list(changes[start:end]) for start, end in pairwise(positions)]
 
 
 cuts = st.lists(st.integers(0, 40), max_size=6)
-"""Where a changelog is cut into batches."""
+"""The positions at which a changelog is cut into batches."""

@@ -1,4 +1,6 @@
-"""Changed queries at work, in memory: what halves of an input give, and what a change is held against."""
+"""Change queries in memory after half of an input, and compare them with queries that never
+changed.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ ROWS = 60
 COLUMNS = ("a", "b", "c", "d")
 
 
-def planned(text: str, of_c: str = "INT", delay: int = 0) -> Root:
-    """The plan of a query over MyTable or src; of_c: the type of c, a number or a text; delay: of the watermark, in seconds."""
+def make_plan(text: str, of_c: str = "INT", delay: int = 0) -> Root:
+    """Return the plan of a query over MyTable or src. of_c: the type of c, INT or STRING.
+    delay: the watermark delay, in seconds.
+    """
     tables = "".join(
         f"CREATE TABLE {name} (a INT, b INT, c {of_c}, d INT, ts TIMESTAMP(3), proctime AS PROCTIME(), "
         f"WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND) WITH ('connector' = 'print');"
@@ -36,8 +40,10 @@ def planned(text: str, of_c: str = "INT", delay: int = 0) -> Root:
     return submit.roots[0]
 
 
-def planned_lenses(text: str) -> Root:
-    """The plan of an INSERT of Lenses SQL over the topic MyTable, which has a key beside the columns of the table of that name."""
+def make_lenses_plan(text: str) -> Root:
+    """Return the plan of a Lenses SQL INSERT over the topic MyTable, which has a key in
+    addition to the columns of the table of that name.
+    """
     table = "CREATE TABLE MyTable(_key INT, a INT, b INT, c INT, d INT, ts TIMESTAMP(3)) FORMAT (INT, JSON);"
     session = Session({"everfold.dialect": "lenses", "everfold.lenses.exact-tables": "true"}, lenient=True)
     (submit,) = [each for each in session.run(table + text) if isinstance(each, Submit)]
@@ -45,7 +51,7 @@ def planned_lenses(text: str) -> Root:
 
 
 def rows(seed: int, of_c: str = "INT") -> list[dict[str, Any]]:
-    """Rows a second apart, few values, some NULL; the keys of records come again."""
+    """Return rows a second apart, with few values and some NULLs; keys of records repeat."""
     chance = random.Random(seed)
     made = []
     for at in range(ROWS):
@@ -57,7 +63,7 @@ def rows(seed: int, of_c: str = "INT") -> list[dict[str, Any]]:
 
 
 def batch(root: Root, part: list[dict[str, Any]]) -> dict[str, pa.Table]:
-    """Rows as the scans of a plan want them."""
+    """Return rows in the format of the scans of a plan."""
     found = {}
     for table in tables_of(walk_streamed(root.input)):
         arrays = [pa.array([row[column.name] for row in part]).cast(column.type.arrow) for column in table.columns]
@@ -66,8 +72,12 @@ def batch(root: Root, part: list[dict[str, Any]]) -> dict[str, pa.Table]:
     return found
 
 
-class Seen:
-    """A pipeline and what has come out of it: rows of a result without changes one by one, else the result as it is now, by key where it has aggregates."""
+class PipelineRun:
+    """A pipeline and its output.
+
+    Rows of a result without changes are kept one by one. A result with changes is kept as it is
+    now, by key where it has aggregates.
+    """
 
     def __init__(self, root: Root, pipeline: MemoryPipeline | None = None) -> None:
         self.root, self.shape = root, shape_of(root)
@@ -79,7 +89,7 @@ class Seen:
         self.folded: Counter[tuple[Any, ...]] = Counter()
 
     def feed(self, part: list[dict[str, Any]], *, last: bool = False) -> None:
-        """Takes rows, a few at a time; last: the input ends behind them."""
+        """Feed rows, a few at a time. last: the input ends after them."""
         for start in range(0, len(part), 7):
             self._take(self.pipeline.feed(batch(self.root, part[start : start + 7]), now_ms=0))
         if last:
@@ -93,8 +103,8 @@ class Seen:
                 self.rows.append(values)
                 continue
             comes = row[KIND] in (RowKind.INSERT, RowKind.UPDATE_AFTER)
-            self.folded[only(values, self.names)] += 1 if comes else -1
-            key = only(values, self.keys)
+            self.folded[pick_values(values, self.names)] += 1 if comes else -1
+            key = pick_values(values, self.keys)
             if comes:
                 self.by_key[key] = values
             elif row[KIND] == RowKind.DELETE:
@@ -102,37 +112,42 @@ class Seen:
 
     @property
     def now(self) -> Counter[tuple[Any, ...]]:
-        """A result with changes, row by row."""
+        """Return the current rows of a result with changes."""
         return Counter({row: count for row, count in self.folded.items() if count})
 
 
-def only(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
+def pick_values(values: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...]:
     return tuple(repr(values[name]) for name in names)
 
 
-def in_order(seen: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[tuple[Any, ...]]:
+def sort_rows(seen: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[tuple[Any, ...]]:
     wanted = list(names)
-    return sorted(only(row, wanted) for row in seen)
+    return sorted(pick_values(row, wanted) for row in seen)
 
 
 def columns_of(judgement: Judgement, status: Status) -> list[str]:
     return [each.name for each in judgement.columns if each.status is status]
 
 
-def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOptions = REFERENCE) -> Judgement:
-    """The old query takes half of the rows, the new one goes on with its state and takes the rest. Kept columns are those of a new query that has seen
-    all rows, new columns those of one that has seen the second half only. A change that cannot be carried out is refused, and the old query goes on. terms: by which it is judged."""
+def check_change(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOptions = REFERENCE) -> Judgement:
+    """Check a change in the middle of an input.
+
+    The old query reads half of the rows; the new one resumes with its state and reads the rest.
+    Kept columns equal those of a new query that has read all rows, new columns those of one that
+    has read only the second half. A change that cannot be carried out is refused, and the old query
+    resumes. terms: the rules that judge the change.
+    """
     judgement = judge([shape_of(before)], [shape_of(after)], terms)
     settings = Session().settings
     if terms.extended:
         settings = settings.with_option("everfold.compat.rules", "extended")
     first, second = given[: len(given) // 2], given[len(given) // 2 :]
-    running = Seen(before)
+    running = PipelineRun(before)
     running.feed(first)
     if not judgement.verdict.reuses_state:
         with pytest.raises(StateError, match="incompatible"):
             running.pipeline.change_query(after, 1, settings)
-        never_stopped = Seen(before)
+        never_stopped = PipelineRun(before)
         never_stopped.feed(first)
         for each in (running, never_stopped):
             each.feed(second, last=True)
@@ -142,9 +157,9 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOp
             never_stopped.now,
         )
         return judgement
-    changed = Seen(after, running.pipeline.change_query(after, 1, settings))
+    changed = PipelineRun(after, running.pipeline.change_query(after, 1, settings))
     changed.feed(second, last=True)
-    whole, half = Seen(after), Seen(after)
+    whole, half = PipelineRun(after), PipelineRun(after)
     whole.feed(first)
     given_before = len(whole.rows)
     whole.feed(second, last=True)
@@ -153,43 +168,47 @@ def hold(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOp
     if not kept:
         assert terms.extended  # the last operator is new, and its rows are those since the restart
         return judgement
-    assert in_order(changed.rows, kept) == in_order(whole.rows[given_before:], kept)
+    assert sort_rows(changed.rows, kept) == sort_rows(whole.rows[given_before:], kept)
     if not shape_of(after).has_aggregates:
         if running.names == changed.names:
             changed.folded.update(running.folded)
             assert changed.now == whole.now
         return judgement
     for key, values in whole.by_key.items():
-        # What is not touched any more was given by the old query, which had no columns that follow from others.
+        # A row that was not touched again was emitted by the old query, without derived columns.
         now = changed.by_key.get(key) or running.by_key[key]
         there = [name for name in kept if name in now]
-        assert only(now, there) == only(values, there)
+        assert pick_values(now, there) == pick_values(values, there)
     if terms.extended:
-        # What starts may be over rows of an operator below that go on: half of the rows alone do not say what it is then.
+        # A new column may be computed over rows of an operator below that resumes. The second half
+        # of the rows alone does not determine it then.
         return judgement
-    # A row is not given again as long as the new columns are what they are of no rows at all.
+    # A row is not re-emitted while its new columns are those of an empty input.
     nothing: dict[str, object] = {
         name: 0 if name.startswith("COUNT") else [] if name.startswith("LIST") else None for name in started
     }
     for key, values in half.by_key.items():
-        if key not in whole.by_key and in_sessions(after):
-            continue  # it was open, and began earlier
-        assert only(changed.by_key.get(key, nothing), started) == only(values, started)
+        if key not in whole.by_key and has_sessions(after):
+            continue  # it was open and began earlier
+        assert pick_values(changed.by_key.get(key, nothing), started) == pick_values(values, started)
     return judgement
 
 
-def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
-    """The new query goes on with the old one's state and is given the past: it cannot be told from one that has seen all rows."""
+def check_backfill(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
+    """Check a backfill: the new query resumes with the old state and reads the past.
+
+    Its result is that of a query that has read all rows.
+    """
     judgement = judge([shape_of(before)], [shape_of(after)])
     if judgement.verdict is not Verdict.PARTIALLY:
         return
     first, second = given[: len(given) // 2], given[len(given) // 2 :]
-    running, whole = Seen(before), Seen(after)
+    running, whole = PipelineRun(before), PipelineRun(after)
     running.feed(first)
     whole.feed(first)
     given_before = len(whole.rows)
     try:
-        changed = Seen(after, running.pipeline.change_query(after, 1, history=batch(after, first)))
+        changed = PipelineRun(after, running.pipeline.change_query(after, 1, history=batch(after, first)))
     except StateError as refused:
         if "sessions are emitted while they grow" not in str(refused):
             raise
@@ -197,26 +216,31 @@ def hold_filled(before: Root, after: Root, given: list[dict[str, Any]]) -> None:
     for each in (changed, whole):
         each.feed(second, last=True)
     names = [each.name for each in judgement.columns if each.name in changed.names]
-    assert in_order(changed.rows, names) == in_order(whole.rows[given_before:], names)
+    assert sort_rows(changed.rows, names) == sort_rows(whole.rows[given_before:], names)
     if not shape_of(after).has_aggregates:
         return
     started = columns_of(judgement, Status.STARTS)
     for key, values in whole.by_key.items():
-        # What the past does not change is not given again.
+        # Rows that the past does not change are not re-emitted.
         now = changed.by_key.get(key) or {**dict.fromkeys(started), **running.by_key[key]}
-        over = key not in changed.by_key and _is_over(values, after, first[-1]["ts"])
+        over = key not in changed.by_key and _is_closed(values, after, first[-1]["ts"])
         for name in names if not over else set(names) - set(started):
-            assert only(now, [name]) == only(values, [name]), (name, key)
+            assert pick_values(now, [name]) == pick_values(values, [name]), (name, key)
 
 
-def in_sessions(root: Root) -> bool:
-    """Whether results are of sessions, which have other bounds when only some of the rows are seen."""
+def has_sessions(root: Root) -> bool:
+    """Return whether results belong to sessions, whose bounds differ when only some of the rows
+    are read.
+    """
     windows = (node.window for node in walk_plan(root.input) if isinstance(node, WindowAggregate))
     return any(isinstance(window, SessionWindow) for window in windows)
 
 
-def _is_over(values: Mapping[str, Any], root: Root, now_us: int) -> bool:
-    """Whether a result that is given while its window grows is of one that takes no rows any more: what is new is not filled into it."""
+def _is_closed(values: Mapping[str, Any], root: Root, now_us: int) -> bool:
+    """Return whether a result that is emitted while its window grows belongs to a closed window.
+
+    New columns are not backfilled into it.
+    """
     window = values["_key"].get("window") if isinstance(values.get("_key"), dict) else None
     lateness = [node.window.lateness_ms for node in walk_plan(root.input) if isinstance(node, WindowEmit)]
     if window is None or not lateness:

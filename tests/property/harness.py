@@ -1,4 +1,6 @@
-"""Runs an operator as an engine does: prepares tasks, spreads rows over buckets, steps every bucket, restarts between steps."""
+"""Run an operator as an engine does: prepare tasks, distribute rows over buckets, step every
+bucket, restart between steps.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ VALUE = InputRef(type=BIGINT, position=2, name="v")
 def aggregate_of(
     window: Window, key: InputRef | None = KEY, zone: str | None = None, **changes: Any
 ) -> WindowAggregate:
-    """COUNT(*), SUM(v), MAX(v) by window and key."""
+    """Return the plan of COUNT(*), SUM(v), MAX(v) by window and key."""
     calls = (
         AggCall(function="COUNT", args=(), type=BIGINT.as_nullable(False)),
         AggCall(function="SUM", args=(VALUE,), type=BIGINT),
@@ -64,7 +66,7 @@ def aggregate_of(
 
 
 def rows_of(window: Window, key: bool = True) -> WindowTableFunction:
-    """SELECT * FROM SESSION(TABLE t PARTITION BY k, …)."""
+    """Return the plan of SELECT * FROM SESSION(TABLE t PARTITION BY k, …)."""
     return WindowTableFunction(
         input=SCAN, window=window, time_column=0, time=TimeKind.ROWTIME, partition_keys=(1,) if key else ()
     )
@@ -85,24 +87,27 @@ class Runner:
         self.node, self.delay_ms, self.restart, self.updating = node, delay_ms, restart, updating
         self.clock = clock or ClockSpec(splits=("t",))
         self.stores = [MemoryStore() for _ in range(buckets)]
-        self.operator: Operator = self._made()
+        self.operator: Operator = self._make_operator()
         self._arrived = 0
         self.types: dict[str, DataType] = {each.name: each.type for each in self.operator.inputs}
         self.late = self.state_rows = 0
         self.watermark: int | None = None
         self.meta: Meta | None = None
 
-    def _made(self) -> Operator:
+    def _make_operator(self) -> Operator:
         assert is_stateful(self.node)
         return operator_of(self.node, "w1", self.clock, updating=self.updating)
 
     def batch(
         self, tasks: Sequence[Sequence[tuple[Any, ...]]], flush: bool = False, now_ms: int = 0
     ) -> list[tuple[Any, ...]]:
-        """A batch of rows (time, key, value, and if they may be changes their kind) in several tasks, which reach the buckets last task first.
-        Answers the rows emitted by all buckets."""
+        """Run a batch of rows (time, key, value, and their kind if they may be changes).
+
+        The rows come in several tasks, which reach the buckets last task first. Return the rows
+        emitted by all buckets.
+        """
         if self.restart:
-            self.operator = pickle.loads(pickle.dumps(self._made()))
+            self.operator = pickle.loads(pickle.dumps(self._make_operator()))
         parts: list[list[pl.DataFrame]] = [[] for _ in self.stores]
         metas = [Meta(now_ms, {}, flush)]
         for rows in tasks:
@@ -129,7 +134,7 @@ class Runner:
         return found
 
     def frame(self, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
-        """Rows as `prepare` wants them."""
+        """Return rows in the format of `prepare`."""
         types: dict[str, pl.DataType] = {"hash": pl.Int64(), "seq": pl.Int64(), "kind": pl.Int8()}
         values: dict[str, list[Any]] = {"hash": [_hash(row[1]) if self.operator.hash_columns else 0 for row in rows]}
         for each in self.operator.inputs:
@@ -169,14 +174,14 @@ def _instant(at: int) -> Any:
 
 
 def ms(at: Any) -> int:
-    """A wall clock time as milliseconds."""
+    """Return a wall clock time as milliseconds."""
     from datetime import datetime, timedelta
 
     return int((at.replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(milliseconds=1))
 
 
 def plain(rows: Iterable[tuple[Any, ...]], keyed: bool = True) -> list[tuple[Any, ...]]:
-    """Emitted rows of `aggregate_of` as the reference writes them."""
+    """Return emitted rows of `aggregate_of` in the format of the reference."""
     found = []
     for row in rows:
         key, rest = (row[0], row[1:]) if keyed else (None, row)

@@ -1,4 +1,7 @@
-"""A pytest plugin that plants the defect named by EVERFOLD_PLANTED: see `test_laws_are_checked.py`."""
+"""A pytest plugin that plants the defect named by EVERFOLD_PLANTED.
+
+See `test_laws_are_checked.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binds SQL and makes its input, for tests of the in-process runner."""
+"""Bind SQL and make its input, for tests of the in-process runner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Query:
         self.settings: Settings = self.submit.settings
 
     def input(self, **tables: Iterable[dict[str, Any]]) -> dict[str, pa.Table]:
-        """Rows by table as an engine gets them."""
+        """Return the rows of each table in the format of an engine."""
         found = {}
         for table in self.submit.sources:
             if table.name in tables:

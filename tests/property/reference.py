@@ -1,4 +1,7 @@
-"""What windows mean, row by row in plain Python: no slices, no batches, no operators. Flink's late rule with a watermark after each row."""
+"""Windows computed row by row in plain Python: without slices, batches or operators.
+
+Late rows follow Flink's rule with a watermark after each row.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Result = tuple[Any, int, int, int, int | None, int | None]
 
 
 def windows_of(window: Window, at: int) -> list[tuple[int, int]]:
-    """The windows that hold an instant, of a window function that is not SESSION."""
+    """Return the windows that contain an instant, for a window function other than SESSION."""
     match window:
         case Tumble(size_ms=size, offset_ms=offset):
             start = at - (at - offset) % size
@@ -32,7 +35,7 @@ def windows_of(window: Window, at: int) -> list[tuple[int, int]]:
 
 @dataclass
 class Reference:
-    """Takes rows one by one; `results` has what was emitted so far."""
+    """Read rows one by one; `results` holds the rows emitted so far."""
 
     window: Window
     delay_ms: int
@@ -54,7 +57,7 @@ class Reference:
         self._fire(self.watermark)
 
     def end(self) -> list[Result]:
-        """The input has ended."""
+        """End the input and return all results."""
         self._fire(1 << 62)
         return sorted(self.results, key=repr)
 
@@ -76,20 +79,20 @@ class Reference:
         ):
             if isinstance(self.window, Cumulate):
                 self._carry(key, start, end)
-            self.results.append((key, start, end, *folded(self.open.pop((key, start, end)))))
+            self.results.append((key, start, end, *fold(self.open.pop((key, start, end)))))
 
     def _carry(self, key: Any, start: int, end: int) -> None:
-        """Nothing to do: a row was put into every window that holds it when it came."""
+        """Do nothing: each row was added to all its windows when it came."""
 
 
-def folded(values: Sequence[int | None]) -> tuple[int, int | None, int | None]:
-    """COUNT(*), SUM and MAX."""
+def fold(values: Sequence[int | None]) -> tuple[int, int | None, int | None]:
+    """Return COUNT(*), SUM and MAX."""
     known = [value for value in values if value is not None]
     return len(values), sum(known) if known else None, max(known, default=None)
 
 
-def expected(window: Window, rows: Iterable[Row], delay_ms: int) -> tuple[list[Result], int]:
-    """All results in a fixed order, and the number of late rows."""
+def compute_results(window: Window, rows: Iterable[Row], delay_ms: int) -> tuple[list[Result], int]:
+    """Return all results in a fixed order, and the number of late rows."""
     reference = Reference(window, delay_ms)
     for row in rows:
         reference.take(row)

@@ -1,4 +1,6 @@
-"""Laws of the aggregates over random changelogs: the value is that of the surviving rows, whatever the parts; DuckDB's twin agrees."""
+"""Properties of aggregates over random changelogs: the value is that of the surviving rows,
+independent of the parts, and agrees with DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.aggregate_model import Change, distinct_survivors, expected, survivors
+from property.aggregate_model import Change, compute_value, distinct_survivors, survivors
 from unit.aggregates.calls import call, compute_in_duckdb, rows, value
 
 from everfold.aggregates.folding import Fold, fold_rows, fold_slots, settle
@@ -33,11 +35,11 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
 ROUGH = {"VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP"}
 ANY_TYPE = {"COUNT", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "ARRAY_AGG", "COLLECT"}
 OTHERS = {"SINGLE_VALUE", "APPROX_COUNT_DISTINCT", "JSON_OBJECTAGG", "VARIANCE", "STDDEV"}
-"""Functions that stop at some rows, or are not exact: tested on their own; and other names."""
+"""Functions that stop early or are inexact, which have separate tests, and aliases."""
 
 
 def calls() -> Iterator[tuple[str, DataType, bool]]:
-    """Every function with the types that make a difference to it, also over distinct values."""
+    """Yield every function with the types that matter to it, also over distinct values."""
     for name in names():
         entry = lookup(name)
         assert entry is not None
@@ -55,7 +57,7 @@ def calls() -> Iterator[tuple[str, DataType, bool]]:
 
 @st.composite
 def changelogs(draw: st.DrawFn, of: DataType) -> list[Change]:
-    """Changes that take back only what is there."""
+    """Make changes that retract only rows that are present."""
     changes: list[Change] = []
     for _ in range(draw(st.integers(1, 12))):
         left = survivors(changes)
@@ -67,31 +69,31 @@ def changelogs(draw: st.DrawFn, of: DataType) -> list[Change]:
 
 
 @pytest.mark.parametrize(("name", "of", "distinct"), list(calls()), ids=str)
-def test_a_changelog_is_worth_its_survivors(name: str, of: DataType, distinct: bool) -> None:
+def test_the_value_of_a_changelog_is_that_of_its_survivors(name: str, of: DataType, distinct: bool) -> None:
     @settings(max_examples=8, deadline=None)
     @given(changelogs(of), st.lists(st.integers(0, 12), max_size=3))
     def law(changes: list[Change], cuts: list[int]) -> None:
         loss = _loss(name, of, [x for _, x in changes])
-        wanted = expected(name, of, distinct_survivors(changes) if distinct else survivors(changes))
+        wanted = compute_value(name, of, distinct_survivors(changes) if distinct else survivors(changes))
         signed = rows([of], [x for _, x in changes], [sign for sign, _ in changes])
         fold = call(name, of, constants=(0.25,) if name == "PERCENTILE" else (), retracting=True, distinct=distinct)
-        for found in (value(fold_rows(signed, [], [fold], []), fold), value(_in_parts(signed, fold, cuts), fold)):
-            assert _same(name, found, wanted, loss), (found, wanted)
+        for found in (value(fold_rows(signed, [], [fold], []), fold), value(_fold_parts(signed, fold, cuts), fold)):
+            assert _is_same(name, found, wanted, loss), (found, wanted)
         if distinct and all(sign > 0 for sign, _ in changes):
             plain = call(name, of, constants=fold.of.constants, distinct=distinct)
             for found in (
                 value(fold_rows(signed, [], [plain], []), plain),
-                value(_in_parts(signed, plain, cuts), plain),
+                value(_fold_parts(signed, plain, cuts), plain),
             ):
-                assert _same(name, found, wanted, loss), (found, wanted)
+                assert _is_same(name, found, wanted, loss), (found, wanted)
             twin, _ = compute_in_duckdb(signed, plain, distinct)
-            assert _same(name, twin, wanted, loss), (twin, wanted)
+            assert _is_same(name, twin, wanted, loss), (twin, wanted)
 
     law()
 
 
 @pytest.mark.parametrize(("name", "of", "distinct"), [each for each in calls() if not each[2]], ids=str)
-def test_inserts_are_worth_the_same_in_parts_and_in_duckdb(name: str, of: DataType, distinct: bool) -> None:
+def test_the_value_of_inserts_is_the_same_in_parts_and_in_duckdb(name: str, of: DataType, distinct: bool) -> None:
     @settings(max_examples=8, deadline=None)
     @given(
         st.lists(st.one_of(st.none(), VALUES[of]), min_size=1, max_size=12), st.lists(st.integers(0, 12), max_size=3)
@@ -99,19 +101,19 @@ def test_inserts_are_worth_the_same_in_parts_and_in_duckdb(name: str, of: DataTy
     def law(values: list[Any], cuts: list[int]) -> None:
         frame = rows([of], values)
         fold = call(name, of, constants=(0.25,) if name == "PERCENTILE" else ())
-        wanted, loss = expected(name, of, values), _loss(name, of, values)
+        wanted, loss = compute_value(name, of, values), _loss(name, of, values)
         lifted = fold.lift()
-        ways = [fold_rows(frame, [], [fold], []), _in_parts(frame, fold, cuts)]
+        ways = [fold_rows(frame, [], [fold], []), _fold_parts(frame, fold, cuts)]
         if lifted is not None:
             ways.append(fold_slots(frame.select(lifted), [], [fold]))
         for found in (*(value(each, fold) for each in ways), compute_in_duckdb(frame, fold)[0]):
-            assert _same(name, found, wanted, loss), (found, wanted)
+            assert _is_same(name, found, wanted, loss), (found, wanted)
 
     law()
 
 
-def _in_parts(frame: pl.DataFrame, fold: Fold, cuts: list[int]) -> pl.DataFrame:
-    """The slots when the rows come in parts, each merged into a settled state."""
+def _fold_parts(frame: pl.DataFrame, fold: Fold, cuts: list[int]) -> pl.DataFrame:
+    """Return the slots when the rows come in parts, each merged into a settled state."""
     bounds = [0, *sorted(min(cut, frame.height) for cut in cuts), frame.height]
     state = fold_rows(frame.head(0), [], [fold], [])
     for start, end in pairwise(bounds):
@@ -121,7 +123,9 @@ def _in_parts(frame: pl.DataFrame, fold: Fold, cuts: list[int]) -> pl.DataFrame:
 
 
 def _loss(name: str, of: DataType, values: list[Any]) -> float:
-    """What a variance of DOUBLE may be off by: a part in 10^13 of the largest square that was ever in it."""
+    """Return the tolerance of a variance of DOUBLE: a part in 10^13 of the largest square that
+    was ever in it.
+    """
     if name not in ROUGH or of is not DOUBLE:
         return 0.0
     largest = (
@@ -130,7 +134,7 @@ def _loss(name: str, of: DataType, values: list[Any]) -> float:
     return math.sqrt(largest) if "STDDEV" in name else largest
 
 
-def _same(name: str, found: Any, wanted: Any, loss: float) -> bool:
+def _is_same(name: str, found: Any, wanted: Any, loss: float) -> bool:
     if name == "COLLECT":
         pairs = found.items() if isinstance(found, dict) else [(each["key"], each["value"]) for each in found]
         return sorted(map(repr, pairs)) == sorted(map(repr, wanted))

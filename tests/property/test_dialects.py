@@ -1,4 +1,4 @@
-"""The same question asked in Flink SQL and in Lenses SQL, each written by itself, gives the same plan."""
+"""The same query in Flink SQL and in Lenses SQL, each written independently, has the same plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = {
     "least": ("MIN(b)", "MINK(b, 1)"), "f": ("FIRST_VALUE(c)", "FIRST(c)"), "l": ("LAST_VALUE(b)", "LAST(b)"), "both": ("SUM(b + c)", "SUM(b + c)"),
     "g": ("SUM(GREATEST(b, c, 2))", "SUM(MAX(b, c, 2))"), "d2": ("MAX(c) - MIN(c)", "MAXK_UNIQUE(c, 1) - MINK_UNIQUE(c)"), "t": ("CAST(SUM(b) AS STRING)", "CAST(SUM(b) AS STRING)"),
 }  # fmt: skip
-"""What is asked, in the words of each."""
+"""What is asked, in the syntax of each dialect."""
 WINDOWS = {
     "TUMBLE 10s": "TUMBLE({}, INTERVAL '10' SECOND)",
     "HOP 20s 5s": "HOP({}, INTERVAL '5' SECOND, INTERVAL '20' SECOND)",
@@ -33,7 +33,9 @@ WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers
 
 @dataclass(frozen=True)
 class Question:
-    """keys: of groups. calls: the names of what is asked. window: in the words of Lenses. grace: in seconds."""
+    """A query in both dialects. keys: of the groups. calls: names of aggregate calls. window:
+    in Lenses syntax. grace: in seconds.
+    """
 
     table: bool
     keys: tuple[str, ...]
@@ -113,12 +115,12 @@ def questions(draw: st.DrawFn) -> Question:
 
 @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(questions())
-def test_a_question_in_both_dialects(question: Question) -> None:
+def test_a_query_has_the_same_plan_in_both_dialects(question: Question) -> None:
     assert question.plan(question.flink()) == question.plan(question.lenses())
 
 
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(questions())
-def test_many_questions_in_both_dialects(question: Question) -> None:
+def test_many_queries_have_the_same_plan_in_both_dialects(question: Question) -> None:
     assert question.plan(question.flink()) == question.plan(question.lenses())

@@ -1,4 +1,6 @@
-"""Laws of emit control: what is given early and changed later folds to what is given once."""
+"""Properties of emit control: results that are emitted early and updated later fold to the
+final results.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Folded
+from property.changelogs import FoldedRows
 from property.queries import Query, tuples
 
 from everfold.plan.changelog import KIND, RowKind
@@ -38,7 +40,7 @@ def query_of(window: str, *options: str, mode: str = "streaming") -> Query:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Batches of rows that come out of order, some of them late."""
+    """Make batches of rows that are out of order, some of them late."""
     row = st.tuples(st.integers(0, 5), st.integers(0, 12), st.sampled_from(["a", "b", None]), st.integers(-3, 3))
     batches, high = [], 0
     for drawn in draw(st.lists(st.lists(row, max_size=6), min_size=1, max_size=6)):
@@ -55,9 +57,14 @@ def changes(table: pa.Table) -> list[tuple[RowKind, tuple[Any, ...]]]:
     return list(zip(kinds, tuples(table.drop_columns([KIND])), strict=True))
 
 
-def folded(query: Query, batches: Sequence[list[dict[str, Any]]], buckets: int) -> tuple[Counter[tuple[Any, ...]], int]:
-    """What is left of all that is given, restarted after each batch, a batch each 3 ms; and how many rows were late."""
-    pipeline, rows = query.pipeline(buckets=buckets), Folded(per_key=False)
+def run_and_fold(
+    query: Query, batches: Sequence[list[dict[str, Any]]], buckets: int
+) -> tuple[Counter[tuple[Any, ...]], int]:
+    """Run a stream with a batch every 3 ms and a restart after each.
+
+    Return the remaining rows and the number of late rows.
+    """
+    pipeline, rows = query.pipeline(buckets=buckets), FoldedRows(per_key=False)
     for at, batch in enumerate(batches):
         rows.take(changes(pipeline.feed(query.input(e=batch), now_ms=3 * at)))
         pipeline = pipeline.restart()
@@ -65,8 +72,8 @@ def folded(query: Query, batches: Sequence[list[dict[str, Any]]], buckets: int) 
     return rows.rows, pipeline.late_rows
 
 
-def once(query: Query, batches: Sequence[list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
-    """What is given by a stream without emit control."""
+def run_without_emit_control(query: Query, batches: Sequence[list[dict[str, Any]]]) -> Counter[tuple[Any, ...]]:
+    """Return the rows that a stream without emit control emits."""
     pipeline, rows = query.pipeline(), []
     for at, batch in enumerate(batches):
         rows += tuples(pipeline.feed(query.input(e=batch), now_ms=3 * at))
@@ -83,7 +90,7 @@ def test_early_results_fold_to_the_final_ones(
     early = query_of(
         window, "'table.exec.emit.early-fire.enabled' = 'true'", f"'table.exec.emit.early-fire.delay' = '{delay}'"
     )
-    assert folded(early, batches, buckets)[0] == once(query_of(window), batches)
+    assert run_and_fold(early, batches, buckets)[0] == run_without_emit_control(query_of(window), batches)
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["late", "early and late"])
@@ -101,6 +108,6 @@ def test_with_enough_lateness_no_row_is_lost(
     ]
     if early:
         options += ["'table.exec.emit.early-fire.enabled' = 'true'", "'table.exec.emit.early-fire.delay' = '0 ms'"]
-    found, late = folded(query_of(window, *options), batches, buckets)
+    found, late = run_and_fold(query_of(window, *options), batches, buckets)
     whole = query_of(window, mode="batch").batch(e=[row for batch in batches for row in batch])
     assert (found, late) == (Counter(whole), 0)

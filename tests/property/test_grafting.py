@@ -1,4 +1,6 @@
-"""New operators beside kept ones and above them, in memory: the kept ones give what they would have given, the new ones start with what comes after the change."""
+"""New operators next to kept ones and above them, in memory: kept operators emit the same rows
+as before, new ones start with the rows after the change.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from property.halves import ROWS, batch, planned, rows
+from property.halves import ROWS, batch, make_plan, rows
 
 from everfold.compat import CompatOptions, Verdict, judge, shape_of
 from everfold.memory.pipeline import MemoryPipeline
@@ -48,14 +50,14 @@ OF_TABLE = (
 )
 
 
-def over_v(text: str) -> Root:
+def make_plan_over_v(text: str) -> Root:
     *_, last = Session(lenient=True).run(OF_TABLE + text.format(v="v"))
     assert isinstance(last, Submit)
     return last.roots[0]
 
 
 class Result:
-    """A pipeline, and what has come out of it less what was taken back."""
+    """A pipeline and its output without retracted rows."""
 
     def __init__(self, root: Root, pipeline: MemoryPipeline | None = None) -> None:
         self.root = root
@@ -77,8 +79,8 @@ class Result:
         self.now = Counter({row: count for row, count in self.now.items() if count})
 
 
-def changed(before: Root, after: Root, first: list[dict[str, Any]]) -> Result:
-    """The new query after the old one has taken rows."""
+def change_query(before: Root, after: Root, first: list[dict[str, Any]]) -> Result:
+    """Return the new query after the old one has read rows."""
     running = Result(before)
     running.feed(first)
     return Result(after, running.pipeline.change_query(after, 1, EXTENDED))
@@ -86,22 +88,23 @@ def changed(before: Root, after: Root, first: list[dict[str, Any]]) -> Result:
 
 @pytest.mark.parametrize("what", ABOVE)
 @pytest.mark.parametrize("below", KEPT)
-def test_above_one_that_is_kept(below: str, what: str) -> None:
+def test_a_new_operator_above_a_kept_one(below: str, what: str) -> None:
     given = rows(3)
     first, second = given[: ROWS // 2], given[ROWS // 2 :]
     of_v = f"WITH v AS ({KEPT[below]}) "
-    before, after = planned(KEPT[below]), planned(of_v + ABOVE[what].format(v="v"))
+    before, after = make_plan(KEPT[below]), make_plan(of_v + ABOVE[what].format(v="v"))
     assert judge([shape_of(before)], [shape_of(after)]).verdict is Verdict.INCOMPATIBLE
     judgement = judge([shape_of(before)], [shape_of(after)], CompatOptions(extended=True))
     assert judgement.verdict is Verdict.PARTIALLY, judgement
-    found = changed(before, after, first)
+    found = change_query(before, after, first)
     found.feed(second, last=True)
-    # The operator above takes what the one below gives after the change, and that is what it gives if nothing ever changes.
+    # The operator above reads what the one below emits after the change, which is what it emits
+    # without a change.
     never_changed = Result(before)
     never_changed.feed(first)
     so_far = len(never_changed.given)
     never_changed.feed(second, last=True)
-    alone = Result(over_v(ABOVE[what]))
+    alone = Result(make_plan_over_v(ABOVE[what]))
     (scan,) = tables_of(walk_streamed(alone.root.input))
     for table in never_changed.given[so_far:]:
         columns = [table[f"c{COLUMNS.index(each.name)}"] for each in scan.columns]
@@ -119,7 +122,7 @@ CASCADE = (
     f"SELECT a, MAX(s) AS v FROM (SELECT window_start, window_end, window_time, a, SUM(b) AS s {TUMBLE.format(of='MyTable', n=5)}) "
     "GROUP BY window_start, window_end, a"
 )
-BESIDE = {
+SIDE_BY_SIDE = {
     "groups": "SELECT a, SUM(b) AS v FROM MyTable GROUP BY a",
     "windows": f"SELECT a, SUM(b) AS v {TUMBLE.format(of='MyTable', n=10)}",
     "groups over windows": CASCADE,
@@ -131,30 +134,30 @@ BESIDE = {
 }  # fmt: skip
 
 
-PAIRS = [(kept, new) for at, kept in enumerate(BESIDE) for new in [*BESIDE, *BESIDE][at + 1 : at + 3]]
+PAIRS = [(kept, new) for at, kept in enumerate(SIDE_BY_SIDE) for new in [*SIDE_BY_SIDE, *SIDE_BY_SIDE][at + 1 : at + 3]]
 
 
 @pytest.mark.parametrize(("kept", "new"), PAIRS)
-def test_beside_one_that_is_kept(kept: str, new: str) -> None:
+def test_a_new_operator_next_to_a_kept_one(kept: str, new: str) -> None:
     given = rows(5)
     first, second = given[: ROWS // 2], given[ROWS // 2 :]
-    tagged = {name: f"SELECT '{name}' AS what, q.* FROM ({text}) AS q" for name, text in BESIDE.items()}
+    tagged = {name: f"SELECT '{name}' AS what, q.* FROM ({text}) AS q" for name, text in SIDE_BY_SIDE.items()}
     parts = [tagged[new], tagged[kept]] if PAIRS.index((kept, new)) % 2 else [tagged[kept], tagged[new]]
-    before, after = planned(tagged[kept]), planned(" UNION ALL ".join(parts))
-    found = changed(before, after, first)
+    before, after = make_plan(tagged[kept]), make_plan(" UNION ALL ".join(parts))
+    found = change_query(before, after, first)
     running = Result(before)
     running.feed(first)
     so_far = running.now.copy()
     found.feed(second, last=True)
     running.feed(second, last=True)
-    started = Result(planned(tagged[new]))
+    started = Result(make_plan(tagged[new]))
     started.feed(second, last=True)
     running.now.subtract(so_far)
     running.now.update(started.now)
     assert found.now == Counter({row: count for row, count in running.now.items() if count}), new
 
 
-STANDING = {
+WITH_FULL_RESULT = {
     "groups": "SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d",
     "groups of some": "SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d HAVING COUNT(*) < 3",
     "all": "SELECT 1 AS a, 2 AS d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable",
@@ -170,7 +173,7 @@ STANDING = {
         "(SELECT a, d, SUM(b) AS s, MIN(c) AS m, COUNT(*) AS n FROM MyTable GROUP BY a, d)) WHERE r <= 2"
     ),
 }  # fmt: skip
-OVER_STANDING = {
+ABOVE_FULL_RESULT = {
     "groups": "SELECT a, SUM(s) AS s, MAX(s) AS x, MIN(m) AS m, COUNT(DISTINCT n) AS n, MAX(d) AS d FROM v GROUP BY a",
     "one group": "SELECT SUM(s) AS s, COUNT(m) AS m, SUM(n) AS n, COUNT(DISTINCT a) AS a, MIN(d) AS d FROM v",
     "Top-N": "SELECT a, d, s, m, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY n ORDER BY s, a, d, m) AS r FROM v) WHERE r <= 2",
@@ -180,15 +183,18 @@ OVER_STANDING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", OVER_STANDING)
-@pytest.mark.parametrize("below", STANDING)
-def test_above_one_whose_rows_stand(below: str, what: str) -> None:
-    before, after = planned(STANDING[below]), planned(f"WITH v AS ({STANDING[below]}) {OVER_STANDING[what]}")
+@pytest.mark.parametrize("what", ABOVE_FULL_RESULT)
+@pytest.mark.parametrize("below", WITH_FULL_RESULT)
+def test_a_new_operator_above_one_that_holds_its_result(below: str, what: str) -> None:
+    before, after = (
+        make_plan(WITH_FULL_RESULT[below]),
+        make_plan(f"WITH v AS ({WITH_FULL_RESULT[below]}) {ABOVE_FULL_RESULT[what]}"),
+    )
     judgement = judge([shape_of(before)], [shape_of(after)], CompatOptions(extended=True))
     assert judgement.verdict is Verdict.FULLY, judgement
     given = rows(len(below) + len(what))
     first, second = given[: ROWS // 2], given[ROWS // 2 :]
-    found = changed(before, after, first)
+    found = change_query(before, after, first)
     always = Result(after)
     always.feed(first)
     for part in (second[:1], second[1:]):

@@ -1,4 +1,8 @@
-"""Laws of group aggregation. The reference keeps the surviving rows of each group and computes the answer from them in plain Python."""
+"""Properties of group aggregation.
+
+The reference keeps the surviving rows of each group and computes the result from them in plain
+Python.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Change, Changing, Folded, changelogs, cut, cuts, frozen, inserts, values
+from property.changelogs import Change, ChangingQuery, FoldedRows, changelogs, cut, cuts, freeze, inserts, values
 
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
@@ -24,42 +28,45 @@ LAW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChec
 Values = list[int | None]
 
 
-def there(values: Values) -> list[int]:
+def drop_nulls(values: Values) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def whole(total: int, count: int) -> int | None:
-    """Division of integers as Flink's: towards zero."""
+def divide(total: int, count: int) -> int | None:
+    """Divide integers as Flink does: round towards zero."""
     return None if not count else abs(total) // count * (1 if total >= 0 else -1)
 
 
 def distinct(values: Values) -> list[int]:
-    return list(dict.fromkeys(there(values)))
+    return list(dict.fromkeys(drop_nulls(values)))
 
 
 CALLS: dict[str, Callable[[Values], Any]] = {
     "COUNT(*)": len,
-    "COUNT(v)": lambda values: len(there(values)),
-    "SUM(v)": lambda values: sum(there(values)) if there(values) else None,
-    "AVG(v)": lambda values: whole(sum(there(values)), len(there(values))),
-    "MIN(v)": lambda values: min(there(values), default=None),
-    "MAX(v)": lambda values: max(there(values), default=None),
+    "COUNT(v)": lambda values: len(drop_nulls(values)),
+    "SUM(v)": lambda values: sum(drop_nulls(values)) if drop_nulls(values) else None,
+    "AVG(v)": lambda values: divide(sum(drop_nulls(values)), len(drop_nulls(values))),
+    "MIN(v)": lambda values: min(drop_nulls(values), default=None),
+    "MAX(v)": lambda values: max(drop_nulls(values), default=None),
     "COUNT(DISTINCT v)": lambda values: len(distinct(values)),
     "SUM(DISTINCT v)": lambda values: sum(distinct(values)) if distinct(values) else None,
-    "MAX(v) FILTER (WHERE v < 3)": lambda values: max([v for v in there(values) if v < 3], default=None),
+    "MAX(v) FILTER (WHERE v < 3)": lambda values: max([v for v in drop_nulls(values) if v < 3], default=None),
     "COUNT(DISTINCT v) FILTER (WHERE v > 0)": lambda values: len([v for v in distinct(values) if v > 0]),
-    "FIRST_VALUE(v)": lambda values: next(iter(there(values)), None),
-    "LAST_VALUE(v)": lambda values: there(values)[-1] if there(values) else None,
-    "LISTAGG(CAST(v AS STRING))": lambda values: ",".join(map(str, there(values))) or None,
+    "FIRST_VALUE(v)": lambda values: next(iter(drop_nulls(values)), None),
+    "LAST_VALUE(v)": lambda values: drop_nulls(values)[-1] if drop_nulls(values) else None,
+    "LISTAGG(CAST(v AS STRING))": lambda values: ",".join(map(str, drop_nulls(values))) or None,
     "ARRAY_AGG(v)": lambda values: list(values) or None,
 }
-"""Calls, and what they are of a group's values in the order of their arrival; a value that is taken back is the first of its like."""
+"""Calls, and their values over the values of a group in the order of arrival.
+
+A retraction removes the first of equal values.
+"""
 
 ORDERED = [call for call in CALLS if call.startswith(("FIRST", "LAST", "LISTAGG", "ARRAY"))]
 
 
-def surviving(changes: Sequence[Change]) -> dict[str | None, Values]:
-    """The values of each group by arrival."""
+def find_survivors(changes: Sequence[Change]) -> dict[str | None, Values]:
+    """Return the values of each group in the order of arrival."""
     groups: dict[str | None, Values] = {}
     for kind, (key, value) in changes:
         if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
@@ -70,15 +77,15 @@ def surviving(changes: Sequence[Change]) -> dict[str | None, Values]:
 
 
 def answer(changes: Sequence[Change], calls: Sequence[str]) -> Counter[tuple[Any, ...]]:
-    groups = surviving(changes)
-    return Counter((key, *(frozen(CALLS[call](found)) for call in calls)) for key, found in groups.items())
+    groups = find_survivors(changes)
+    return Counter((key, *(freeze(CALLS[call](found)) for call in calls)) for key, found in groups.items())
 
 
 def check(
     changes: list[Change], cuts: list[int], calls: Sequence[str], mode: ChangelogMode, buckets: int, restarts: bool
 ) -> None:
-    grouping = Changing(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", mode, buckets=buckets)
-    folded, seen = Folded(), []
+    grouping = ChangingQuery(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", mode, buckets=buckets)
+    folded, seen = FoldedRows(), []
     for batch in cut(changes, cuts):
         seen += batch
         folded.take(grouping.feed(batch))
@@ -109,7 +116,7 @@ def test_after_every_batch_of_inserts_the_result_is_that_of_all_rows(
 @pytest.mark.parametrize("call", CALLS)
 @settings(LAW, max_examples=15)
 @given(changes=changelogs(), cuts=cuts)
-def test_every_function_follows_changes(call: str, changes: list[Change], cuts: list[int]) -> None:
+def test_every_function_supports_changes(call: str, changes: list[Change], cuts: list[int]) -> None:
     check(changes, cuts, [call], ChangelogMode.ALL, 1, False)
 
 
@@ -117,13 +124,15 @@ def test_every_function_follows_changes(call: str, changes: list[Change], cuts: 
 @given(changelogs(), cuts)
 def test_an_aggregate_of_an_aggregate_is_that_of_the_surviving_rows(changes: list[Change], cuts: list[int]) -> None:
     inner = "SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k"
-    grouping = Changing(f"SELECT n, COUNT(*), SUM(s), MAX(s) FROM ({inner}) GROUP BY n", ChangelogMode.ALL, buckets=2)
-    folded, seen = Folded(), []
+    grouping = ChangingQuery(
+        f"SELECT n, COUNT(*), SUM(s), MAX(s) FROM ({inner}) GROUP BY n", ChangelogMode.ALL, buckets=2
+    )
+    folded, seen = FoldedRows(), []
     for batch in cut(changes, cuts):
         seen += batch
         folded.take(grouping.feed(batch))
         groups: dict[int, Values] = {}
-        for found in surviving(seen).values():
+        for found in find_survivors(seen).values():
             groups.setdefault(len(found), []).append(CALLS["SUM(v)"](found))
         wanted = {(n, len(sums), CALLS["SUM(v)"](sums), CALLS["MAX(v)"](sums)) for n, sums in groups.items()}
         assert set(folded.rows) == wanted
@@ -131,7 +140,7 @@ def test_an_aggregate_of_an_aggregate_is_that_of_the_surviving_rows(changes: lis
 
 @LAW
 @given(st.lists(st.tuples(st.sampled_from(["+U", "-D"]), st.sampled_from("abc"), values), max_size=30), cuts)
-def test_upserts_are_made_whole(upserts: list[tuple[str, str, int | None]], cuts: list[int]) -> None:
+def test_upserts_are_completed_with_the_old_rows(upserts: list[tuple[str, str, int | None]], cuts: list[int]) -> None:
     session = Session()
     list(session.run("CREATE TABLE t (k STRING NOT NULL, v INT, PRIMARY KEY (k) NOT ENFORCED)"))
     entry = session.catalog.find(("t",))
@@ -140,11 +149,11 @@ def test_upserts_are_made_whole(upserts: list[tuple[str, str, int | None]], cuts
     (submit,) = session.run("SELECT k, v FROM t")
     assert isinstance(submit, Submit)
     pipeline = MemoryPipeline(submit.roots[0], submit.settings, buckets=2)
-    folded = Folded()
+    folded = FoldedRows()
     last: dict[str, int | None] = {}
     kinds = {"+U": RowKind.UPDATE_AFTER, "-D": RowKind.DELETE}
-    places = sorted({0, len(upserts), *(each % (len(upserts) + 1) for each in cuts)})
-    for start, end in pairwise(places):
+    positions = sorted({0, len(upserts), *(each % (len(upserts) + 1) for each in cuts)})
+    for start, end in pairwise(positions):
         batch = upserts[start:end]
         table = pa.table(
             {

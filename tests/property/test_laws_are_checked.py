@@ -1,4 +1,6 @@
-"""A law that nothing checks holds no one to it: with a defect planted in the engine, the test of the law fails."""
+"""Each property is really checked: with a defect planted in the engine, the test of the
+property fails.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 LAWS = {
-    "lose_a_row_per_batch": "property/test_memory.py::test_stream_is_batch",
+    "lose_a_row_per_batch": "property/test_memory.py::test_a_stream_returns_the_rows_of_a_batch",
     "retract_the_new_row": "property/test_groups.py::test_after_every_batch_the_result_is_that_of_the_surviving_rows",
-    "take_late_rows": "property/test_windows.py::test_one_row_a_batch_is_flink_with_late_rows",
-    "forget_the_watermark": "property/test_windows.py::test_one_row_a_batch_is_flink_with_late_rows",
+    "take_late_rows": "property/test_windows.py::test_one_row_per_batch_handles_late_rows_like_flink",
+    "forget_the_watermark": "property/test_windows.py::test_one_row_per_batch_handles_late_rows_like_flink",
     "wait_for_idle_splits": "unit/operators/test_clock.py",
-    "round_averages_down": "property/test_groups.py::test_every_function_follows_changes",
+    "round_averages_down": "property/test_groups.py::test_every_function_supports_changes",
 }
-"""By planted defect (`planted.py`): the test that has to notice it."""
+"""For each planted defect (`planted.py`), the test that has to fail."""
 
 
 @pytest.mark.slow

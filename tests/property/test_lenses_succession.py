@@ -1,4 +1,6 @@
-"""Changed queries of Lenses SQL go on with their state: chosen ones for each rule, and random changes of random queries."""
+"""Changed queries of Lenses SQL resume with their state: chosen changes for each rule, and
+random changes of random queries.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from property.halves import hold, hold_filled, planned_lenses, rows
+from property.halves import check_backfill, check_change, make_lenses_plan, rows
 
 from everfold.compat import Verdict
 
@@ -28,10 +30,10 @@ def query(
 
 
 CHANGES: dict[str, tuple[str, str, Verdict]] = {
-    "an aggregate more": (query(["s"]), query(["s", "LIST_top"]), Verdict.PARTIALLY),
-    "an aggregate less": (query(["s", "LIST_c"]), query(["s"]), Verdict.FULLY),
-    "aggregates change places": (query(["s", "LIST_top", "often"]), query(["often", "s", "LIST_top"]), Verdict.FULLY),
-    "an aggregate less under an alias": (query(["s", "l"], by="a AS x"), query(["l"], by="a AS x"), Verdict.FULLY),
+    "one more aggregate": (query(["s"]), query(["s", "LIST_top"]), Verdict.PARTIALLY),
+    "one aggregate removed": (query(["s", "LIST_c"]), query(["s"]), Verdict.FULLY),
+    "aggregates in another order": (query(["s", "LIST_top", "often"]), query(["often", "s", "LIST_top"]), Verdict.FULLY),
+    "one aggregate removed under an alias": (query(["s", "l"], by="a AS x"), query(["l"], by="a AS x"), Verdict.FULLY),
     "several fields": (query(["s", "l"], by="a, d"), query(["l", "f", "s"], by="a, d"), Verdict.PARTIALLY),
     "in a window": (query(["s", "LIST_c"], window="TUMBLE 10s"), query(["LIST_c", "most"], window="TUMBLE 10s"), Verdict.PARTIALLY),
     "in a session": (query(["s"], window="SESSION 2s"), query(["s", "LIST_u"], window="SESSION 2s"), Verdict.PARTIALLY),
@@ -40,22 +42,22 @@ CHANGES: dict[str, tuple[str, str, Verdict]] = {
     "another group": (query(["s"]), query(["s"], by="d"), Verdict.INCOMPATIBLE),
     "a condition": (query(["s"]), query(["s"], where="WHERE b > 2"), Verdict.INCOMPATIBLE),
     "a table": (query(["s"]), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
-    "of a table less": (query(["s", "LIST_top", "COUNT_b"], kind="TABLE"), query(["LIST_top", "s"], kind="TABLE"), Verdict.FULLY),
-    "a column of a table less": (query(["s", "l"], kind="TABLE"), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
-    "of a table more": (query(["s"], kind="TABLE"), query(["s", "COUNT_n"], kind="TABLE"), Verdict.INCOMPATIBLE),
+    "one aggregate of a table removed": (query(["s", "LIST_top", "COUNT_b"], kind="TABLE"), query(["LIST_top", "s"], kind="TABLE"), Verdict.FULLY),
+    "a column of a table removed": (query(["s", "l"], kind="TABLE"), query(["s"], kind="TABLE"), Verdict.INCOMPATIBLE),
+    "one more aggregate of a table": (query(["s"], kind="TABLE"), query(["s", "COUNT_n"], kind="TABLE"), Verdict.INCOMPATIBLE),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changes_at_work(name: str) -> None:
+def test_changed_queries_resume_with_their_state(name: str) -> None:
     before, after, verdict = CHANGES[name]
-    assert hold(planned_lenses(before), planned_lenses(after), rows(0)).verdict is verdict
-    hold_filled(planned_lenses(before), planned_lenses(after), rows(0))
+    assert check_change(make_lenses_plan(before), make_lenses_plan(after), rows(0)).verdict is verdict
+    check_backfill(make_lenses_plan(before), make_lenses_plan(after), rows(0))
 
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """A query, and one that differs from it in a few things or none."""
+    """Make a query, and one that differs from it in a few parts or not at all."""
     kind = draw(st.sampled_from(["STREAM", "STREAM", "TABLE"]))
     names = draw(st.lists(st.sampled_from(list(CALLS)), min_size=1, max_size=4, unique=True))
     more = draw(st.lists(st.sampled_from(list(CALLS)), max_size=2, unique=True))
@@ -73,18 +75,18 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
-def test_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
-    _hold(pair, seed)
+def test_random_changes_resume_with_their_state(pair: tuple[str, str], seed: int) -> None:
+    _check(pair, seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pairs(), st.integers(0, 99))
-def test_many_random_changes_at_work(pair: tuple[str, str], seed: int) -> None:
-    _hold(pair, seed)
+def test_many_random_changes_resume_with_their_state(pair: tuple[str, str], seed: int) -> None:
+    _check(pair, seed)
 
 
-def _hold(pair: tuple[str, str], seed: int) -> None:
-    before, after = map(planned_lenses, pair)
-    event(hold(before, after, rows(seed)).verdict.value)
-    hold_filled(before, after, rows(seed))
+def _check(pair: tuple[str, str], seed: int) -> None:
+    before, after = map(make_lenses_plan, pair)
+    event(check_change(before, after, rows(seed)).verdict.value)
+    check_backfill(before, after, rows(seed))

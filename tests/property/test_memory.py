@@ -1,4 +1,6 @@
-"""Stream = batch: the operators and DuckDB compute the same windows of the same query over random rows, keys and batches."""
+"""Streaming equals batch: the operators and DuckDB compute the same windows of the same query
+over random rows, keys and batches.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ ROWS = st.lists(
 
 @pytest.mark.parametrize("keys", ["k", "k, f"])
 @pytest.mark.parametrize("kind", list(WINDOWS))
-def test_stream_is_batch(kind: str, keys: str) -> None:
+def test_a_stream_returns_the_rows_of_a_batch(kind: str, keys: str) -> None:
     window = WINDOWS[kind].format(keys=keys)
     query = Query(
         f"{TABLE} SELECT {keys}, window_start, window_end, {CALLS} FROM {window} GROUP BY {keys}, window_start, window_end"
@@ -55,11 +57,11 @@ def test_stream_is_batch(kind: str, keys: str) -> None:
             pipeline = pipeline.restart()
         out += tuples(pipeline.flush())
         assert pipeline.late_rows == 0
-        assert sorted(map(_shown, out)) == sorted(map(_shown, query.batch(e=rows)))
+        assert sorted(map(_format_row, out)) == sorted(map(_format_row, query.batch(e=rows)))
 
     law()
 
 
-def _shown(row: tuple[Any, ...]) -> str:
-    """A row as text; -0.0 is 0.0."""
+def _format_row(row: tuple[Any, ...]) -> str:
+    """Return a row as a string; -0.0 becomes 0.0."""
     return repr(tuple(value + 0.0 if isinstance(value, float) else value for value in row))

@@ -1,4 +1,8 @@
-"""Laws of OVER. The reference computes each row's frame in plain Python from all rows of its partition, sorted by time and arrival."""
+"""Properties of OVER.
+
+The reference computes each row's frame in plain Python from all rows of its partition, sorted by
+time and arrival.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class Row:
         return {"id": self.id, "ts": START + timedelta(milliseconds=self.at), "k": self.k, "v": self.v, "f": self.f}
 
 
-def there(rows: Sequence[Row]) -> list[int]:
+def drop_nulls(rows: Sequence[Row]) -> list[int]:
     return [row.v for row in rows if row.v is not None]
 
 
@@ -42,15 +46,15 @@ def mean(values: Sequence[int]) -> int | None:
 
 CALLS: dict[str, Callable[[Sequence[Row]], Any]] = {
     "COUNT(*)": len,
-    "SUM(v)": lambda rows: sum(there(rows)) if there(rows) else None,
-    "AVG(v)": lambda rows: mean(there(rows)),
-    "MIN(v)": lambda rows: min(there(rows), default=None),
+    "SUM(v)": lambda rows: sum(drop_nulls(rows)) if drop_nulls(rows) else None,
+    "AVG(v)": lambda rows: mean(drop_nulls(rows)),
+    "MIN(v)": lambda rows: min(drop_nulls(rows), default=None),
     "MAX(f)": lambda rows: max((row.f for row in rows if row.f is not None), default=None),
-    "COUNT(DISTINCT v)": lambda rows: len(set(there(rows))),
-    "COUNT(*) FILTER (WHERE v > 0)": lambda rows: sum(v > 0 for v in there(rows)),
-    "FIRST_VALUE(v)": lambda rows: next(iter(there(rows)), None),
-    "LAST_VALUE(v)": lambda rows: next(reversed(there(rows)), None),
-    "LISTAGG(CAST(v AS STRING))": lambda rows: ",".join(map(str, there(rows))) or None,
+    "COUNT(DISTINCT v)": lambda rows: len(set(drop_nulls(rows))),
+    "COUNT(*) FILTER (WHERE v > 0)": lambda rows: sum(v > 0 for v in drop_nulls(rows)),
+    "FIRST_VALUE(v)": lambda rows: next(iter(drop_nulls(rows)), None),
+    "LAST_VALUE(v)": lambda rows: next(reversed(drop_nulls(rows)), None),
+    "LISTAGG(CAST(v AS STRING))": lambda rows: ",".join(map(str, drop_nulls(rows))) or None,
 }  # fmt: skip
 STREAMING = {
     "RANGE BETWEEN INTERVAL '0.005' SECOND PRECEDING AND CURRENT ROW": (False, -5, 0),
@@ -74,17 +78,17 @@ Frame = tuple[bool, int | None, int | None]
 def reference(
     rows: Sequence[Row], key: Callable[[Row], Any], frame: Frame, calls: Sequence[str]
 ) -> dict[int, list[Any]]:
-    """The values of each row by its id."""
+    """Return the values of each row by its id."""
     counted, first, last = frame
     partitions: dict[Any, list[Row]] = {}
     for row in sorted(rows, key=lambda row: (row.at, row.id)):
         partitions.setdefault(key(row), []).append(row)
     found = {}
     for partition in partitions.values():
-        for place, row in enumerate(partition):
+        for position, row in enumerate(partition):
 
-            def inside(nth: int, other: Row, place: int = place, row: Row = row) -> bool:
-                distance = nth - place if counted else other.at - row.at
+            def inside(nth: int, other: Row, position: int = position, row: Row = row) -> bool:
+                distance = nth - position if counted else other.at - row.at
                 return (first is None or distance >= first) and (last is None or distance <= last)
 
             own = [other for nth, other in enumerate(partition) if inside(nth, other)]
@@ -94,7 +98,7 @@ def reference(
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Row]:
-    """Rows out of order by less than the watermark waits; many ties."""
+    """Make rows whose disorder stays within the watermark delay, with many ties."""
     rows, high = [], 0
     drawn = st.tuples(
         st.integers(0, 4),
@@ -125,8 +129,10 @@ def by_id(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[Any]]:
     return found
 
 
-def streamed(query: Query, rows: Sequence[Row], size: int, buckets: int) -> list[tuple[Any, ...]]:
-    """What a stream gives for rows in batches of a size, restarted after each; nothing is late."""
+def run_stream(query: Query, rows: Sequence[Row], size: int, buckets: int) -> list[tuple[Any, ...]]:
+    """Return the rows that a stream emits for batches of a given size, with a restart after
+    each; no row is late.
+    """
     pipeline, out = query.pipeline(buckets=buckets), []
     for start in range(0, len(rows), size):
         out += tuples(pipeline.feed(query.input(e=[row.values for row in rows[start : start + size]])))
@@ -138,13 +144,13 @@ def streamed(query: Query, rows: Sequence[Row], size: int, buckets: int) -> list
 
 @pytest.mark.parametrize("partition", list(PARTITIONS), ids=["by key", "all"])
 @pytest.mark.parametrize("frame", list(STREAMING))
-def test_a_stream_in_any_batches_gives_every_row_its_frame(frame: str, partition: str) -> None:
+def test_a_stream_computes_every_frame_in_any_batches(frame: str, partition: str) -> None:
     query = query_of(frame, partition, list(CALLS))
 
     @LAW
     @given(streams(), st.integers(1, 30), st.sampled_from([1, 3]))
     def law(rows: list[Row], size: int, buckets: int) -> None:
-        assert by_id(streamed(query, rows, size, buckets)) == reference(
+        assert by_id(run_stream(query, rows, size, buckets)) == reference(
             rows, PARTITIONS[partition], STREAMING[frame], list(CALLS)
         )
 
@@ -152,7 +158,7 @@ def test_a_stream_in_any_batches_gives_every_row_its_frame(frame: str, partition
 
 
 @pytest.mark.parametrize("frame", [*STREAMING, *ONLY_BATCH])
-def test_a_batch_gives_every_row_its_frame(frame: str) -> None:
+def test_a_batch_computes_every_frame(frame: str) -> None:
     query = query_of(frame, "PARTITION BY k ", list(CALLS), "batch")
 
     @settings(LAW, max_examples=10)

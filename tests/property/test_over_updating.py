@@ -1,4 +1,7 @@
-"""Laws of OVER in a stream that is ordered by any column. The reference computes the frames of the surviving rows in plain Python."""
+"""Properties of OVER in a stream that is ordered by any column.
+
+The reference computes the frames of the surviving rows in plain Python.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Change, Changing, Folded, Row, changelogs, cut, cuts, inserts
-from property.test_rank import ORDERS, surviving
+from property.changelogs import Change, ChangingQuery, FoldedRows, Row, changelogs, cut, cuts, inserts
+from property.test_rank import ORDERS, find_survivors
 
 from everfold.memory.batch import run_batch
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
@@ -35,12 +38,15 @@ CALLS: dict[str, Callable[[Sequence[int | None]], Any]] = {
     "LAST_VALUE(v)": lambda values: next((value for value in reversed(values) if value is not None), None),
 }
 FRAMES = {"": None, "ROWS UNBOUNDED PRECEDING": 1 << 20, "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW": 2}
-"""Frames, and how many rows before the row each has; None: all, and the peers."""
+"""Frames, and the number of rows before the current row in each.
+
+None: all rows before it, and its peers.
+"""
 
 
 def answer(changes: Sequence[Change], order: str, call: str, frame: str, by_key: bool) -> Counter[tuple[Any, ...]]:
     partitions: dict[Any, list[Row]] = {}
-    for row in surviving(changes):
+    for row in find_survivors(changes):
         partitions.setdefault(row[0] if by_key else 0, []).append(row)
     found: Counter[tuple[Any, ...]] = Counter()
     before = FRAMES[frame]
@@ -67,9 +73,9 @@ def test_after_every_batch_and_restart_the_values_are_those_of_the_surviving_row
     changes = data.draw(changelogs() if mode is ChangelogMode.ALL else inserts())
     partition = "PARTITION BY k " if by_key else ""
     select = f"SELECT k, v, {call} OVER ({partition}ORDER BY {order} {frame}) AS x FROM t"
-    query = Changing(select, mode, buckets=data.draw(st.sampled_from([1, 3])))
+    query = ChangingQuery(select, mode, buckets=data.draw(st.sampled_from([1, 3])))
     assert any(isinstance(node, OverAggregate) for node in walk_plan(query.pipeline._root.input))
-    folded, seen = Folded(per_key=False), []
+    folded, seen = FoldedRows(per_key=False), []
     for batch in cut(changes, cuts):
         seen += batch
         folded.take(query.feed(batch))
@@ -78,13 +84,17 @@ def test_after_every_batch_and_restart_the_values_are_those_of_the_surviving_row
 
 
 @pytest.mark.parametrize("order", ["w", "w DESC", "v", "k, w"])
-def test_over_takes_from_over_exactly_what_it_was_given(order: str) -> None:
-    """Sums of floats depend on how they are added up: what one OVER retracts is what it emitted, to the last bit, whatever else is in the batch."""
+def test_over_retracts_from_over_exactly_what_it_emitted(order: str) -> None:
+    """Sums of floats depend on the order of addition.
+
+    One OVER retracts exactly what it emitted, to the last bit, independent of the rest of the
+    batch.
+    """
     chance = random.Random(7)
     inner = "SELECT k, v, AVG(v * 0.1E0) OVER (PARTITION BY k ORDER BY v) AS w FROM t"
-    query = Changing(f"SELECT k, v, COUNT(*) OVER (ORDER BY {order}) AS n FROM ({inner})", ChangelogMode.ALL)
+    query = ChangingQuery(f"SELECT k, v, COUNT(*) OVER (ORDER BY {order}) AS n FROM ({inner})", ChangelogMode.ALL)
     alive: list[Row] = []
-    folded = Folded(per_key=False)
+    folded = FoldedRows(per_key=False)
     for _ in range(12):
         batch: list[Change] = []
         for row in chance.sample(alive, len(alive) // 9):
@@ -102,11 +112,11 @@ def test_over_takes_from_over_exactly_what_it_was_given(order: str) -> None:
 
 @LAW
 @given(changes=inserts(), order=orders, frame=frames)
-def test_a_stream_answers_as_a_batch(changes: list[Change], order: str, frame: str) -> None:
+def test_a_stream_returns_the_rows_of_a_batch(changes: list[Change], order: str, frame: str) -> None:
     columns = "SUM(v) OVER w AS s, COUNT(*) OVER w AS n, RANK() OVER o AS r, DENSE_RANK() OVER o AS d"
     windows = f"w AS (PARTITION BY k ORDER BY {order} {frame}), o AS (PARTITION BY k ORDER BY {order})"
     select = f"SELECT k, v, {columns} FROM t WINDOW {windows}"
-    stream, folded = Changing(select, ChangelogMode.INSERT_ONLY, buckets=2), Folded(per_key=False)
+    stream, folded = ChangingQuery(select, ChangelogMode.INSERT_ONLY, buckets=2), FoldedRows(per_key=False)
     for at in range(0, len(changes), 7):
         folded.take(stream.feed(changes[at : at + 7]))
     session = Session({"execution.runtime-mode": "batch"})
@@ -122,13 +132,15 @@ def test_a_stream_answers_as_a_batch(changes: list[Change], order: str, frame: s
     assert folded.rows == Counter(tuple(row.values()) for row in found.to_pylist())
 
 
-def test_values_in_many_rows() -> None:
-    """More rows than fit into a level of pieces or a page, of partitions of all sizes, in batches of all sizes."""
+def test_values_over_many_rows() -> None:
+    """More rows than fit into a level of pieces or a page, in partitions and batches of all
+    sizes.
+    """
     changes = [(RowKind.INSERT, (f"k{at % 7 if at % 5 else 0}", at * 7919 % 1009)) for at in range(6000)]
-    query = Changing(
+    query = ChangingQuery(
         "SELECT k, v, SUM(v * 0.1E0) OVER (PARTITION BY k ORDER BY v) AS x FROM t", ChangelogMode.INSERT_ONLY
     )
-    folded = Folded(per_key=False)
+    folded = FoldedRows(per_key=False)
     for batch in cut(changes, [1, 3, 500, 501, 2500, 5990]):
         folded.take(query.feed(batch))
     partitions: dict[str | None, list[int]] = {}
@@ -143,15 +155,15 @@ def test_values_in_many_rows() -> None:
 
 @LAW
 @given(changes=inserts(), cut=st.integers(0, 40))
-def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], cut: int) -> None:
-    """OVER by any column has its whole result in its state, and gives it to an operator that is new."""
+def test_a_new_group_above_starts_with_all_rows(changes: list[Change], cut: int) -> None:
+    """OVER by any column has its whole result in its state, and emits it to a new operator."""
     inner = "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY v) AS s FROM t"
     grouped = f"SELECT k, COUNT(*) AS n, MAX(s) AS m FROM ({inner}) GROUP BY k"
-    running, whole, changed = (Changing(each, ChangelogMode.INSERT_ONLY) for each in (inner, grouped, grouped))
+    running, whole, changed = (ChangingQuery(each, ChangelogMode.INSERT_ONLY) for each in (inner, grouped, grouped))
     running.feed(changes[:cut])
     extended = Session().settings.with_option("everfold.compat.rules", "extended")
     changed.pipeline = running.pipeline.change_query(changed.pipeline._root, 1, extended)
-    found, wanted = Folded(per_key=False), Folded(per_key=False)
+    found, wanted = FoldedRows(per_key=False), FoldedRows(per_key=False)
     wanted.take(whole.feed(changes))
     found.take(changed.feed(changes[cut:]))
     assert found.rows == wanted.rows
@@ -160,16 +172,18 @@ def test_a_group_that_is_put_above_begins_with_all_rows(changes: list[Change], c
 @LAW
 @given(changes=changelogs(), cuts=cuts, order=st.sampled_from(["n", "n DESC", "n, k"]), by_n=st.booleans())
 def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], order: str, by_n: bool) -> None:
-    """Changes come by the key of the groups, NULL among them, at most one row back and one new row each."""
+    """Changes arrive by the key of the groups, including NULL, with at most one retraction and
+    one new row each.
+    """
     partition = "PARTITION BY n % 2 " if by_n else ""
     groups = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
     select = f"SELECT k, n, SUM(n) OVER ({partition}ORDER BY {order}) AS s FROM ({groups})"
-    query, folded, seen = Changing(select, ChangelogMode.ALL, buckets=2), Folded(per_key=not by_n), []
+    query, folded, seen = ChangingQuery(select, ChangelogMode.ALL, buckets=2), FoldedRows(per_key=not by_n), []
     for batch in cut(changes, cuts):
         seen += batch
         folded.take(query.feed(batch))
-        counts = Counter(key for key, _ in surviving(seen))
-        place = {
+        counts = Counter(key for key, _ in find_survivors(seen))
+        position = {
             key: {"n": (n,), "n DESC": (-n,), "n, k": (n, key is not None, key or "")}[order]
             for key, n in counts.items()
         }
@@ -177,7 +191,11 @@ def test_over_groups_follows_the_groups(changes: list[Change], cuts: list[int], 
             (
                 key,
                 n,
-                sum(m for other, m in counts.items() if place[other] <= place[key] and (not by_n or m % 2 == n % 2)),
+                sum(
+                    m
+                    for other, m in counts.items()
+                    if position[other] <= position[key] and (not by_n or m % 2 == n % 2)
+                ),
             )
             for key, n in counts.items()
         )

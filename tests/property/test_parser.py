@@ -1,4 +1,6 @@
-"""No text makes the parser fail: what is left of a script, however it was cut or mixed up, parses or is told where it is wrong."""
+"""The parser never fails: the rest of a script, cut or mixed up in any way, parses or yields an
+error with its position.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ EXECUTE STATEMENT SET BEGIN INSERT INTO s (a, b) SELECT 1, 2; INSERT OVERWRITE s
 
 
 def check(text: str) -> None:
-    """The text parses, or what is wrong with it stands at a place within it."""
+    """Check that the string parses, or that the error has a position within it."""
     try:
         parse_script(text)
     except SqlError as error:
@@ -67,7 +69,7 @@ def check(text: str) -> None:
 
 
 @pytest.mark.parametrize("form", STATEMENTS.split("\n\n"), ids=lambda form: form.split(maxsplit=1)[0])
-def test_a_statement_that_ends_anywhere(form: str) -> None:
+def test_a_truncated_statement(form: str) -> None:
     parse_script(form)
     for at in range(len(form)):
         check(form[:at])
@@ -75,7 +77,7 @@ def test_a_statement_that_ends_anywhere(form: str) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.data())
-def test_a_script_with_a_piece_of_another_in_it(data: st.DataObject) -> None:
+def test_a_script_with_an_inserted_piece(data: st.DataObject) -> None:
     text, other = data.draw(st.sampled_from(SCRIPTS)), data.draw(st.sampled_from(SCRIPTS))
     start, end = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(other)), st.integers(0, len(other)))))

@@ -1,4 +1,6 @@
-"""Laws of processing time under any clock, one that steps back or jumps ahead included: no row is lost, none counts twice, no window is emitted twice."""
+"""Properties of processing time under any clock, including one that steps back or jumps ahead:
+no row is lost or counted twice, no window is emitted twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Laws of Top-N. The reference sorts the surviving rows of each partition, in the order of their arrival, in plain Python."""
+"""Properties of Top-N.
+
+The reference sorts the surviving rows of each partition, in the order of their arrival, in plain
+Python.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Change, Changing, Folded, Row, Upserted, changelogs, cut, cuts, inserts
+from property.changelogs import Change, ChangingQuery, FoldedRows, Row, UpsertedRows, changelogs, cut, cuts, inserts
 
 from everfold.plan.changelog import ChangelogMode, RowKind
 
@@ -23,8 +27,11 @@ ORDERS: dict[str, Callable[[Row], Any]] = {
 BOUNDS = {"rn <= 1": (1, 1), "rn <= 3": (1, 3), "rn = 2": (2, 2), "rn BETWEEN 2 AND 4": (2, 4)}
 
 
-def surviving(changes: Sequence[Change]) -> list[Row]:
-    """The rows that are there, by arrival; one that is taken back is the first of its like."""
+def find_survivors(changes: Sequence[Change]) -> list[Row]:
+    """Return the remaining rows in the order of arrival.
+
+    A retraction removes the first of equal rows.
+    """
     found: list[Row] = []
     for kind, row in changes:
         if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
@@ -36,7 +43,7 @@ def surviving(changes: Sequence[Change]) -> list[Row]:
 
 def answer(changes: Sequence[Change], order: str, bounds: tuple[int, int], by_key: bool) -> Counter[tuple[Any, ...]]:
     partitions: dict[Any, list[Row]] = {}
-    for row in surviving(changes):
+    for row in find_survivors(changes):
         partitions.setdefault(row[0] if by_key else 0, []).append(row)
     first, last = bounds
     return Counter(
@@ -49,7 +56,7 @@ def answer(changes: Sequence[Change], order: str, bounds: tuple[int, int], by_ke
 
 def check(
     changes: list[Change],
-    places: list[int],
+    positions: list[int],
     mode: ChangelogMode,
     order: str,
     bound: str,
@@ -60,9 +67,9 @@ def check(
 ) -> None:
     partition = "PARTITION BY k " if by_key else ""
     inner = f"SELECT k, v, ROW_NUMBER() OVER ({partition}ORDER BY {order}) AS rn FROM t"
-    query = Changing(f"SELECT k, v{', rn' * numbered} FROM ({inner}) WHERE {bound}", mode, buckets=buckets)
-    folded, seen = Folded(per_key=False), []
-    for batch in cut(changes, places):
+    query = ChangingQuery(f"SELECT k, v{', rn' * numbered} FROM ({inner}) WHERE {bound}", mode, buckets=buckets)
+    folded, seen = FoldedRows(per_key=False), []
+    for batch in cut(changes, positions):
         seen += batch
         folded.take(query.feed(batch))
         wanted = answer(seen, order, BOUNDS[bound], by_key)
@@ -79,7 +86,7 @@ buckets = st.sampled_from([1, 3])
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "rows"])
 @LAW
 @given(changes=changelogs(), cuts=cuts, order=orders, bound=bounds, by_key=st.booleans(), buckets=buckets)
-def test_after_every_batch_the_first_rows_are_those_of_the_surviving_ones(
+def test_after_every_batch_the_result_holds_the_first_surviving_rows(
     numbered: bool, changes: list[Change], cuts: list[int], order: str, bound: str, by_key: bool, buckets: int
 ) -> None:
     check(changes, cuts, ChangelogMode.ALL, order, bound, by_key=by_key, numbered=numbered, buckets=buckets)
@@ -88,7 +95,7 @@ def test_after_every_batch_the_first_rows_are_those_of_the_surviving_ones(
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "rows"])
 @LAW
 @given(changes=inserts(), cuts=cuts, order=orders, bound=bounds, by_key=st.booleans(), buckets=buckets)
-def test_after_every_batch_of_inserts_the_first_rows_are_those_of_all(
+def test_after_every_batch_of_inserts_the_result_holds_the_first_rows(
     numbered: bool, changes: list[Change], cuts: list[int], order: str, bound: str, by_key: bool, buckets: int
 ) -> None:
     check(changes, cuts, ChangelogMode.INSERT_ONLY, order, bound, by_key=by_key, numbered=numbered, buckets=buckets)
@@ -96,16 +103,18 @@ def test_after_every_batch_of_inserts_the_first_rows_are_those_of_all(
 
 @LAW
 @given(changes=changelogs(), cuts=cuts, bound=bounds)
-def test_the_first_groups_are_those_of_the_surviving_ones(changes: list[Change], cuts: list[int], bound: str) -> None:
+def test_the_first_groups_are_computed_from_the_surviving_rows(
+    changes: list[Change], cuts: list[int], bound: str
+) -> None:
     inner = "SELECT k, COUNT(*) AS n, COUNT(v) AS m FROM t GROUP BY k"
     ranked = f"SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC, m, k) AS rn FROM ({inner})"
-    query = Changing(f"SELECT k, n, m FROM ({ranked}) WHERE {bound}", ChangelogMode.ALL, buckets=2)
-    folded, seen = Folded(), []
+    query = ChangingQuery(f"SELECT k, n, m FROM ({ranked}) WHERE {bound}", ChangelogMode.ALL, buckets=2)
+    folded, seen = FoldedRows(), []
     for batch in cut(changes, cuts):
         seen += batch
         folded.take(query.feed(batch))
         groups: dict[str | None, list[int | None]] = {}
-        for key, value in surviving(seen):
+        for key, value in find_survivors(seen):
             groups.setdefault(key, []).append(value)
         rows = [(key, len(found), sum(value is not None for value in found)) for key, found in groups.items()]
         rows.sort(key=lambda row: (-row[1], row[2], row[0] is not None, row[0] or ""))
@@ -115,20 +124,20 @@ def test_the_first_groups_are_those_of_the_surviving_ones(changes: list[Change],
 
 @LAW
 @given(changes=changelogs(), cuts=cuts, descending=st.booleans(), buckets=buckets)
-def test_a_table_by_key_follows_rows_that_go_to_another_partition(
+def test_upserts_that_move_rows_to_another_partition(
     changes: list[Change], cuts: list[int], descending: bool, buckets: int
 ) -> None:
-    """The changes of a key come in an order in which the last one says what is there."""
+    """The changes of a key come in order; the last one determines the current row."""
     groups = "SELECT k, COUNT(*) AS n, COUNT(v) AS m FROM t GROUP BY k"
     order = "m DESC, k" if descending else "m, k"
     ranked = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY n % 3 ORDER BY {order}) AS rn FROM ({groups})"
-    query = Changing(f"SELECT k, n, m FROM ({ranked}) WHERE rn <= 2", ChangelogMode.ALL, buckets=buckets)
-    table, seen = Upserted(), []
+    query = ChangingQuery(f"SELECT k, n, m FROM ({ranked}) WHERE rn <= 2", ChangelogMode.ALL, buckets=buckets)
+    table, seen = UpsertedRows(), []
     for batch in cut(changes, cuts):
         seen += batch
         table.take(query.feed(batch))
         partitions: dict[int, list[tuple[str | None, int, int]]] = {}
-        rows = surviving(seen)
+        rows = find_survivors(seen)
         for key in {row[0] for row in rows}:
             values = [value for other, value in rows if other == key]
             found = (key, len(values), sum(value is not None for value in values))

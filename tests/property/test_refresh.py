@@ -1,11 +1,13 @@
-"""`--refresh`: after it a table by key is what the new query gives of all rows, whatever the old one had written."""
+"""`--refresh`: afterwards a table with a primary key holds what the new query computes from all
+rows, independent of what the old query had written.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from property.halves import Seen, planned, rows
+from property.halves import PipelineRun, make_plan, rows
 
 from everfold.plan.changelog import KIND, RowKind
 
@@ -16,13 +18,13 @@ CHANGES = {
     "a looser HAVING": (f"SELECT a, s FROM ({INNER}) WHERE n + m > 12", f"SELECT a, s FROM ({INNER}) WHERE n + m > 2"),
     "another projection": (f"SELECT a, s + n + m AS x FROM ({INNER})", f"SELECT a, s - n AS x, m FROM ({INNER})"),
     "another projection and another HAVING": (f"SELECT a, s AS x FROM ({INNER}) WHERE n + m > 8", f"SELECT a, n AS x FROM ({INNER}) WHERE s + m > 20"),
-    "no HAVING any more": (f"SELECT a, s, n, m FROM ({INNER}) WHERE m = 5", f"SELECT a, s, n, m FROM ({INNER})"),
+    "the HAVING removed": (f"SELECT a, s, n, m FROM ({INNER}) WHERE m = 5", f"SELECT a, s, n, m FROM ({INNER})"),
     "the first rows": (f"SELECT r, a, s FROM {TOP} WHERE r <= 3", f"SELECT r, a, s * 2 AS s FROM {TOP} WHERE r <= 3"),
 }  # fmt: skip
 
 
 class Table:
-    """A table by its first column, as a sink has it that overwrites by key."""
+    """A table keyed by its first column, as in a sink that overwrites by key."""
 
     def __init__(self) -> None:
         self.rows: dict[Any, tuple[Any, ...]] = {}
@@ -37,7 +39,7 @@ class Table:
                 self.rows.pop(key, None)
 
 
-class Written(Seen):
+class WritingRun(PipelineRun):
     """A query that writes such a table."""
 
     def __init__(self, root: Any, pipeline: Any = None, table: Table | None = None) -> None:
@@ -49,16 +51,16 @@ class Written(Seen):
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_whole_result_is_given_again(name: str) -> None:
-    before, after = map(planned, CHANGES[name])
+def test_a_refresh_reemits_the_whole_result(name: str) -> None:
+    before, after = map(make_plan, CHANGES[name])
     for seed in range(3):
         given = rows(seed)
         first, second = given[:40], [row | {"a": 1} for row in given[40:]]
-        running = Written(before)
+        running = WritingRun(before)
         running.feed(first)
-        changed = Written(after, running.pipeline.change_query(after, 1, refresh=True), running.table)
+        changed = WritingRun(after, running.pipeline.change_query(after, 1, refresh=True), running.table)
         changed.feed(second[:1])
-        whole = Written(after)
+        whole = WritingRun(after)
         whole.feed(first)
         whole.feed(second[:1])
         assert changed.table.rows == whole.table.rows

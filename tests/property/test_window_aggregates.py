@@ -1,4 +1,6 @@
-"""All aggregate functions in all windows: rows in random order and batches, over inserts and over changes, against plain Python row by row."""
+"""All aggregate functions in all windows: rows in random order and batches, inserts and
+changes, compared with plain Python row by row.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from property.aggregate_model import Change, distinct_survivors, expected, survivors
+from property.aggregate_model import Change, compute_value, distinct_survivors, survivors
 from property.harness import KEY, VALUE, Runner, aggregate_of, ms
 from property.reference import windows_of
 
@@ -50,8 +52,8 @@ def call_of(name: str, distinct: bool) -> AggCall:
     return AggCall(function=name, args=(VALUE,), type=result, constants=constants, distinct=distinct)
 
 
-def holders(window: Window, rows: Sequence[Row]) -> dict[tuple[str, int, int], list[Row]]:
-    """The rows of each key's windows, in the order of arrival."""
+def group_by_window(window: Window, rows: Sequence[Row]) -> dict[tuple[str, int, int], list[Row]]:
+    """Return the rows of each key's windows, in the order of arrival."""
     found: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
     if not isinstance(window, Session):
         for row in rows:
@@ -69,19 +71,19 @@ def holders(window: Window, rows: Sequence[Row]) -> dict[tuple[str, int, int], l
 
 
 def value_of(name: str, distinct: bool, window: Window, rows: Sequence[Row]) -> Any:
-    """The value over a window's rows: slice by slice, as Flink merges them."""
+    """Return the value over a window's rows: slice by slice, as Flink merges them."""
     slices: dict[int, list[Change]] = defaultdict(list)
     for at, _, value, kind in rows:
-        place = 0 if isinstance(window, Session) else slice_end(window, at)
-        slices[place].append((1 if kind == 0 else -1, value))
+        slice_at = 0 if isinstance(window, Session) else slice_end(window, at)
+        slices[slice_at].append((1 if kind == 0 else -1, value))
     newest_first = name == NEWEST_FIRST and isinstance(window, Hop)
     left: list[Change] = []
-    for place in sorted(slices, reverse=newest_first):
-        left += [(1, value) for value in (distinct_survivors if distinct else survivors)(slices[place])]
+    for slice_at in sorted(slices, reverse=newest_first):
+        left += [(1, value) for value in (distinct_survivors if distinct else survivors)(slices[slice_at])]
     values = distinct_survivors(left) if distinct else [value for _, value in left]
     if name == "APPROX_COUNT_DISTINCT":
         return len({value for value in values if value is not None})
-    return expected(name, BIGINT, values)
+    return compute_value(name, BIGINT, values)
 
 
 def answers(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int) -> list[tuple[Any, ...]]:
@@ -92,8 +94,8 @@ def answers(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int) -> lis
     return found + runner.batch([], flush=True)
 
 
-def tidy(value: Any) -> Any:
-    """A multiset without its order."""
+def drop_order(value: Any) -> Any:
+    """Return a multiset without its order."""
     if isinstance(value, dict):
         return sorted(map(repr, value.items()))
     return sorted(map(repr, value)) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
@@ -107,7 +109,7 @@ ROWS = st.lists(
 
 @st.composite
 def changes(draw: st.DrawFn) -> list[Row]:
-    """Rows, some of which are taken back later, with the time they came with."""
+    """Make rows, some of which are retracted later with their original time."""
     rows: list[Row] = []
     there: list[Row] = []
     for row in draw(ROWS):
@@ -134,20 +136,21 @@ def test_values(window: Window, updating: bool) -> None:
     )
     def law(rows: list[Row], parts: int, tasks: int, flowing: bool) -> None:
         if isinstance(window, Session) or (flowing and not updating):
-            # In the order of time windows close as it goes. Sessions that grow together keep the rows of each together.
+            # In the order of time, windows close along the way. Sessions that merge keep the rows
+            # of each together.
             rows = sorted(rows, key=lambda row: row[0])
         runner = Runner(
             node, buckets=2, delay_ms=2 if flowing and not updating else 1000, restart=True, updating=updating
         )
         batches = [rows[at * len(rows) // parts : (at + 1) * len(rows) // parts] for at in range(parts)]
         wanted = {}
-        for (key, start, end), held in holders(window, rows).items():
+        for (key, start, end), held in group_by_window(window, rows).items():
             if sum(1 if row[3] == 0 else -1 for row in held):
-                wanted[key, start, end] = [tidy(value_of(*each, window, held)) for each in functions]
+                wanted[key, start, end] = [drop_order(value_of(*each, window, held)) for each in functions]
         found = {}
         for key, *values, start, end, _ in answers(runner, batches, tasks):
             assert (key, ms(start), ms(end)) not in found
-            found[key, ms(start), ms(end)] = [tidy(value) for value in values]
+            found[key, ms(start), ms(end)] = [drop_order(value) for value in values]
         assert found == wanted
 
     law()

@@ -1,4 +1,4 @@
-"""Laws of the windows. The reference computes them row by row in plain Python."""
+"""Properties of windows. The reference computes them row by row in plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.harness import Runner, aggregate_of, ms, plain, rows_of
-from property.reference import Row, expected, folded
+from property.reference import Row, compute_results, fold
 
 from everfold.aggregates import folding
 from everfold.operators import session, window
@@ -39,9 +39,10 @@ values = st.one_of(st.none(), st.integers(-5, 5))
 
 @st.composite
 def ordered(draw: st.DrawFn) -> tuple[list[Row], int]:
-    """Rows whose disorder stays within the delay, and the delay.
+    """Make rows whose disorder stays within the delay. Return the rows and the delay.
 
-    Each row is younger than the watermark before it, by 2 ms: a row 1 ms younger may touch a session that has just been emitted.
+    Each row is younger than the watermark before it, by 2 ms: a row that is 1 ms younger may touch
+    a session that has just been emitted.
     """
     delay = draw(st.integers(2, 12))
     base = draw(st.sampled_from([0, -40, 1_586_937_600_000]))
@@ -56,13 +57,13 @@ def ordered(draw: st.DrawFn) -> tuple[list[Row], int]:
 
 @st.composite
 def any_order(draw: st.DrawFn) -> tuple[list[Row], int]:
-    """Rows in any order."""
+    """Make rows in any order."""
     return draw(st.lists(st.tuples(st.integers(-20, 60), keys, values), max_size=15)), draw(st.integers(0, 8))
 
 
 def batches_of(rows: Sequence[Row], cuts: Sequence[int]) -> list[list[Row]]:
-    places = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
-    return [list(rows[start:end]) for start, end in pairwise(places)]
+    positions = sorted({0, len(rows), *(cut % (len(rows) + 1) for cut in cuts)})
+    return [list(rows[start:end]) for start, end in pairwise(positions)]
 
 
 def run(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int = 1) -> list[tuple[object, ...]]:
@@ -74,10 +75,10 @@ def run(runner: Runner, batches: Sequence[Sequence[Row]], tasks: int = 1) -> lis
 
 @LAW
 @given(windows(), any_order())
-def test_one_row_a_batch_is_flink_with_late_rows(window: Window, rows: tuple[list[Row], int]) -> None:
+def test_one_row_per_batch_handles_late_rows_like_flink(window: Window, rows: tuple[list[Row], int]) -> None:
     runner = Runner(aggregate_of(window), delay_ms=rows[1])
     found = run(runner, [[row] for row in rows[0]])
-    results, late = expected(window, rows[0], rows[1])
+    results, late = compute_results(window, rows[0], rows[1])
     assert found == results
     assert (runner.late, runner.state_rows) == (late, 0)
 
@@ -88,25 +89,25 @@ def test_batches_tasks_buckets_and_restarts_do_not_matter(
     window: Window, rows: tuple[list[Row], int], cuts: list[int], tasks: int, buckets: int
 ) -> None:
     runner = Runner(aggregate_of(window), buckets=buckets, delay_ms=rows[1], restart=True)
-    assert run(runner, batches_of(rows[0], cuts), tasks) == expected(window, rows[0], rows[1])[0]
+    assert run(runner, batches_of(rows[0], cuts), tasks) == compute_results(window, rows[0], rows[1])[0]
     assert (runner.late, runner.state_rows) == (0, 0)
 
 
 @LAW
 @given(windows(), ordered(), st.lists(st.integers(0, 99), max_size=6))
-def test_rows_that_travel_unfolded_give_the_same(window: Window, rows: tuple[list[Row], int], cuts: list[int]) -> None:
+def test_unfolded_rows_return_the_same_result(window: Window, rows: tuple[list[Row], int], cuts: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("everfold.operators.window._FEW_ROWS", -1)
         patch.setattr("everfold.operators.window._DISTINCT", 0.0)
         patch.setattr("everfold.operators.session.PART_ROWS", 2)
         patch.setattr("everfold.aggregates.folding._LARGE", 0)
         runner = Runner(aggregate_of(window), delay_ms=rows[1])
-        assert run(runner, batches_of(rows[0], cuts)) == expected(window, rows[0], rows[1])[0]
+        assert run(runner, batches_of(rows[0], cuts)) == compute_results(window, rows[0], rows[1])[0]
 
 
 @LAW
 @given(st.integers(1, 8), ordered(), st.lists(st.integers(0, 99), max_size=6), st.sampled_from([1, 3]))
-def test_rows_of_sessions_fold_to_the_sessions(
+def test_rows_of_sessions_fold_into_sessions(
     gap: int, rows: tuple[list[Row], int], cuts: list[int], buckets: int
 ) -> None:
     runner = Runner(rows_of(Session(gap_ms=gap)), buckets=buckets, delay_ms=rows[1], restart=True)
@@ -116,8 +117,8 @@ def test_rows_of_sessions_fold_to_the_sessions(
     for _, key, value, start, end, time in out:
         assert ms(time) == ms(end) - 1
         found.setdefault((key, ms(start), ms(end)), []).append(value)
-    results = sorted(((*bounds, *folded(each)) for bounds, each in found.items()), key=repr)
-    assert results == expected(Session(gap_ms=gap), rows[0], rows[1])[0]
+    results = sorted(((*bounds, *fold(each)) for bounds, each in found.items()), key=repr)
+    assert results == compute_results(Session(gap_ms=gap), rows[0], rows[1])[0]
     assert len(out) == len(rows[0])
 
 

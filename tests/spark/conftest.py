@@ -17,7 +17,7 @@ __all__ = ["kafka_broker", "spark"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session as a caller may have it: with a conf of its own."""
+    """Create a session as a caller may have it, with custom configuration."""
     from everfold.spark.session import start_spark
 
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"

@@ -1,4 +1,6 @@
-"""`everfold run` as a user has it, within the process of the tests and on their session: a run without the start of a JVM."""
+"""Run `everfold run` as a user does, inside the test process and on its session, without
+starting a JVM.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NEVER_SHOWN = ("Traceback", "java.", "org.apache", "SQLSTATE", "internal error",
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -32,12 +34,12 @@ class Done:
 
     @property
     def first(self) -> str:
-        """The first line that is no progress."""
+        """Return the first line that is not progress."""
         return next((line for line in self.err.splitlines() if not _PROGRESS.match(line)), "")
 
 
 Run = Callable[..., Done]
-"""Runs `job.sql` of the current folder, or another command, with more arguments."""
+"""Run `job.sql` of the current folder, or another command, with additional arguments."""
 
 
 def runner(
@@ -47,7 +49,9 @@ def runner(
     command: Sequence[str] = ("run", "job.sql"),
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """What runs the command; no trace of Java's or Python's may come out of it. conf: what the command starts Spark with."""
+    """Return a function that runs the command and checks that no Java or Python trace is
+    printed. conf: the configuration with which the command starts Spark.
+    """
     monkeypatch.setitem(jobs._ENGINES, (None, tuple(conf.items())), Engine(session=session))
 
     def run(*arguments: str) -> Done:
@@ -57,9 +61,9 @@ def runner(
             main()
         except SystemExit as ended:
             code = ended.code
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         assert isinstance(code, int)
-        assert not [each for each in NEVER_SHOWN if each in said.out + said.err], said.err
-        return Done(code, said.out, said.err)
+        assert not [each for each in NEVER_SHOWN if each in printed.out + printed.err], printed.err
+        return Done(code, printed.out, printed.err)
 
     return run

@@ -1,4 +1,4 @@
-"""The batch twins on Spark: the cases of the kernels' tests."""
+"""The SQL forms of aggregates on Spark: the cases of the kernel tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Case = tuple[str, tuple[DataType, ...], tuple[object, ...], list[Any], Any, bool
 
 
 def cases() -> Iterator[Case]:
-    """The cases of the unit tests."""
+    """Return the cases of the unit tests."""
     for of, values, results in test_variance.CASES:
         for name, expected in zip(test_variance.FUNCTIONS, results, strict=True):
             yield name, (of,), (), values, expected, False, False
@@ -50,13 +50,13 @@ def cases() -> Iterator[Case]:
     yield "APPROX_COUNT_DISTINCT", (INT,), (), [1, 2, None, 2], 2, False, False
 
 
-def test_twins(spark: SparkSession) -> None:
+def test_batch_aggregates_match_the_kernels(spark: SparkSession) -> None:
     from everfold.spark.session import create_session
 
     session = create_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     wrong = []
-    for part in _parts():
+    for part in _group_cases():
         answer = session.sql(_query(part))
         for at, (found, case) in enumerate(zip(answer.toArrow().to_pylist()[0].values(), part, strict=True)):
             fold = call(case[0], *case[1], constants=case[2])
@@ -68,8 +68,8 @@ def test_twins(spark: SparkSession) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def _parts() -> list[list[Case]]:
-    """The cases over the same rows, one query each."""
+def _group_cases() -> list[list[Case]]:
+    """Group the cases over the same rows; each group is one query."""
     parts: dict[str, list[Case]] = {}
     for case in cases():
         if not any(isinstance(of, ArrayType | RowType) for of in case[1]):
@@ -86,12 +86,12 @@ def _query(part: Sequence[Case]) -> str:
         for row in rows
     )
     columns = "xyz"[: len(of)]
-    twins = []
+    calls = []
     for name, _, constants, _, _, distinct, _ in part:
         fold = call(name, *of, constants=constants)
-        twins.append(fold.entry.spark_sql(fold.of, SqlArguments(tuple(columns), distinct, "f" if filtered else None)))
+        calls.append(fold.entry.spark_sql(fold.of, SqlArguments(tuple(columns), distinct, "f" if filtered else None)))
     names = ", ".join([*columns, *["f"] * filtered])
-    selected = ", ".join(f"{twin} AS r{at}" for at, twin in enumerate(twins))
+    selected = ", ".join(f"{sql} AS r{at}" for at, sql in enumerate(calls))
     return f"SELECT {selected} FROM VALUES {texts} AS t({names}){'' if values else ' WHERE FALSE'}"
 
 
@@ -112,7 +112,7 @@ def _close(found: Any, expected: Any) -> bool:
 
 
 def test_sums_of_long_decimals_are_exact(spark: SparkSession) -> None:
-    """Against Python's decimals: sums that have more than 38 digits on the way, or at the end."""
+    """Compared with Python's decimals: sums that exceed 38 digits in between or at the end."""
     from everfold.spark.session import create_session
 
     session = create_session(spark, 2)

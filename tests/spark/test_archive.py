@@ -1,4 +1,6 @@
-"""The archive of Spark's classes with a real JVM: it is used, and one that is of no use is passed over in silence."""
+"""The archive of Spark's classes with a real JVM: it is used, and an unusable archive is
+ignored silently.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ def java() -> Java:
 
 @pytest.fixture(scope="module")
 def archive(java: Java, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """An archive of the few classes of a small program."""
-    place = tmp_path_factory.mktemp("archive") / "small.jsa"
-    run(java, f"-XX:ArchiveClassesAtExit={place}", check=False)
-    return place.read_bytes()
+    """Make an archive of the few classes of a small program."""
+    path = tmp_path_factory.mktemp("archive") / "small.jsa"
+    run(java, f"-XX:ArchiveClassesAtExit={path}", check=False)
+    return path.read_bytes()
 
 
 def run(java: Java, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """A small Java program out of Spark's jars."""
+    """Run a small Java program from Spark's jars."""
     (jar,) = (spark_home() / "jars").glob("scala-library-*.jar")
     command: list[str] = [str(java.program), *options, "-cp", str(jar), "scala.util.Properties"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=check)
@@ -55,7 +57,7 @@ def test_an_archive_is_used(java: Java, archive: bytes, tmp_path: Path, monkeypa
     ],
     ids=["empty", "not one", "a bit is wrong"],
 )
-def test_a_damaged_archive_is_passed_over(
+def test_a_damaged_archive_is_ignored(
     java: Java, archive: bytes, damaged: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVERFOLD_CACHE", str(tmp_path))
@@ -88,7 +90,7 @@ def test_a_prepared_machine_starts_spark_from_the_archive(tmp_path: Path) -> Non
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line and "Lambda" not in line]
     assert sum(FROM_ARCHIVE in line for line in loaded) > len(loaded) * 0.9
     assert done.stdout.splitlines()[-1] == "2 rows in set"
-    cut = archive.with_suffix(".cut")  # a file of its own: a JVM that is still ending has the archive mapped
+    cut = archive.with_suffix(".cut")  # a separate file: a JVM that is still ending has the archive mapped
     cut.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     os.replace(cut, archive)
     again = everfold("run", "examples/bids/tumble.sql")

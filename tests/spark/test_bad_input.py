@@ -1,6 +1,8 @@
-"""`everfold run` over input that is not as it should be: what is said, the exit code, and that the same command goes on once it is mended.
+"""`everfold run` over bad input: the message, the exit code, and that the same command resumes
+after the input is corrected.
 
-Each job has read good files before it meets the bad one: their rows must be neither lost nor counted twice.
+Each job has read good files before it reads the bad one. Their rows must be neither lost nor
+counted twice.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ WHOLE = [sum(range(60))] * MINUTES
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """`everfold run job.sql` in the test's folder."""
+    """Run `everfold run job.sql` in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return runner(spark, monkeypatch, capsys)
 
@@ -48,7 +50,7 @@ def lines(minute: int, form: str = "json") -> list[str]:
 
 
 def put(folder: Path, minute: int, content: str | bytes, name: str | None = None) -> None:
-    """A file of a minute; the minutes are read in order."""
+    """Write the file of a minute; the minutes are read in order."""
     file = folder / "in" / (name or f"{minute}")
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -67,7 +69,7 @@ def totals(folder: Path) -> list[int]:
     return sorted(json.loads(line)["total"] for file in files for line in file.read_text().splitlines())
 
 
-# --- records --------------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 MISSING = ", 'json.fail-on-missing-field' = 'true'"
 RECORDS = [
@@ -88,7 +90,7 @@ RECORDS = [
 @pytest.mark.parametrize(
     ("form", "more", "record", "words"), RECORDS, ids=[words.partition(": ")[2] for *_, words in RECORDS]
 )
-def test_a_bad_record_stops_the_job_until_it_is_mended(
+def test_a_bad_record_stops_the_job_until_it_is_corrected(
     run: Run, tmp_path: Path, form: str, more: str, record: str, words: str
 ) -> None:
     lay_out(tmp_path, form, more)
@@ -105,7 +107,7 @@ def test_a_bad_record_stops_the_job_until_it_is_mended(
     assert totals(tmp_path) == WHOLE
 
 
-def test_bad_records_are_left_out_on_demand_and_counted(run: Run, tmp_path: Path) -> None:
+def test_ignored_bad_records_are_counted(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path)
     good = lines(2)
     put(tmp_path, 2, "\n".join([*good[:7], good[7][:-1], good[8].replace('"2020', '"20'), *good[9:]]) + "\n")
@@ -122,7 +124,7 @@ def test_bad_records_are_left_out_on_demand_and_counted(run: Run, tmp_path: Path
     assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
 
 
-def test_a_batch_says_the_same_and_counts_the_same(run: Run, tmp_path: Path) -> None:
+def test_a_batch_reports_and_counts_like_a_stream(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path)
     good = lines(2)
     put(tmp_path, 2, "\n".join([*good[:7], good[7][:-1], good[8].replace('"2020', '"20'), *good[9:]]) + "\n")
@@ -137,7 +139,7 @@ def test_a_batch_says_the_same_and_counts_the_same(run: Run, tmp_path: Path) -> 
     assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
 
 
-def test_a_name_that_is_not_utf_8_and_comes_while_the_folder_is_watched(run: Run, tmp_path: Path) -> None:
+def test_a_new_file_whose_name_is_not_utf_8_stops_the_job(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path, more=", 'source.monitor-interval' = '200 ms'")
     unseen = os.path.join(os.fsencode(tmp_path / "in"), b"\xff.json")
 
@@ -157,11 +159,13 @@ def test_a_name_that_is_not_utf_8_and_comes_while_the_folder_is_watched(run: Run
     assert done.first.startswith("error[bad-file-name]: table `t`: the name of `in/\\xff.json` is not UTF-8"), done.err
 
 
-# --- files ----------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_files_of_every_shape_are_read(run: Run, tmp_path: Path) -> None:
-    """A mark of the byte order, `\\r\\n`, no line break at the end, nothing at all, a compressed one, a line of 10 MB, a link to nothing."""
+    """A byte order mark, `\\r\\n`, no line break at the end, an empty file, a compressed file, a
+    line of 10 MB, a dangling link.
+    """
     lay_out(tmp_path)
     put(tmp_path, 0, "\ufeff" + "\r\n".join(lines(0)))
     put(tmp_path, 1, gzip.compress("\n".join(lines(1)).encode()), "1.gz")
@@ -177,7 +181,7 @@ def test_files_of_every_shape_are_read(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [gzip.compress("\n".join(lines(2)).encode())[:-12], "\n".join(lines(2)).encode()], ids=["cut off", "not compressed"])  # fmt: skip
-def test_a_file_that_is_not_what_its_name_says(run: Run, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_or_wrongly_named_compressed_file_is_refused(run: Run, tmp_path: Path, content: bytes) -> None:
     lay_out(tmp_path)
     (tmp_path / "in" / "2").unlink()
     put(tmp_path, 2, content, "2.gz")
@@ -189,7 +193,7 @@ def test_a_file_that_is_not_what_its_name_says(run: Run, tmp_path: Path, content
     assert totals(tmp_path) == WHOLE
 
 
-def test_a_missing_folder_and_a_job_that_would_read_itself(run: Run, tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_job_that_reads_its_output_are_refused(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / "in").rename(tmp_path / "away")
     failed = run()
@@ -208,7 +212,7 @@ def test_a_missing_folder_and_a_job_that_would_read_itself(run: Run, tmp_path: P
     assert totals(tmp_path) == WHOLE
 
 
-def test_a_sink_that_is_no_folder(run: Run, tmp_path: Path) -> None:
+def test_a_sink_path_that_is_not_a_folder_is_refused(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path)
     (tmp_path / "out").write_text("x")
     failed = run()
@@ -221,10 +225,10 @@ def test_a_sink_that_is_no_folder(run: Run, tmp_path: Path) -> None:
     assert totals(tmp_path) == WHOLE
 
 
-# --- the job's folder -------------------------------------------------------------------------------------------------
+# --- the job directory ----------------------------------------------------------------------------
 
 
-def test_a_damaged_job_folder_is_named_and_goes_on_when_it_is_restored(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_job_directory_is_reported_and_resumes_when_restored(run: Run, tmp_path: Path) -> None:
     lay_out(tmp_path)
     assert run("--suspend").code == 0
     job = tmp_path / ".everfold" / "job"

@@ -1,4 +1,6 @@
-"""One canary in every place of a job where a secret may stand: it is found in nothing that the job prints, logs or leaves behind."""
+"""One canary in every position of a job where a secret may appear: the job does not print, log
+or leave it anywhere.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ END;
 """
 
 
-def contents(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What lies in the files below a folder, also in archives."""
+def read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Return the contents of the files below a folder, also of those in archives."""
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or file.is_symlink() or file.suffix == ".sql":
             continue
@@ -66,7 +68,7 @@ def contents(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.slow
-def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Database, tmp_path: Path) -> None:
+def test_a_job_does_not_reveal_secrets(kafka_broker: KafkaBroker, database: Database, tmp_path: Path) -> None:
     topic, user = "canary", f"canary_{database.name}"
     kafka_broker.create_topic(topic)
     kafka_broker.create_topic(f"{topic}-out")
@@ -99,7 +101,7 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
         "EVERFOLD_CACHE": str(cache),
         "TMPDIR": str(tmp_path / "tmp"),
     }
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
 
     def everfold(*arguments: str, code: int = 0) -> None:
         command = [sys.executable, "-m", "everfold", *arguments]
@@ -114,10 +116,10 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
-        said[" ".join(arguments)] = done.stdout + done.stderr
+        output[" ".join(arguments)] = done.stdout + done.stderr
 
     old, new = script("old.sql"), script("new.sql", ", n BIGINT", ", COUNT(*)")
-    # All that Spark can be brought to say of itself.
+    # The settings that make Spark log the most about itself.
     loud = (
         "spark.log.level=INFO",
         "spark.logConf=true",
@@ -136,7 +138,7 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     everfold("run", new, *started, "--on-change", "accept")
     everfold("diff", "job", "0", "1")
     everfold("state", "job")
-    # A failure in a worker, and one of the database.
+    # A failure in a worker, and one in the database.
     kafka_broker.produce(topic, [(None, BAD_RECORD)])
     everfold("run", new, "--state", "broken", *started[2:], code=1)
     database.run(f"ALTER ROLE {user} NOLOGIN")
@@ -145,6 +147,6 @@ def test_nothing_of_a_job_holds_a_secret(kafka_broker: KafkaBroker, database: Da
     assert "fs.azure.account.key.x=*********(redacted)" in log
     private = ("", "manifest.json", "lock", "job.log", "job.log4j2.properties", "control")
     assert [name for name in private if (tmp_path / "job" / name).stat().st_mode & 0o077] == []
-    told = [name for name, text in said.items() if CANARY in text]
-    left = [name for name, content in contents(tmp_path) if CANARY.encode() in content]
-    assert (told, left) == ([], [])
+    revealing = [name for name, text in output.items() if CANARY in text]
+    left = [name for name, content in read_files(tmp_path) if CANARY.encode() in content]
+    assert (revealing, left) == ([], [])

@@ -1,7 +1,9 @@
-"""Cases on Spark, in one session: as few as show every shape that the case files know. `make test-all` runs all of them.
+"""Cases on Spark, in one session: the fewest that cover every shape of the case files. `make
+test-all` runs all of them.
 
-A shape is made of features. Those of streams and batches (kinds of nodes, windows, time attributes, aggregates, types of results) come first, each in each
-mode; the places that are left are for scalar functions, which are the same SQL in both modes. The case that adds most comes first.
+A shape consists of features. Features of streams and batches (kinds of nodes, windows, time
+attributes, aggregates, result types) come first, each in each mode. The remaining cases cover
+scalar functions, which are the same SQL in both modes. The case that adds most comes first.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ MOST_OF_LENSES = 12
 
 @dataclass(frozen=True)
 class Features:
-    """What a case shows in a mode."""
+    """The features that a case covers in a mode."""
 
     shapes: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
 
 
-def features(case: Case, mode: Mode) -> Features:
-    """What a case shows in a mode; nothing if it is an error."""
+def find_features(case: Case, mode: Mode) -> Features:
+    """Return the features that a case covers in a mode; none if the case is an error."""
     if any(step.error or mode in step.not_yet for step in case.steps):
         return Features()
     try:
@@ -92,22 +94,22 @@ def _expressions(node: Plan) -> tuple[Expr, ...]:
 
 
 def _functions(expression: Expr) -> Iterator[str]:
-    """SQL's own: functions in Python have tests of theirs."""
+    """Return the SQL functions of an expression; Python functions have separate tests."""
     return (part.function for part in walk(expression) if isinstance(part, Call) and not isinstance(part, PythonCall))
 
 
 @cache
-def chosen() -> list[tuple[Case, Mode]]:
-    """The cases to run, each with its mode; those of Lenses SQL by themselves."""
+def choose_cases() -> list[tuple[Case, Mode]]:
+    """Choose the cases to run, each with its mode; those of Lenses SQL separately."""
     files = find_case_files([CASES])
     of_lenses = [path for path in files if LENSES in path.parents]
     others = [path for path in files if path not in of_lenses]
-    return [*_chosen(others, MOST_SHAPES, MOST), *_chosen(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]
+    return [*_choose(others, MOST_SHAPES, MOST), *_choose(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]
 
 
-def _chosen(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[tuple[Case, Mode]]:
+def _choose(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[tuple[Case, Mode]]:
     shown = {
-        (str(file.path), case.name, mode): (case, mode, features(case, mode))
+        (str(file.path), case.name, mode): (case, mode, find_features(case, mode))
         for file in map(load, files)
         for case in file.cases
         for mode in case.modes
@@ -126,16 +128,16 @@ def _chosen(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[t
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test a chosen case."""
+    """Make one test for each chosen case."""
     if "chosen_case" in metafunc.fixturenames:
         metafunc.parametrize(
-            "chosen_case", chosen(), ids=lambda each: f"{each[0].file.path.stem}: {each[0].name} [{each[1]}]"
+            "chosen_case", choose_cases(), ids=lambda each: f"{each[0].file.path.stem}: {each[0].name} [{each[1]}]"
         )
 
 
 @pytest.fixture(scope="session")
 def spark_engine(spark: SparkSession) -> Iterator[SparkEngine]:
-    """All cases run in the one session of the tests."""
+    """Run all cases in the one session of the tests."""
     made = SparkEngine(session=spark)
     yield made
     made.close()

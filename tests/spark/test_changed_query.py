@@ -1,4 +1,4 @@
-"""A job whose query changes goes on with its state: on Spark, from files."""
+"""A job whose query changes resumes with its state: on Spark, from files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put(folder: Path, name: str, rows: list[tuple[str, int, str]]) -> None:
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """Runs a query over the table `t`, as a job in the folder `job` unless another one is named."""
+    """Run a query over the table `t` as a job, in the folder `job` unless another one is given."""
     monkeypatch.chdir(tmp_path)
     run = runner(spark, monkeypatch, capsys)
 
@@ -42,13 +42,13 @@ def run(
     return one
 
 
-def answered(done: Done) -> list[dict[str, Any]]:
+def read_changes(done: Done) -> list[dict[str, Any]]:
     assert done.code == 0, done.err
     return [json.loads(line) for line in done.out.splitlines()]
 
 
-def now(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, Any]]:
-    """The rows that hold after changes, by key."""
+def find_current_rows(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, Any]]:
+    """Return the current rows by key, after changes."""
     found: dict[Any, dict[str, Any]] = {}
     for row in changes:
         kind = row.pop("op", "+I")
@@ -57,31 +57,34 @@ def now(changes: list[dict[str, Any]], key: str = "k") -> dict[Any, dict[str, An
     return found
 
 
-def test_a_group_goes_on_with_what_it_keeps(run: Run, tmp_path: Path) -> None:
+def test_a_group_keeps_the_state_of_kept_aggregates(run: Run, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;"
     new = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
-    assert now(answered(run(old))) == {"a": {"k": "a", "s": 6, "m": 5}, "b": {"k": "b", "s": 9, "m": 9}}
+    assert find_current_rows(read_changes(run(old))) == {
+        "a": {"k": "a", "s": 6, "m": 5},
+        "b": {"k": "b", "s": 9, "m": 9},
+    }
     put(tmp_path, "2.json", [("a", 2, "00:04"), ("c", 3, "00:05")])
     refused = run(new)
     assert refused.code == 1
     assert "error[partial-change]" in refused.err
     assert "AGG006  COUNT(*) is new: it starts at the restart" in refused.err
-    changed = now(answered(run(new, "--on-change", "accept")))
+    changed = find_current_rows(read_changes(run(new, "--on-change", "accept")))
     assert changed == {"a": {"k": "a", "s": 8, "n": 1}, "c": {"k": "c", "s": 3, "n": 1}}
     put(tmp_path, "3.json", [("a", 4, "00:06"), ("b", 1, "00:07")])
-    again = now(answered(run(old, "--on-change", "accept")))
-    # MAX was dropped and has come back: it knows nothing of what was before.
+    again = find_current_rows(read_changes(run(old, "--on-change", "accept")))
+    # MAX was dropped and added again: it has lost the earlier rows.
     assert again == {"a": {"k": "a", "s": 12, "m": 4}, "b": {"k": "b", "s": 10, "m": 1}}
 
 
-def test_windows_that_are_open_go_on(run: Run, tmp_path: Path) -> None:
+def test_open_windows_keep_their_state(run: Run, tmp_path: Path) -> None:
     window = "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
-    assert answered(run(f"SELECT k, SUM(x) AS s, MAX(x) AS m {window}", "--suspend")) == []
+    assert read_changes(run(f"SELECT k, SUM(x) AS s, MAX(x) AS m {window}", "--suspend")) == []
     put(tmp_path, "2.json", [("a", 2, "00:30"), ("c", 3, "00:40")])
     swapped = run(f"SELECT k, MAX(x) AS m, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "accept")
-    rows = sorted(answered(swapped), key=lambda row: row["k"])
+    rows = sorted(read_changes(swapped), key=lambda row: row["k"])
     assert rows == [
         {"k": "a", "m": 5, "s": 8, "l": 2},
         {"k": "b", "m": 9, "s": 9, "l": None},
@@ -89,74 +92,74 @@ def test_windows_that_are_open_go_on(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_change_of_no_use_leaves_the_job_able_to_go_on(run: Run, tmp_path: Path) -> None:
+def test_the_old_query_resumes_after_an_incompatible_change(run: Run, tmp_path: Path) -> None:
     query = "SELECT k, x, SUM(x) OVER (PARTITION BY k ORDER BY ts) AS s FROM t;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("a", 5, "00:03")])
-    assert [row["s"] for row in answered(run(query))] == [1, 6]
+    assert [row["s"] for row in read_changes(run(query))] == [1, 6]
     put(tmp_path, "2.json", [("a", 2, "00:04")])
     refused = run(query.replace("PARTITION BY k ", ""))
     assert refused.code == 1
     assert "error[incompatible-change]" in refused.err
-    assert [row["s"] for row in answered(run(query))] == [8]
+    assert [row["s"] for row in read_changes(run(query))] == [8]
 
 
-def test_a_reset_counts_what_comes_from_now_on(run: Run, tmp_path: Path) -> None:
+def test_a_reset_counts_only_new_rows(run: Run, tmp_path: Path) -> None:
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
-    assert len(answered(run("SELECT k, SUM(x) AS s FROM t GROUP BY k;"))) == 2
+    assert len(read_changes(run("SELECT k, SUM(x) AS s FROM t GROUP BY k;"))) == 2
     put(tmp_path, "2.json", [("a", 2, "00:04"), ("a", 3, "00:05")])
     other = "SELECT x, COUNT(*) AS n FROM t GROUP BY x;"
     refused = run(other, "--on-change", "accept")
     assert refused.code == 1
     assert "error[incompatible-change]" in refused.err
-    assert now(answered(run(other, "--on-change", "reset")), "x") == {
+    assert find_current_rows(read_changes(run(other, "--on-change", "reset")), "x") == {
         2: {"x": 2, "n": 1},
         3: {"x": 3, "n": 1},
     }
     put(tmp_path, "3.json", [("a", 2, "00:06"), ("a", 1, "00:07")])
-    assert now(answered(run(other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}
+    assert find_current_rows(read_changes(run(other)), "x") == {2: {"x": 2, "n": 2}, 1: {"x": 1, "n": 1}}
 
 
-def test_what_is_new_is_computed_from_the_beginning(run: Run, tmp_path: Path) -> None:
+def test_a_backfill_computes_new_aggregates_from_the_beginning(run: Run, tmp_path: Path) -> None:
     old = "SELECT k, SUM(x) AS s FROM t GROUP BY k;"
     new = "SELECT k, SUM(x) AS s, COUNT(*) AS n, FIRST_VALUE(x) AS f FROM t GROUP BY k;"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")])
     put(tmp_path, "2.json", [("a", 2, "00:04")])
-    assert len(now(answered(run(old)))) == 2
+    assert len(find_current_rows(read_changes(run(old)))) == 2
     put(tmp_path, "3.json", [("c", 3, "00:05"), ("a", 7, "00:06")])
     changed = run(new, "--on-change", "backfill")
     assert "COUNT(*), FIRST_VALUE(x): computed from the beginning, over 4 rows" in changed.err
-    assert now(answered(changed)) == {
+    assert find_current_rows(read_changes(changed)) == {
         "a": {"k": "a", "s": 15, "n": 4, "f": 1},
         "b": {"k": "b", "s": 9, "n": 1, "f": 9},
         "c": {"k": "c", "s": 3, "n": 1, "f": 3},
     }
     put(tmp_path, "4.json", [("b", 1, "00:07")])
-    assert now(answered(run(new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
+    assert find_current_rows(read_changes(run(new))) == {"b": {"k": "b", "s": 10, "n": 2, "f": 9}}
 
 
 @pytest.mark.slow
-def test_the_past_has_the_order_of_a_file_that_spark_would_cut(run: Run, tmp_path: Path) -> None:
+def test_a_backfill_keeps_the_row_order_of_a_large_file(run: Run, tmp_path: Path) -> None:
     rows = [("ab"[at % 2], at, "00:01") for at in range(240_000)]
     put(tmp_path, "1.json", rows)
     assert (tmp_path / "in" / "1.json").stat().st_size > 12_000_000
     run("SELECT k, COUNT(*) AS n FROM t GROUP BY k;")
     put(tmp_path, "2.json", [("c", 0, "00:02")])
     new = "SELECT k, COUNT(*) AS n, FIRST_VALUE(x) AS f, LAST_VALUE(x) AS l FROM t GROUP BY k;"
-    assert now(answered(run(new, "--on-change", "backfill"))) == {
+    assert find_current_rows(read_changes(run(new, "--on-change", "backfill"))) == {
         "a": {"k": "a", "n": 120_000, "f": 0, "l": 239_998},
         "b": {"k": "b", "n": 120_000, "f": 1, "l": 239_999},
         "c": {"k": "c", "n": 1, "f": 0, "l": 0},
     }
 
 
-def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) -> None:
+def test_a_backfill_fills_open_windows_and_frames(run: Run, tmp_path: Path) -> None:
     window = "FROM HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY window_start, window_end, k;"
     over = "SELECT k, x, SUM(x) OVER w AS s{new} FROM t WINDOW w AS (PARTITION BY k ORDER BY ts ROWS 2 PRECEDING);"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "01:03")])
-    assert len(answered(run(f"SELECT k, SUM(x) AS s {window}", "--suspend"))) == 2
+    assert len(read_changes(run(f"SELECT k, SUM(x) AS s {window}", "--suspend"))) == 2
     put(tmp_path, "2.json", [("a", 2, "01:30"), ("c", 3, "01:40")])
     changed = run(f"SELECT k, SUM(x) AS s, MIN(x) AS l {window}", "--on-change", "backfill")
-    rows = sorted(answered(changed), key=lambda row: (row["k"], row["s"]))
+    rows = sorted(read_changes(changed), key=lambda row: (row["k"], row["s"]))
     assert rows == [
         {"k": "a", "s": 7, "l": 2},
         {"k": "a", "s": 8, "l": 1},
@@ -169,7 +172,7 @@ def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) 
     put(tmp_path, "3.json", [("a", 1, "00:01"), ("a", 5, "00:02"), ("a", 3, "00:03")])
 
     def answers(query: str, *options: str) -> list[dict[str, Any]]:
-        return answered(run(query, *options, state="other"))
+        return read_changes(run(query, *options, state="other"))
 
     assert [row["s"] for row in answers(over.format(new=""), "--suspend")] == [1, 6, 9]
     put(tmp_path, "4.json", [("a", 4, "00:04")])
@@ -177,65 +180,65 @@ def test_open_windows_and_frames_are_given_their_past(run: Run, tmp_path: Path) 
     assert [(row["s"], row["m"]) for row in found] == [(12, 5)]
 
 
-def test_the_whole_result_is_given_again(run: Run, tmp_path: Path) -> None:
+def test_a_refresh_reemits_the_whole_result(run: Run, tmp_path: Path) -> None:
     group = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 3, "00:03")])
-    old = answered(run(f"{group} HAVING SUM(x) > 4;"))
-    assert now(old) == {"a": {"k": "a", "s": 6, "n": 2}, "b": {"k": "b", "s": 9, "n": 1}}
+    old = read_changes(run(f"{group} HAVING SUM(x) > 4;"))
+    assert find_current_rows(old) == {"a": {"k": "a", "s": 6, "n": 2}, "b": {"k": "b", "s": 9, "n": 1}}
     put(tmp_path, "2.json", [("d", 7, "00:04")])
     looser = run(f"{group} HAVING SUM(x) < 8;")
     assert "the result: rows stay as they are until they change; --refresh re-emits them all" in looser.err
-    assert now(answered(looser)) == {"d": {"k": "d", "s": 7, "n": 1}}
+    assert find_current_rows(read_changes(looser)) == {"d": {"k": "d", "s": 7, "n": 1}}
     put(tmp_path, "3.json", [("d", 1, "00:05")])
-    found = answered(run(f"{group} HAVING SUM(x) < 8;", "--refresh"))
+    found = read_changes(run(f"{group} HAVING SUM(x) < 8;", "--refresh"))
     kinds = {(row["op"], row["k"]) for row in found}
     assert kinds == {("+U", "a"), ("-D", "b"), ("+U", "c"), ("+U", "d"), ("-U", "d")}
-    assert ("-U", "d") in [(row["op"], row["k"]) for row in found][1:], "what was is given before it is taken back"
+    assert ("-U", "d") in [(row["op"], row["k"]) for row in found][1:], "the old row is emitted before it is retracted"
     put(tmp_path, "4.json", [("b", -5, "00:06")])
-    assert now(answered(run(f"{group} HAVING SUM(x) < 8;"))) == {"b": {"k": "b", "s": 4, "n": 2}}
+    assert find_current_rows(read_changes(run(f"{group} HAVING SUM(x) < 8;"))) == {"b": {"k": "b", "s": 4, "n": 2}}
 
 
 @pytest.mark.slow
-def test_aggregates_over_changes_are_computed_of_the_rows_below(run: Run, tmp_path: Path) -> None:
+def test_new_aggregates_over_changes_are_computed_from_the_rows_below(run: Run, tmp_path: Path) -> None:
     extended = "SET 'everfold.compat.rules' = 'extended';\n"
     inner = "FROM (SELECT k, MAX(x) AS m FROM t GROUP BY k) GROUP BY m % 2"
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03"), ("c", 4, "00:03")])
-    answered(run(f"SELECT m % 2 AS k, COUNT(*) AS n {inner};"))
+    read_changes(run(f"SELECT m % 2 AS k, COUNT(*) AS n {inner};"))
     new = f"SELECT m % 2 AS k, COUNT(*) AS n, SUM(m) AS s, MAX(m) AS h, COUNT(DISTINCT m) AS d {inner};"
     put(tmp_path, "2.json", [("b", 10, "00:04")])
     assert "error[incompatible-change]" in run(new, "--on-change", "accept").err
-    assert now(answered(run(extended + new))) == {
+    assert find_current_rows(read_changes(run(extended + new))) == {
         1: {"k": 1, "n": 1, "s": 5, "h": 5, "d": 1},
         0: {"k": 0, "n": 2, "s": 14, "h": 10, "d": 2},
     }
     put(tmp_path, "3.json", [("c", 6, "00:05"), ("b", 11, "00:06")])
-    assert now(answered(run(extended + new))) == {
+    assert find_current_rows(read_changes(run(extended + new))) == {
         0: {"k": 0, "n": 1, "s": 6, "h": 6, "d": 1},
         1: {"k": 1, "n": 2, "s": 16, "h": 11, "d": 2},
     }
 
 
 @pytest.mark.slow
-def test_operators_that_change_places_keep_their_state(run: Run, tmp_path: Path) -> None:
+def test_operators_that_change_positions_keep_their_state(run: Run, tmp_path: Path) -> None:
     sides = [
         "SELECT 's' AS what, k, SUM(x) AS v FROM t GROUP BY k",
         "SELECT 'm' AS what, k, MAX(x) AS v FROM t GROUP BY k",
     ]
     rows = [("a", 1, "00:01"), ("b", 9, "00:02"), ("a", 5, "00:03")]
     put(tmp_path, "1.json", rows)
-    assert len(answered(run(" UNION ALL ".join(sides) + ";"))) == 4
+    assert len(read_changes(run(" UNION ALL ".join(sides) + ";"))) == 4
     for number, row in enumerate((("a", 7, "00:04"), ("b", 1, "00:05")), 2):
         put(tmp_path, f"{number}.json", [row])
         rows.append(row)
         sides.reverse()
-        found = answered(run(" UNION ALL ".join(sides) + ";"))
+        found = read_changes(run(" UNION ALL ".join(sides) + ";"))
         values = [x for k, x, _ in rows if k == row[0]]
         now = {each["what"]: each["v"] for each in found if each["op"] in ("+I", "+U")}
         assert now == {"s": sum(values)} | ({"m": max(values)} if max(values) > max(values[:-1]) else {})
 
 
 @pytest.mark.slow
-def test_an_insert_that_goes_leaves_the_others_theirs(run: Run, tmp_path: Path) -> None:
+def test_a_removed_insert_leaves_the_state_of_the_others(run: Run, tmp_path: Path) -> None:
     tables = "".join(
         f"CREATE TABLE {name} (k STRING, v BIGINT) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'json');\n"
         for name in ("sums", "counts", "copies")
@@ -244,24 +247,24 @@ def test_an_insert_that_goes_leaves_the_others_theirs(run: Run, tmp_path: Path) 
     sums, counts = f"INSERT INTO sums SELECT k, SUM(x) {window}", f"INSERT INTO counts SELECT k, COUNT(*) {window}"
     copies = "INSERT INTO copies SELECT k, x FROM t;"
 
-    def go(*inserts: str, options: tuple[str, ...] = ()) -> None:
+    def run_inserts(*inserts: str, options: tuple[str, ...] = ()) -> None:
         script = f"{tables}EXECUTE STATEMENT SET BEGIN\n{' '.join(inserts)}\nEND;"
         done = run(f"SET 'everfold.compat.rules' = 'extended';\n{script}", *options)
         assert done.code == 0, done.err
 
-    def written(table: str) -> list[tuple[str, int]]:
+    def read_table(table: str) -> list[tuple[str, int]]:
         rows = [
             json.loads(line) for file in (tmp_path / table).glob("*.json") for line in file.read_text().splitlines()
         ]
         return sorted((row["k"], row["v"]) for row in rows)
 
     put(tmp_path, "1.json", [("a", 1, "00:01"), ("b", 9, "00:02")])
-    go(sums, counts, copies, options=("--suspend",))
+    run_inserts(sums, counts, copies, options=("--suspend",))
     put(tmp_path, "2.json", [("a", 5, "00:03")])
-    go(counts, options=("--suspend",))
+    run_inserts(counts, options=("--suspend",))
     put(tmp_path, "3.json", [("a", 7, "00:04")])
-    go(counts, copies)
-    assert written("counts") == [("a", 3), ("b", 1)]
-    assert written("sums") == []
-    # What came while it was away is copied when it is back, and nothing twice.
-    assert written("copies") == [("a", 1), ("a", 5), ("a", 7), ("b", 9)]
+    run_inserts(counts, copies)
+    assert read_table("counts") == [("a", 3), ("b", 1)]
+    assert read_table("sums") == []
+    # Rows that came while the INSERT was absent are copied when it returns, none of them twice.
+    assert read_table("copies") == [("a", 1), ("a", 5), ("a", 7), ("b", 9)]

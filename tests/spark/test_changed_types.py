@@ -1,4 +1,7 @@
-"""A job whose state is from before the types of functions changed resumes with all of it. On Spark."""
+"""A job whose state is older than a change of function types resumes with all of its state.
+
+On Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "state" / "job-v3-remainders.tar.gz"
-"""Written at 37dde9e in /srv/remainders: three rows, with remainders 3 and 6 of `a` and 3 of `b`, and windows that are open."""
+"""Written at 37dde9e in /srv/remainders: three rows, with remainders 3 and 6 of `a` and 3 of
+`b`, and open windows.
+"""
 MORE = """{"k":"a","d":16,"x":5,"ts":"2020-01-01 00:00:04"}
 {"k":"b","d":20,"x":4,"ts":"2020-01-01 00:00:05"}
 {"k":"c","d":9,"x":7,"ts":"2020-01-01 00:00:06"}
@@ -53,12 +58,12 @@ def test_a_job_with_remainders_of_an_earlier_version_resumes(
     run = runner(spark, monkeypatch, capsys)
     done = run("--suspend")
     assert done.code == 0, done.err
-    assert emitted(done.out) == CHANGES
+    assert find_emitted_rows(done.out) == CHANGES
     done = run()
     assert done.code == 0, done.err
-    assert emitted(done.out) == WINDOWS
+    assert find_emitted_rows(done.out) == WINDOWS
 
 
-def emitted(out: str) -> set[str]:
-    """The rows that are printed, without those that are retracted."""
+def find_emitted_rows(out: str) -> set[str]:
+    """Return the printed rows, without those that are retracted."""
     return {line for line in out.splitlines() if "> +" in line}

@@ -1,4 +1,6 @@
-"""The command line with Spark, as a user starts it: a process of its own, stopped by Ctrl-C, started again."""
+"""The command line with Spark, as a user runs it: in a separate process, stopped by Ctrl-C,
+started again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ GROUP BY window_start, window_end;
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    """The command in a process group of its own, as a shell starts it."""
+    """Start the command in a new process group, as a shell does."""
     command = [sys.executable, "-m", "everfold", *arguments]
     return subprocess.Popen(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -116,7 +118,8 @@ def test_the_demo_prints_the_tables_of_flinks_documentation() -> None:
     assert len(cube) == 18
 
 
-# Flink 2.3's answers to the queries of its documentation of OVER and group windows, over the example's orders.
+# Flink 2.3's answers to the queries of its documentation of OVER and group windows, over the orders
+# of the example.
 ONE_HOUR = [
     ("1", "3", "3"),
     ("2", "2", "2"),
@@ -145,7 +148,7 @@ def test_the_demo_of_orders_prints_what_flink_answers() -> None:
     assert sorted((row[0], row[1][8:10], row[2]) for row in rows[16:]) == DAYS
 
 
-def test_ctrl_c_stops_a_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_job_and_the_same_command_resumes_it(tmp_path: Path) -> None:
     (tmp_path / "totals.sql").write_text(SCRIPT)
     add_bids(tmp_path / "bids", "1.json", {"08:05": 4, "08:07": 2, "08:11": 3})
     first = [("2020-04-15 08:00:00", 6.0)]

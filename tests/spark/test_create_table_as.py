@@ -31,7 +31,7 @@ def test_the_same_script_resumes_the_job(
     def put(name: str, *numbers: int) -> None:
         (tmp_path / "in" / name).write_text("".join(json.dumps({"k": name, "n": n}) + "\n" for n in numbers))
 
-    def found() -> list[tuple[str, int]]:
+    def read_numbers() -> list[tuple[str, int]]:
         files = [file for file in (tmp_path / "out").rglob("*.json") if not file.name.startswith((".", "_"))]
         rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         return sorted((row["k"], row["twice"]) for row in rows)
@@ -39,8 +39,8 @@ def test_the_same_script_resumes_the_job(
     put("a", 1, 3, 4)
     done = run()
     assert done.code == 0, done.err
-    assert found() == [("a", 6), ("a", 8)]
+    assert read_numbers() == [("a", 6), ("a", 8)]
     put("b", 2, 5)
     done = run()
     assert done.code == 0, done.err
-    assert found() == [("a", 6), ("a", 8), ("b", 10)]
+    assert read_numbers() == [("a", 6), ("a", 8), ("b", 10)]

@@ -1,4 +1,6 @@
-"""A checkpoint in which one file is damaged: the job says which, or does without it; it never answers something else."""
+"""A checkpoint with one damaged file: the job names the file or does without it, and never
+returns another result.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def totals(folder: Path) -> list[int]:
 
 
 class Job:
-    """A job that has run twice, over a file each, and is to run over a third."""
+    """A job that has run twice, each time over one file, and is about to run over a third file."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.folder, self.run, self._kept = folder, run, folder.with_name("kept")
@@ -63,7 +65,7 @@ class Job:
         shutil.copytree(folder, self._kept)
 
     def restore(self) -> None:
-        """Make the folder what it was."""
+        """Restore the job directory."""
         for each in (*self.folder.iterdir(),):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
         shutil.copytree(self._kept, self.folder, dirs_exist_ok=True)
@@ -79,7 +81,7 @@ def job(
     return Job(folder, runner(spark, monkeypatch, capsys))
 
 
-def test_each_file_damaged_in_each_way(job: Job) -> None:
+def test_every_kind_of_damage_to_each_file(job: Job) -> None:
     folder, run = job.folder, job.run
     checkpoint = job.checkpoint
     refused = 0
@@ -121,10 +123,10 @@ LOST = {
     "the last batch": ("../../last_batch.json",),
     "the manifest": ("../../manifest.json",),
 }
-"""What may be lost of a job's folder as a whole, seen from its checkpoint."""
+"""Parts of a job directory that may be lost entirely, relative to its checkpoint."""
 
 
-def test_whole_folders_and_tails_of_logs_lost(job: Job) -> None:
+def test_missing_folders_and_truncated_logs(job: Job) -> None:
     folder, run = job.folder, job.run
     checkpoint = job.checkpoint
     before, refused = totals(folder), 0

@@ -1,4 +1,6 @@
-"""The end of the input reaches operators behind one another in their order, also when Spark lets the upper one hear of it first."""
+"""The end of the input reaches chained operators in their order, even when Spark notifies the
+upper one first.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,21 @@ TABLE = """
 
 
 @dataclass(slots=True)
-class OneByOne(StreamLowering):
-    """Each operator has a folder of control files of its own."""
+class SeparateControlFolders(StreamLowering):
+    """A lowering in which each operator has a separate folder of control files."""
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         root = Path(self.control_folder)
         self.control_folder = str(root / operator.name)
         Path(self.control_folder).mkdir()
         try:
-            # No `super()` in a dataclass with slots.
+            # `super()` does not work in a dataclass with slots.
             return StreamLowering._exchange_input(self, below, operator)
         finally:
             self.control_folder = str(root)
 
 
-def test_the_upper_operator_hears_of_the_end_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_upper_operator_is_notified_of_the_end_first(spark: SparkSession, tmp_path: Path) -> None:
     (*_, action) = Session().run(
         f"""{TABLE} SELECT SUM(n) FROM TUMBLE(TABLE either, DESCRIPTOR(wt), INTERVAL '20' SECOND) GROUP BY window_start, window_end"""
     )
@@ -53,14 +55,14 @@ def test_the_upper_operator_hears_of_the_end_first(spark: SparkSession, tmp_path
     (tmp_path / "in" / "1.json").write_text("".join(rows))
     session = create_session(spark, 2)
 
-    def opened(table: Table, name: str) -> SourceStream:
+    def open_stream(table: Table, name: str) -> SourceStream:
         frame = session.readStream.name(name).schema("c0 TIMESTAMP_NTZ, c1 INT").json(str(tmp_path / "in"))
         return SourceStream(frame.selectExpr("*", "CAST(NULL AS STRING) AS __split"), (name,))
 
-    lowering = OneByOne(
+    lowering = SeparateControlFolders(
         spark=session,
         zone="UTC",
-        open_source=opened,
+        open_source=open_stream,
         control_folder=str(tmp_path),
         bucket_ids=bucket_ids(2, 2),
     )

@@ -1,4 +1,6 @@
-"""Streams that are joined with bounded tables: files that are kept as they were, DataFrames of the caller's."""
+"""Streams joined with lookup tables: files that are kept as they were, and DataFrames of the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ INSERT INTO paid SELECT s.item, amount * price FROM sales AS s LEFT JOIN prices 
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """`everfold run job.sql` in the test's folder."""
+    """Run `everfold run job.sql` in the test's folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.sql").write_text(SCRIPT)
     for name in ("sales", "prices"):
@@ -42,7 +44,7 @@ def sell(folder: Path, name: str, *sales: tuple[str, int]) -> None:
     (folder / "sales" / name).write_text("".join(json.dumps({"item": item, "amount": n}) + "\n" for item, n in sales))
 
 
-def paid(folder: Path) -> list[tuple[str, int | None]]:
+def read_paid(folder: Path) -> list[tuple[str, int | None]]:
     files = [file for file in (folder / "paid").rglob("*.json") if not file.name.startswith((".", "_"))]
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return sorted(((row["item"], row.get("paid")) for row in rows), key=repr)
@@ -56,15 +58,15 @@ def test_a_bounded_table_is_read_when_the_job_starts(run: Run, tmp_path: Path) -
     (tmp_path / "prices" / "2").write_text("apple,4\npear,5\n")
     sell(tmp_path, "2", ("apple", 1), ("pear", 1))
     assert run().code == 0
-    assert paid(tmp_path) == [("apple", 4), ("apple", 6), ("pear", 5), ("pear", None)]
+    assert read_paid(tmp_path) == [("apple", 4), ("apple", 6), ("pear", 5), ("pear", None)]
 
 
-def test_a_batch_that_was_cut_off_reads_what_it_has_read(run: Run, tmp_path: Path) -> None:
+def test_an_interrupted_batch_rereads_the_same_lookup_table(run: Run, tmp_path: Path) -> None:
     (tmp_path / "prices" / "1").write_text("apple,3\n")
     sell(tmp_path, "1", ("apple", 2))
     assert run().code == 0
     job = tmp_path / ".everfold" / "job"
-    # As a crash leaves it: the batch is begun, and neither committed nor written.
+    # As after a crash: the batch has begun, and is neither committed nor written.
     commits = job / "checkpoints" / "0" / "commits"
     for file in [*commits.glob("0"), *commits.glob(".0.crc")]:
         file.unlink()
@@ -73,19 +75,19 @@ def test_a_batch_that_was_cut_off_reads_what_it_has_read(run: Run, tmp_path: Pat
     (tmp_path / "prices" / "1").write_text("apple,4\n")
     os.utime(tmp_path / "prices" / "1", (1_000_000_000, 1_000_000_000))
     assert run().code == 0
-    assert paid(tmp_path) == [("apple", 6)]
+    assert read_paid(tmp_path) == [("apple", 6)]
 
 
-def test_what_is_wrong_in_a_bounded_table_is_said(run: Run, tmp_path: Path) -> None:
+def test_a_bad_record_in_a_lookup_table_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "prices" / "1").write_text("apple,3\npear,much\n")
     sell(tmp_path, "1", ("apple", 2))
     failed = run()
     assert failed.code == 1
     assert failed.first == "error[bad-record]: `prices/1` line 2: field `price` is not an INT: `much`"
-    assert paid(tmp_path) == []
+    assert read_paid(tmp_path) == []
 
 
-def test_what_is_left_out_of_a_bounded_table_is_counted(run: Run, tmp_path: Path) -> None:
+def test_skipped_rows_of_a_lookup_table_are_counted(run: Run, tmp_path: Path) -> None:
     (tmp_path / "prices" / "1").write_text("apple,3\npear,much\n")
     sell(tmp_path, "1", ("apple", 2))
     script = SCRIPT.replace("'format' = 'csv'", "'format' = 'csv', 'csv.ignore-parse-errors' = 'true'")
@@ -93,10 +95,10 @@ def test_what_is_left_out_of_a_bounded_table_is_counted(run: Run, tmp_path: Path
     done = run()
     assert done.code == 0, done.err
     assert "1 row dropped: not readable in full" in done.err
-    assert paid(tmp_path) == [("apple", 6)]
+    assert read_paid(tmp_path) == [("apple", 6)]
 
 
-def test_a_stream_of_the_callers_meets_a_frame_of_his(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_streaming_frame_of_the_caller_is_joined_with_a_batch_frame(spark: SparkSession, tmp_path: Path) -> None:
     environment = TableEnvironment(spark=spark)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"item": "apple", "n": 2}\n{"item": "fig", "n": 1}\n')
@@ -117,9 +119,9 @@ def test_a_stream_of_the_callers_meets_a_frame_of_his(spark: SparkSession, tmp_p
     assert sorted(tuple(row) for row in rows) == [("apple", 6), ("fig", None)]
 
 
-@pytest.mark.parametrize(("cache", "anew"), [("NONE", True), ("FULL", False)])
+@pytest.mark.parametrize(("cache", "is_reread"), [("NONE", True), ("FULL", False)])
 def test_a_table_of_postgres_is_read_in_every_batch_or_once(
-    run: Run, tmp_path: Path, database: Database, cache: str, *, anew: bool
+    run: Run, tmp_path: Path, database: Database, cache: str, *, is_reread: bool
 ) -> None:
     database.run("CREATE SEQUENCE reads")
     database.run("CREATE VIEW prices AS SELECT 'apple'::text AS item, nextval('reads')::int AS price")
@@ -134,11 +136,11 @@ def test_a_table_of_postgres_is_read_in_every_batch_or_once(
         os.utime(tmp_path / "sales" / str(at), (1_000_000_000 + at, 1_000_000_000 + at))
     done = run()
     assert done.code == 0, done.err
-    (_, one), (_, other) = paid(tmp_path)
-    assert (one != other) is anew
+    (_, one), (_, other) = read_paid(tmp_path)
+    assert (one != other) is is_reread
 
 
-def test_changes_are_not_joined_with_what_is_read_anew(run: Run, tmp_path: Path, database: Database) -> None:
+def test_changes_are_not_joined_with_a_table_that_is_reread(run: Run, tmp_path: Path, database: Database) -> None:
     options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("prices").items())
     script = SCRIPT.replace("'connector' = 'filesystem', 'path' = 'prices', 'format' = 'csv'", options)
     script = script.replace("FROM sales", "FROM (SELECT item, SUM(amount) AS amount FROM sales GROUP BY item)")
@@ -158,11 +160,11 @@ def test_a_topic_that_is_read_to_its_end_is_a_bounded_table(
         "connector": "kafka", "topic": "prices-to-the-end", "properties.bootstrap.servers": kafka_broker.bootstrap_servers,
         "format": "json", "scan.startup.mode": "earliest-offset", "scan.bounded.mode": "latest-offset",
     }  # fmt: skip
-    said = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    with_options = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
     (tmp_path / "job.sql").write_text(
-        SCRIPT.replace("'connector' = 'filesystem', 'path' = 'prices', 'format' = 'csv'", said)
+        SCRIPT.replace("'connector' = 'filesystem', 'path' = 'prices', 'format' = 'csv'", with_options)
     )
     sell(tmp_path, "1", ("apple", 2))
     done = run()
     assert done.code == 0, done.err
-    assert paid(tmp_path) == [("apple", 6)]
+    assert read_paid(tmp_path) == [("apple", 6)]

@@ -22,8 +22,8 @@ DAYS = 10
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with `data`, ten days of flights in five files."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make a folder with `data`, ten days of flights in five files."""
     folder = tmp_path_factory.mktemp("flights")
     flights.module("make_data").main(["--out", str(folder / "data"), "--days", str(DAYS), "--files", "5"])
     yield folder
@@ -31,14 +31,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", flights.NAMES)
-def test_from_files(spark: SparkSession, place: Path, name: str) -> None:
-    result = TableEnvironment(spark, base_folder=place).execute_sql(flights.script(name))
+def test_from_files(spark: SparkSession, folder: Path, name: str) -> None:
+    result = TableEnvironment(spark, base_folder=folder).execute_sql(flights.script(name))
     assert flights.rows(result.to_arrow()) == flights.answers(name, DAYS)
 
 
 @pytest.mark.parametrize("name", ["daily_by_carrier", "plane_sessions"])
-def test_from_files_in_batch(spark: SparkSession, place: Path, name: str) -> None:
-    environment = TableEnvironment(spark, base_folder=place, options={"execution.runtime-mode": "batch"})
+def test_from_files_in_batch(spark: SparkSession, folder: Path, name: str) -> None:
+    environment = TableEnvironment(spark, base_folder=folder, options={"execution.runtime-mode": "batch"})
     result = environment.execute_sql(flights.script(name))
     assert flights.rows(result.to_arrow()) == flights.answers(name, DAYS)
 
@@ -52,7 +52,7 @@ def test_from_kafka_to_kafka(
         ["--kafka", kafka_broker.bootstrap_servers, "--topic", "flights", "--days", str(DAYS)]
     )
     kafka_broker.create_topic("daily_by_carrier", 1)
-    for _ in range(2):  # the second run goes on: nothing new, nothing twice
+    for _ in range(2):  # the second run resumes: it finds no new rows and writes none twice
         TableEnvironment(spark, base_folder=tmp_path).execute_sql(flights.script("daily_by_carrier_kafka"))
     records = [json.loads(record.value or b"") for record in kafka_broker.consume("daily_by_carrier")]
     got = [

@@ -1,6 +1,8 @@
-"""Lenses SQL from and to topics of a real broker: keys and values as bytes. Results are the seed's, or computed by hand.
+"""Lenses SQL from and to topics of a real broker: keys and values as bytes. Results are the seed's,
+or computed by hand.
 
-Bytes of STRING, INT, LONG and DOUBLE are those of Kafka's own serializers; JSON is read by Python's parser and AVRO by fastavro with a schema of its own.
+Bytes of STRING, INT, LONG and DOUBLE are those of Kafka's own serializers. JSON is read by Python's
+parser, AVRO by fastavro with a separate schema.
 """
 
 from __future__ import annotations
@@ -40,20 +42,23 @@ TABLE = {"uk": (152, 76), "usa": (80, 40), "spain": (90, 90)}
 
 
 class Job:
-    """A script over topics whose names begin with that of the test."""
+    """A script over topics whose names begin with the name of the test."""
 
     def __init__(self, broker: KafkaBroker, prefix: str, run: Run) -> None:
         self.broker, self.prefix, self._run = broker, prefix, run
 
     def topic(self, name: str, records: Iterable[tuple[Any, ...]] = ()) -> str:
-        """A topic with records."""
+        """Create a topic with records and return its name."""
         full = f"{self.prefix}.{name}"
         self.broker.create_topic(full)
         self.broker.produce(full, records)
         return full
 
     def run(self, sql: str, *arguments: str) -> Done:
-        """Runs the script, in which `{}` is the beginning of topics' names, until all records are read."""
+        """Run the script until all records are read.
+
+        `{}` in it stands for the prefix of the topic names.
+        """
         script = f"""
             SET defaults.topic.properties.bootstrap.servers = '{self.broker.bootstrap_servers}';
             SET defaults.topic.autocreate = true;
@@ -67,7 +72,7 @@ class Job:
         return {each.key: each.value for each in self.records(name)}
 
     def records(self, name: str) -> list[Received]:
-        """What lies in a topic."""
+        """Return the records of a topic."""
         return self.broker.consume(f"{self.prefix}.{name}")
 
 
@@ -86,7 +91,7 @@ def job(
 
 
 def sessions() -> Iterator[tuple[Any, ...]]:
-    """The seed's records, with seconds as their times."""
+    """Return the seed's records, with seconds as their times."""
     for at, (player, points, country) in enumerate(SESSIONS):
         yield player, json.dumps({"points": points, "country": country}), 0, 1000 * (at + 1)
 
@@ -116,20 +121,20 @@ def test_a_stream_and_a_table(job: Job) -> None:
     client = AdminClient({"bootstrap.servers": job.broker.bootstrap_servers})
     [config] = client.describe_configs([ConfigResource(ResourceType.TOPIC, f"{job.prefix}.by-table")]).values()
     assert config.result()["cleanup.policy"].value == "compact"
-    # Billy leaves uk with the last record, and HAVING then lets go of uk.
+    # Billy leaves uk with the last record, so HAVING removes uk.
     assert [(each.key, each.value and json.loads(each.value)) for each in job.records("many")] == [
         (b"uk", {"players": 3}),
         (b"uk", None),
     ]
 
 
-def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+def write_avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     schemaless_writer(out, parse_schema(schema), value)
     return out.getvalue()
 
 
-def of_avro(schema: dict[str, Any], record: bytes | None) -> Any:
+def read_avro(schema: dict[str, Any], record: bytes | None) -> Any:
     assert record is not None
     data = io.BytesIO(record)
     found = schemaless_reader(data, parse_schema(schema), None)
@@ -138,7 +143,7 @@ def of_avro(schema: dict[str, Any], record: bytes | None) -> Any:
 
 
 def record(**fields: Any) -> dict[str, Any]:
-    """A schema whose fields may all be null, as those of declared columns are."""
+    """Return a schema whose fields are all nullable, as those of declared columns are."""
     return {"type": "record", "name": "r", "fields": [{"name": name, "type": ["null", of]} for name, of in fields.items()]}  # fmt: skip
 
 
@@ -150,7 +155,7 @@ TRIP = record(
 
 
 def trips() -> Iterator[tuple[Any, ...]]:
-    """Avro in keys and values."""
+    """Return Avro records with Avro keys and values."""
     rows: list[tuple[Any, ...]] = [
         (("a", 1), ("Ulm", 3, 7_000_000_000, 2.5, Decimal("1.10"), datetime(2024, 7, 3, 10, 0, 0, 500_000, tzinfo=UTC), ["x", None])),
         (("a", 2), ("Ulm", -4, 7_000_000_000, 1.5, Decimal("-2.20"), None, None)),
@@ -158,8 +163,8 @@ def trips() -> Iterator[tuple[Any, ...]]:
     ]  # fmt: skip
     for at, (key, value) in enumerate(rows):
         yield (
-            avro(TRIP_KEY, dict(zip(("line", "number"), key, strict=True))),
-            avro(TRIP, dict(zip((field["name"] for field in TRIP["fields"]), value, strict=True))),
+            write_avro(TRIP_KEY, dict(zip(("line", "number"), key, strict=True))),
+            write_avro(TRIP, dict(zip((field["name"] for field in TRIP["fields"]), value, strict=True))),
             0,
             1000 * (at + 1),
         )
@@ -190,22 +195,22 @@ def test_storage_formats(job: Job) -> None:
         n="long", latest={"type": "long", "logicalType": "timestamp-millis"}, cost={"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
     )  # fmt: skip
     of_long["fields"].append({"name": "lines", "type": ["null", {"type": "array", "items": ["null", "string"]}]})
-    found = {key: of_avro(of_long, value) for key, value in job.latest("by-long").items()}
+    found = {key: read_avro(of_long, value) for key, value in job.latest("by-long").items()}
     assert found == {
         struct.pack(">q", 7_000_000_000): {"n": 2, "latest": datetime(2024, 7, 3, 10, 0, 0, 500_000, tzinfo=UTC), "cost": Decimal("-1.10"), "lines": ["a", "a"]},
         struct.pack(">q", -1): {"n": 1, "latest": datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "cost": None, "lines": ["b"]},
     }  # fmt: skip
     assert job.latest("by-double") == {struct.pack(">d", each): struct.pack(">d", each) for each in (2.5, 1.5, -0.1)}
-    found = {of_avro(record(city="string"), key)["city"]: value for key, value in job.latest("by-alias").items()}
+    found = {read_avro(record(city="string"), key)["city"]: value for key, value in job.latest("by-alias").items()}
     assert found == {"Ulm": b"Ulm", None: None}
     of_key, of_value = (
         record(line="string", stops="int"),
         record(tags={"type": "array", "items": ["null", "string"]}, at="long", part="int"),
     )
-    found = {tuple(of_avro(of_key, key).values()): tuple(of_avro(of_value, value).values()) for key, value in job.latest("by-several").items()}  # fmt: skip
+    found = {tuple(read_avro(of_key, key).values()): tuple(read_avro(of_value, value).values()) for key, value in job.latest("by-several").items()}  # fmt: skip
     assert found == {("a", 3): (["x", None], 0, 0), ("a", -4): (None, 1, 0), ("b", 3): ([], 2, 0)}
 
-    # What was written is read again: numbers alone, in keys and values.
+    # Written records are read again: plain numbers, in keys and values.
     done = job.run(
         """
         CREATE TABLE {}.by-double(_key DOUBLE, _value DOUBLE) FORMAT (DOUBLE, DOUBLE);
@@ -220,7 +225,7 @@ def test_storage_formats(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_windows_and_what_leaves(job: Job) -> None:
+def test_windows_and_rows_that_are_retracted(job: Job) -> None:
     job.topic(
         "players",
         [
@@ -262,17 +267,20 @@ def test_windows_and_what_leaves(job: Job) -> None:
     assert {each.partition for each in job.records("windows")} <= {0, 1, 2}
 
 
-class Going:
-    """A job without an end, whose query changes."""
+class ChangingJob:
+    """An unbounded job whose query changes."""
 
     def __init__(self, job: Job, spark: SparkSession, folder: Path) -> None:
         self.job, self.folder, self._spark = job, folder, spark
-        self.said: list[str] = []
+        self.notes: list[str] = []
 
     def take(
         self, query: str, records: int, how: OnChange = OnChange.REFUSE, *, refresh: bool = False, prune: bool = False
     ) -> None:
-        """Runs the query until it has taken in so many records; what is said of its tables goes to `said`."""
+        """Run the query until it has read the given number of records.
+
+        Messages about its tables go to `notes`.
+        """
         taken = [0]
 
         def progress(now: Progress) -> None:
@@ -286,7 +294,7 @@ class Going:
         until = time.monotonic() + 120
         session = Session(options, connected=apply_connector)
         (submit,) = [each for each in session.run((GAMING + query).replace("{}", self.job.prefix)) if isinstance(each, Submit)]  # fmt: skip
-        self.said = []
+        self.notes = []
         Engine(session=self._spark).run(
             submit.roots,
             settings=submit.settings,
@@ -296,29 +304,32 @@ class Going:
             progress=progress,
             stopping=lambda: taken[0] >= records or time.monotonic() > until,
             decide=lambda _: how,
-            consent=Consent(refresh=refresh, prune=prune, note=self.said.append),
+            consent=Consent(refresh=refresh, prune=prune, note=self.notes.append),
         )
 
     def totals(self) -> dict[str, int]:
-        """What the topic of totals holds."""
+        """Return the contents of the topic of totals."""
         latest = self.job.latest("totals").items()
         return {key.decode(): json.loads(value)["total"] for key, value in latest if key is not None and value is not None}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
-    """An aggregate that is added is computed over all that the job has read; a job whose groups change is refused."""
+def test_a_changed_query_resumes_with_its_state(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """A new aggregate is computed over all that the job has read.
+
+    A job whose groups change is refused.
+    """
     topic = job.topic("gaming-sessions", list(sessions())[:4])
-    going = Going(job, spark, tmp_path)
+    changing = ChangingJob(job, spark, tmp_path)
     before = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country AS c"
     after = before.replace("SUM(points) AS total", "COLLECT(points, 9) AS each, SUM(points) AS total")
-    going.take(before, 4)
+    changing.take(before, 4)
     job.broker.produce(topic, list(sessions())[4:])
     with pytest.raises(StateError, match="incompatible"):
-        going.take(after.replace("country", "points"), 3, OnChange.ACCEPT)
+        changing.take(after.replace("country", "points"), 3, OnChange.ACCEPT)
     with pytest.raises(StateError, match="COLLECT_LIST"):
-        going.take(after, 3)
-    going.take(after, 3, OnChange.BACKFILL)
+        changing.take(after, 3)
+    changing.take(after, 3, OnChange.BACKFILL)
     found = {json.loads(key)["c"]: json.loads(value) for key, value in job.latest("totals").items()}
     assert found == {
         "uk": {"each": [50, 90, 70, 82], "total": 292},
@@ -328,21 +339,24 @@ def test_a_changed_query_goes_on_with_its_state(job: Job, spark: SparkSession, t
 
 
 @pytest.mark.slow
-def test_a_refresh_a_rollback_and_a_rebuild(job: Job, spark: SparkSession, tmp_path: Path) -> None:
-    """A new HAVING takes back what it leaves out; the older query gives that again; a new beginning leaves keys that do not come again."""
+def test_a_refresh_a_rollback_and_a_rebuild_of_a_topic(job: Job, spark: SparkSession, tmp_path: Path) -> None:
+    """A new HAVING retracts the rows that it excludes.
+
+    The older query re-emits them. A rebuild leaves keys that do not reappear.
+    """
     topic = job.topic("gaming-sessions", sessions())
-    going = Going(job, spark, tmp_path)
+    changing = ChangingJob(job, spark, tmp_path)
     query = "INSERT INTO {}.totals SELECT STREAM SUM(points) AS total FROM {}.gaming-sessions GROUP BY country"
-    going.take(query, 7)
-    assert going.totals() == {key: total for key, (total, _) in STREAM.items()}
+    changing.take(query, 7)
+    assert changing.totals() == {key: total for key, (total, _) in STREAM.items()}
     job.broker.produce(topic, [("ann", '{"points":1,"country":"uk"}', 0, 8000)])
-    going.take(query + " HAVING total > 85", 1, refresh=True)
-    assert going.totals() == {"uk": 293, "spain": 90}
+    changing.take(query + " HAVING total > 85", 1, refresh=True)
+    assert changing.totals() == {"uk": 293, "spain": 90}
     done = CliRunner().invoke(everfold, ["rollback", str(tmp_path / "job"), "0"])
     assert done.exit_code == 0, done.output
     job.broker.produce(topic, [("ann", '{"points":2,"country":"spain"}', 0, 9000)])
-    going.take(query, 2, refresh=True)
-    assert going.totals() == {"uk": 293, "usa": 80, "spain": 92}
-    going.take(query.replace("GROUP", "WHERE country <> 'usa' GROUP"), 9, OnChange.REBUILD, prune=True)
-    assert going.totals() == {"uk": 293, "spain": 92}
-    assert any("totals" in line for line in going.said), going.said
+    changing.take(query, 2, refresh=True)
+    assert changing.totals() == {"uk": 293, "usa": 80, "spain": 92}
+    changing.take(query.replace("GROUP", "WHERE country <> 'usa' GROUP"), 9, OnChange.REBUILD, prune=True)
+    assert changing.totals() == {"uk": 293, "spain": 92}
+    assert any("totals" in line for line in changing.notes), changing.notes

@@ -1,4 +1,8 @@
-"""The input of a job under another name, elsewhere, or other input: read once, or the user is asked. On Spark."""
+"""The input of a job under another name, at another location, or other input: it is read once, or
+the user is asked.
+
+On Spark.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ HOUR = "2020-01-01 00:00:00"
 
 
 class Job:
-    """A job in a project folder that reads the folder `in` of it, and the sums that are to come out."""
+    """A job in a project folder that reads the subfolder `in`, and the expected sums."""
 
     def __init__(self, run: Run, project: Path) -> None:
         self._run, self.project = run, project
@@ -45,7 +49,7 @@ class Job:
     def put(self, x: int, folder: str | Path = "in", *, counted: bool = True) -> Path:
         """Write a file with one row in the first hour."""
         self._files += 1
-        # A name that is written otherwise in a URI.
+        # A name that is spelled differently in a URI.
         file = self.project / folder / f"ä #{self._files}%.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"k": "a", "x": x, "ts": f"2020-01-01 00:00:{self._files:02}"}) + "\n")
@@ -57,8 +61,8 @@ class Job:
         (self.project / "job.sql").write_text(SCRIPT.format(path=path, out=self.project / "out"))
         return self._run(script, "--suspend", *options)
 
-    def well(self, path: str | Path = "in", *options: str, script: str = "job.sql") -> str:
-        """The same, to a good end; what was said."""
+    def run_ok(self, path: str | Path = "in", *options: str, script: str = "job.sql") -> str:
+        """Run the job and check that it succeeds. Return what was printed."""
         done = self.run(path, *options, script=script)
         assert done.code == 0, done.err
         return done.err
@@ -68,11 +72,11 @@ class Job:
         (self.project / "job.sql").write_text(SCRIPT.format(path=path, out=self.project / "out"))
         done = self._run("job.sql")
         assert done.code == 0, done.err
-        assert written(self.project) == [(HOUR, key, total) for key, total in self.sums.items()]
+        assert read_rows(self.project) == [(HOUR, key, total) for key, total in self.sums.items()]
 
 
-def written(project: Path) -> list[tuple[str, str, int]]:
-    """The rows that the job has written."""
+def read_rows(project: Path) -> list[tuple[str, str, int]]:
+    """Return the rows that the job has written."""
     files = sorted(each for each in (project / "out").iterdir() if each.name[0] not in "._")
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return sorted((row["w"], row["k"], row["a"]) for row in rows)
@@ -91,13 +95,13 @@ def job(
 def test_a_project_that_was_moved_resumes(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job.put(1)
     job.put(2)
-    job.well()
+    job.run_ok()
     moved = tmp_path / "moved here"
     job.project.rename(moved)
     job.project = moved
     monkeypatch.chdir(moved)
     job.put(4)
-    job.well(moved / "in")
+    job.run_ok(moved / "in")
     assert not [each.name for each in (moved / ".everfold" / "job").glob("checkpoints?*")]
     job.finish("./in/")
 
@@ -105,28 +109,28 @@ def test_a_project_that_was_moved_resumes(job: Job, tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_one_location_has_many_spellings(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job.put(1)
-    job.well("in")
+    job.run_ok("in")
     (tmp_path / "link").symlink_to(job.project / "in")
     (tmp_path / "elsewhere").mkdir()
     absolute = job.project / "in"
     paths: list[str | Path] = ["in/", "./in", "../project/in", absolute, f"file://{absolute}", tmp_path / "link"]
     for at, path in enumerate(paths):
         job.put(2 << at)
-        job.well(path)
+        job.run_ok(path)
     monkeypatch.chdir(tmp_path / "elsewhere")
     job.put(256)
-    job.well("in", script="../project/job.sql")
+    job.run_ok("in", script="../project/job.sql")
     (tmp_path / "jobs").symlink_to(job.project / ".everfold")
     job.put(512)
-    job.well(absolute, "--state", "../jobs/job", script="../project/job.sql")
+    job.run_ok(absolute, "--state", "../jobs/job", script="../project/job.sql")
     monkeypatch.chdir(job.project)
     job.finish()
 
 
 @pytest.mark.slow
-def test_data_that_lies_elsewhere_is_asked_for(job: Job, tmp_path: Path) -> None:
+def test_the_user_is_asked_about_data_at_another_location(job: Job, tmp_path: Path) -> None:
     job.put(1)
-    job.well()
+    job.run_ok()
     before = (job.project / ".everfold" / "job" / "manifest.json").read_bytes()
     (job.project / "in").rename(tmp_path / "archive")
     refused = job.run(tmp_path / "archive")
@@ -140,23 +144,23 @@ def test_data_that_lies_elsewhere_is_asked_for(job: Job, tmp_path: Path) -> None
     assert "--source t=new" in refused.err
     assert (job.project / ".everfold" / "job" / "manifest.json").read_bytes() == before
     job.put(2, tmp_path / "archive")
-    job.well(tmp_path / "archive", "--source", "t=moved")
+    job.run_ok(tmp_path / "archive", "--source", "t=moved")
     job.put(4, tmp_path / "archive")
-    assert "t=moved has no effect" in job.well(tmp_path / "archive", "--source", "t=moved")
+    assert "t=moved has no effect" in job.run_ok(tmp_path / "archive", "--source", "t=moved")
     job.put(8, tmp_path / "other")
     assert job.run(tmp_path / "other").code == 1
-    job.well(tmp_path / "other", "--source", "t=new")
+    job.run_ok(tmp_path / "other", "--source", "t=new")
     job.put(16, tmp_path / "other")
-    job.well(tmp_path / "other")
-    # Back to data that was read before: it is other data once more, and read from its start.
+    job.run_ok(tmp_path / "other")
+    # Back to data that was read before: it counts as other data again, and is read from its start.
     assert job.run(tmp_path / "archive").code == 1
     job.sums["a"] += 1 + 2 + 4
-    job.well(tmp_path / "archive", "--source", "t=new")
+    job.run_ok(tmp_path / "archive", "--source", "t=new")
     job.finish(tmp_path / "archive")
 
 
 @pytest.mark.slow
-def test_answers_in_python(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_python_api_accepts_answers(spark: SparkSession, tmp_path: Path) -> None:
     def run(path: str, **answers: object) -> None:
         script = SCRIPT.format(path=path, out="out").replace("'1' HOUR", "'1' SECOND")
         TableEnvironment(spark, base_folder=tmp_path).execute_sql(script, state_dir=tmp_path / "job", **answers)  # type: ignore[arg-type]
@@ -171,11 +175,13 @@ def test_answers_in_python(spark: SparkSession, tmp_path: Path) -> None:
     run("there", sources={"t": "moved"})
     job.put(4, "new")
     run("new", sources={"t": "new"})
-    assert [a for _, _, a in written(tmp_path)] == [1, 2, 4]
+    assert [a for _, _, a in read_rows(tmp_path)] == [1, 2, 4]
 
 
-def as_of_format_3(folder: Path, base_folder: Path) -> None:
-    """Make a job's folder what an earlier everfold would have left: without locations, its source named by the options as they are spelled."""
+def downgrade_to_format_3(folder: Path, base_folder: Path) -> None:
+    """Turn a job directory into one of an earlier everfold: without locations, its source named
+    by the options as spelled.
+    """
     from everfold.jobs.sources import name_by_options
     from everfold.sql.planner import Session, Submit
 
@@ -201,23 +207,25 @@ def as_of_format_3(folder: Path, base_folder: Path) -> None:
 @pytest.mark.parametrize("spelled", ["in", "./in/"])
 def test_a_job_of_an_earlier_version_resumes(job: Job, spelled: str) -> None:
     job.put(1)
-    job.well()
+    job.run_ok()
     folder = job.project / ".everfold" / "job"
-    as_of_format_3(folder, job.project)
+    downgrade_to_format_3(folder, job.project)
     job.put(2)
-    job.well(spelled)
+    job.run_ok(spelled)
     found = JobFolder(folder).read_manifest()
     assert found is not None
     assert found.version.sources is not None
     assert [each["location"] for each in found.version.sources] == [str(job.project / "in")]
-    as_of_format_3(folder, job.project)
+    downgrade_to_format_3(folder, job.project)
     assert job.run(job.put(1000, "other", counted=False).parent).code == 1
     job.finish(spelled)
 
 
 @pytest.mark.slow
 def test_a_moved_job_of_an_earlier_version_resumes(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Written at 37dde9e in /srv/shop: two rows and the end of the input, then two rows more, of which 20 waits in an open window."""
+    """Written at 37dde9e in /srv/shop: two rows and the end of the input, then two rows more,
+    of which 20 waits in an open window.
+    """
     with tarfile.open(GOLDEN) as archive:
         archive.extractall(tmp_path, filter="data")
     shop = tmp_path / "shop"
@@ -226,27 +234,28 @@ def test_a_moved_job_of_an_earlier_version_resumes(job: Job, tmp_path: Path, mon
     done = job._run("job.sql", "--suspend")
     assert done.code == 0, done.err
     earlier = [("2020-01-01 00:00:00", "a", 1), ("2020-01-01 00:05:00", "a", 2), ("2020-01-01 00:06:00", "a", 10)]
-    # The end of the input that was told at /srv/shop is not told again: the window stays open.
-    assert written(shop) == earlier
+    # The end of the input at /srv/shop was already processed and is not repeated: the window stays
+    # open.
+    assert read_rows(shop) == earlier
     done = job._run("job.sql")
     assert done.code == 0, done.err
-    assert written(shop) == [*earlier, ("2020-01-01 00:07:00", "b", 320)]
+    assert read_rows(shop) == [*earlier, ("2020-01-01 00:07:00", "b", 320)]
 
 
 @pytest.mark.slow
-def test_a_copied_project_goes_on_with_its_own_data(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_project_resumes_with_its_own_data(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job.put(1)
-    job.well()
+    job.run_ok()
     copy = tmp_path / "copy"
     shutil.copytree(job.project, copy)
     job.put(1000, counted=False)
     job.project = copy
     monkeypatch.chdir(copy)
     job.put(2)
-    job.well()
-    os.replace(copy / ".everfold" / "job", tmp_path / "job")  # the job's folder alone
+    job.run_ok()
+    os.replace(copy / ".everfold" / "job", tmp_path / "job")  # only the job directory
     job.put(4)
-    job.well("in", "--state", str(tmp_path / "job"))
+    job.run_ok("in", "--state", str(tmp_path / "job"))
     os.replace(tmp_path / "job", copy / ".everfold" / "job")
     job.finish()
 
@@ -254,7 +263,7 @@ def test_a_copied_project_goes_on_with_its_own_data(job: Job, tmp_path: Path, mo
 @pytest.mark.slow
 def test_files_that_have_changed_since_they_were_read_are_reported(job: Job) -> None:
     appended, same_time, renamed = (job.put(x) for x in (1, 2, 4))
-    job.well()
+    job.run_ok()
     row = json.dumps({"k": "a", "x": 1000, "ts": "2020-01-01 00:00:30"}) + "\n"
     for file in (appended, same_time):
         before = file.stat()
@@ -263,44 +272,44 @@ def test_files_that_have_changed_since_they_were_read_are_reported(job: Job) -> 
         if file is same_time:
             os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     renamed.rename(job.project / "in" / "later.json")
-    job.sums["a"] += 4  # by its path it is another file
-    said = [line for line in job.well().splitlines() if line.startswith("note: ")]
-    assert said == [
+    job.sums["a"] += 4  # its new path makes it another file
+    notes = [line for line in job.run_ok().splitlines() if line.startswith("note: ")]
+    assert notes == [
         f"note: table `t`: files that changed since they were read; what was added to them is not read: in/{appended.name}, in/{same_time.name}",
         f"note: table `t`: files that were read under another name and are read again: in/later.json (in/{renamed.name} before)",
     ]
     log = (job.project / ".everfold" / "job" / "job.log").read_text()
-    assert all(f" WARN everfold: {line.removeprefix('note: ')}" in log for line in said)
-    assert "note:" not in job.well()
+    assert all(f" WARN everfold: {line.removeprefix('note: ')}" in log for line in notes)
+    assert "note:" not in job.run_ok()
     job.finish()
 
 
 @pytest.mark.slow
 def test_a_move_that_is_killed_is_finished_at_the_next_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.put(1)
-    job.well()
+    job.run_ok()
     (job.project / "in").rename(job.project / "there")
     folder = job.project / ".everfold" / "job"
     rename = os.rename
     for step in range(3):  # the renames of a move
         left = iter([False] * step + [True])
 
-        def killed(old: Path, new: Path, left: Iterator[bool] = left) -> None:
+        def interrupt_rename(old: Path, new: Path, left: Iterator[bool] = left) -> None:
             if "checkpoints" in str(old) and Path(old).parent == folder and next(left, False):
                 raise OSError(5, "killed here", str(old))
             rename(old, new)
 
-        monkeypatch.setattr("everfold.jobs.moving.os.rename", killed)
+        monkeypatch.setattr("everfold.jobs.moving.os.rename", interrupt_rename)
         done = job.run("there", "--source", "t=moved")
         monkeypatch.setattr("everfold.jobs.moving.os.rename", rename)
         assert done.code == 1
-        # The first rename is the one that counts: after it nobody is asked any more.
+        # The first rename decides: after it the user is not asked again.
         job.put(2 << step, "there")
-        job.well("there", *(["--source", "t=moved"] * (step == 0)))
+        job.run_ok("there", *(["--source", "t=moved"] * (step == 0)))
         (job.project / "there").rename(job.project / "in")
-        job.well("in", "--source", "t=moved")
+        job.run_ok("in", "--source", "t=moved")
         (job.project / "in").rename(job.project / "there")
-    job.well("there", "--source", "t=moved")
+    job.run_ok("there", "--source", "t=moved")
     job.finish("there")
 
 
@@ -312,14 +321,14 @@ SELECT k, SUM(x) AS a FROM t GROUP BY k;
 
 
 @pytest.mark.slow
-def test_topics_are_known_by_cluster_and_name(job: Job, kafka_broker: KafkaBroker) -> None:
+def test_topics_are_identified_by_cluster_and_name(job: Job, kafka_broker: KafkaBroker) -> None:
     name = f"moved-{time.time_ns()}"
 
     def put(broker: KafkaBroker, topic: str, *xs: int) -> None:
         broker.produce(topic, [(None, json.dumps({"k": "a", "x": x})) for x in xs])
 
     def run(servers: str, topic: str = name, *options: str) -> Done:
-        # A bounded topic ends where it ended when the job began: here it is to have a new end.
+        # A bounded topic keeps the end that it had when the job began; here it needs a new end.
         for ends in Path("state").rglob("*.ends.json"):
             ends.unlink()
         Path("job.sql").write_text(KAFKA.format(topic=topic, servers=servers))
@@ -329,7 +338,7 @@ def test_topics_are_known_by_cluster_and_name(job: Job, kafka_broker: KafkaBroke
         assert done.code == 0, done.err
         return [row["a"] for row in map(json.loads, done.out.splitlines()) if row["op"] in ("+I", "+U")]
 
-    def refused(done: Done) -> bool:
+    def is_refused(done: Done) -> bool:
         return done.code == 1 and "error[changed-source]: table `t`" in done.err
 
     port = kafka_broker.bootstrap_servers.rpartition(":")[2]
@@ -343,12 +352,12 @@ def test_topics_are_known_by_cluster_and_name(job: Job, kafka_broker: KafkaBroke
     put(kafka_broker, name, 4)
     assert sums(run(f"{here},{same}")) == [7]
     put(kafka_broker, f"{name}-2", 1, 2, 4, 8)
-    assert refused(run(here, f"{name}-2"))
+    assert is_refused(run(here, f"{name}-2"))
     assert sums(run(here, f"{name}-2", "--source", "t=moved")) == [15]
     put(kafka_broker, f"{name}-3", 100)
     assert sums(run(here, f"{name}-3", "--source", "t=new")) == [115]
     with KafkaBroker("YW5vdGhlcl9jbHVzdGVyXw") as another:
         another.create_topic(f"{name}-3")
         put(another, f"{name}-3", 100, 5)
-        assert refused(run(another.bootstrap_servers, f"{name}-3"))
+        assert is_refused(run(another.bootstrap_servers, f"{name}-3"))
         assert sums(run(another.bootstrap_servers, f"{name}-3", "--source", "t=moved")) == [120]

@@ -1,4 +1,4 @@
-"""OVER on streams and Spark SQL's own window functions: the same rows, the same frames, the same values."""
+"""OVER on streams and Spark's window functions: the same rows, the same frames, the same values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from property.test_over import STREAMING, Row, by_id, query_of, streamed, streams
+from property.test_over import STREAMING, Row, by_id, query_of, run_stream, streams
 
 from everfold.spark.session import create_session
 
@@ -25,11 +25,14 @@ CALLS = {
     "LAST_VALUE(v)": "last_value(v, true)",
     "STDDEV_POP(f)": "stddev_pop(f)",
 }
-"""Calls, and what they are in Spark SQL."""
+"""Calls, and their equivalents in Spark SQL."""
 
 
 def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str:
-    """The same windows in Spark SQL: `at` in milliseconds; the rows of one time in the order of their arrival."""
+    """Return the same windows in Spark SQL:
+
+    `at` in milliseconds; rows of one time in the order of their arrival.
+    """
     rows, first, _ = frame
     order = "at, id" if rows else "at"
     start = "UNBOUNDED PRECEDING" if first is None else "CURRENT ROW" if first == 0 else f"{-first} PRECEDING"
@@ -41,7 +44,7 @@ def spark_sql(frame: tuple[bool, int | None, int | None], partition: str) -> str
     "partition", ["PARTITION BY k ", pytest.param("", marks=pytest.mark.slow)], ids=["by key", "all"]
 )
 @pytest.mark.parametrize("frame", list(STREAMING))
-def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
+def test_a_stream_agrees_with_spark_window_functions(frame: str, partition: str, spark: SparkSession) -> None:
     session = create_session(spark, 1)
     session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     query = query_of(frame, partition, list(CALLS))
@@ -52,7 +55,7 @@ def test_a_stream_is_sparks_own_window_functions(frame: str, partition: str, spa
         values = [(row.id, row.at, row.k, row.v, row.f) for row in rows]
         session.createDataFrame(values, "id INT, at BIGINT, k STRING, v INT, f DOUBLE").createOrReplaceTempView("e")
         expected = by_id([tuple(row) for row in session.sql(spark_sql(STREAMING[frame], partition)).collect()])
-        found = by_id(streamed(query, rows, size, buckets))
+        found = by_id(run_stream(query, rows, size, buckets))
         assert found.keys() == expected.keys()
         for of, row in found.items():
             assert row == pytest.approx(expected[of], nan_ok=True), of

@@ -1,4 +1,7 @@
-"""The number of partitions belongs to a job: another `parallelism.default` at a later start changes neither it nor the result."""
+"""The number of partitions belongs to a job.
+
+Another `parallelism.default` at a later start changes neither the number nor the result.
+"""
 
 from __future__ import annotations
 

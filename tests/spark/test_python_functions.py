@@ -1,4 +1,6 @@
-"""Python functions on Spark: they reach workers that know nothing of the user's modules, and what they raise comes back as it was said."""
+"""Python functions on Spark: they reach workers that lack the user's modules, and their
+exceptions come back unchanged.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ NUMBERS = [("a", 1), ("b", 4), ("a", 3), ("b", None), ("a", 8)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder with numbers, and modules that only this process can import."""
+    """Make a folder with numbers, and modules that only this process can import."""
     (tmp_path / "my_helper.py").write_text(HELPER)
     (tmp_path / "my_functions.py").write_text(MODULE)
     (tmp_path / "numbers").mkdir()
@@ -123,7 +125,9 @@ def test_aggregate_functions_in_windows_and_in_batch(environment: TableEnvironme
     assert sorted(map(tuple, environment.sql_query(query).collect())) == expected
 
 
-def test_what_a_function_raises_comes_back_and_nothing_is_written(environment: TableEnvironment, folder: Path) -> None:
+def test_an_exception_in_a_function_is_reported_and_nothing_is_written(
+    environment: TableEnvironment, folder: Path
+) -> None:
     environment.create_temporary_function("inverse", udf(lambda n: 60 // (n - 4), result_type="BIGINT"))
     with pytest.raises(FunctionError) as caught:
         environment.execute_sql("INSERT INTO written SELECT inverse(n) FROM numbers WHERE n > 2")
@@ -136,7 +140,7 @@ def test_what_a_function_raises_comes_back_and_nothing_is_written(environment: T
     assert [each.name for each in folder.glob("written/**/*") if each.is_file() and not each.name.startswith(".")] == []
 
 
-def test_what_an_aggregate_function_raises_comes_back(environment: TableEnvironment) -> None:
+def test_an_exception_in_an_aggregate_function_is_reported(environment: TableEnvironment) -> None:
     with pytest.raises(FunctionError) as caught:
         environment.sql_query("SELECT mean(0 - n) AS x FROM numbers WHERE n IS NOT NULL").collect()
     assert "it was called as mean.accumulate(Row(total=0, n=0), -1)" in str(caught.value)

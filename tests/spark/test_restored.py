@@ -1,4 +1,6 @@
-"""A job folder that was restored from an older copy, or lost a part: refused before a row is written, with options that lead to the right rows."""
+"""A job directory that was restored from an older copy, or lost a part, is refused before a row
+is written, with options that lead to the correct rows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ SUMS = "INSERT INTO o SELECT k, SUM(x) FROM t GROUP BY k;"
 
 
 def files(_: pytest.FixtureRequest) -> tuple[str, str, Callable[[], Rows]]:
-    """A folder: its declaration, the query that writes it, and what readers see."""
+    """Return a folder: its declaration, the query that writes it, and a function that reads it."""
 
     def content() -> Rows:
         visible = [each for each in Path("out").rglob("*") if each.is_file() and each.name[0] not in "._"]
@@ -48,7 +50,7 @@ def files(_: pytest.FixtureRequest) -> tuple[str, str, Callable[[], Rows]]:
 
 
 def jdbc(request: pytest.FixtureRequest, key: str = "") -> tuple[str, str, Callable[[], Rows]]:
-    """A table of PostgreSQL."""
+    """Return a table of PostgreSQL."""
     database: Database = request.getfixturevalue("database")
     database.run(f"CREATE TABLE o (k text{' PRIMARY KEY' if key else ''}, x int)")
     options = ", ".join(f"'{name}' = '{value}'" for name, value in database.options("o").items())
@@ -61,7 +63,7 @@ def jdbc_upsert(request: pytest.FixtureRequest) -> tuple[str, str, Callable[[], 
 
 
 def kafka(request: pytest.FixtureRequest, upsert: bool = False) -> tuple[str, str, Callable[[], Rows]]:
-    """A topic: all its records, or the newest of each key."""
+    """Return a topic: all its records, or the newest record of each key."""
     broker: KafkaBroker = request.getfixturevalue("kafka_broker")
     topic = f"restored-{time.time_ns()}"
     broker.create_topic(topic)
@@ -89,7 +91,7 @@ def upsert_kafka(request: pytest.FixtureRequest) -> tuple[str, str, Callable[[],
 
 
 class Job:
-    """A job that reads a file a batch, and its table."""
+    """A job that reads a file per batch, and its table."""
 
     def __init__(self, run: Run, ddl: str, query: str, content: Callable[[], Rows]) -> None:
         self._run, self.query, self.content = run, query, content
@@ -98,7 +100,7 @@ class Job:
         Path("in").mkdir()
 
     def put(self, count: int) -> None:
-        """More files, a few rows each."""
+        """Add files with a few rows each."""
         for _ in range(count):
             number = len(self.rows) // 2
             rows = [(f"k{number % 3}", number), (f"k{number % 5}", 7)]
@@ -110,14 +112,14 @@ class Job:
     def run(self, *options: str) -> Done:
         return self._run("--state", "state", *options)
 
-    def well(self, *options: str) -> str:
+    def run_ok(self, *options: str) -> str:
         done = self.run(*options)
         assert done.code == 0, done.err
         return done.err
 
     @property
     def expected(self) -> Rows:
-        """What the table must hold, computed from the input."""
+        """Return the expected rows of the table, computed from the input."""
         if self.query == EACH:
             return sorted(self.rows)
         sums: Counter[str] = Counter()
@@ -131,20 +133,27 @@ def rollback(*options: str) -> Result:
 
 
 def restore(copy: str) -> None:
-    """Puts a copy of the job folder in place. What Spark's threads of an earlier run still write goes to the folder that is moved away."""
+    """Put a copy of the job directory in place.
+
+    Spark's threads of an earlier run continue to write to the directory that is moved away.
+    """
     Path("state").rename(f"left-{time.time_ns()}")
     shutil.copytree(copy, "state", dirs_exist_ok=True)
 
 
-def parts(folder: str) -> dict[str, bytes]:
-    """The files of a job folder that a refused start must leave as they are."""
+def read_files(folder: str) -> dict[str, bytes]:
+    """Return the files of a job directory that a refused start must not change."""
     found = (each for each in Path(folder).rglob("*") if each.is_file())
     return {str(each.relative_to(folder)): each.read_bytes() for each in found if each.name not in ("lock", "job.log")}
 
 
 def check_untouched(folder: str, copy: str) -> None:
-    """A job folder is as its copy. Files that are new in the state are of the runs before: their Spark, which goes on in this process, still uploads snapshots."""
-    found, expected = parts(folder), parts(copy)
+    """Check that a job directory equals its copy.
+
+    New files in the state come from earlier runs: their Spark still uploads snapshots in this
+    process.
+    """
+    found, expected = read_files(folder), read_files(copy)
     new = {name for name in found.keys() - expected.keys() if not re.match(r"checkpoints/\d+/state/", name)}
     assert not new
     assert {name: found.get(name) for name in expected} == expected
@@ -154,23 +163,23 @@ def check_untouched(folder: str, copy: str) -> None:
 def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """`everfold run job.sql` in the test's folder."""
+    """Run `everfold run job.sql` in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return runner(spark, monkeypatch, capsys)
 
 
-def error_of(done: Done) -> str:
-    """The line with the error."""
+def find_error(done: Done) -> str:
+    """Return the line with the error."""
     return next(line for line in done.err.splitlines() if line.startswith("error["))
 
 
 def check_refused(job: Job, copy: str, held: int, known: int) -> None:
-    """Starts a restored copy: refused, with nothing written."""
+    """Start a restored copy and check that it is refused and that nothing is written."""
     before = job.content()
     restore(copy)
     done = job.run()
     what = f"it holds batch {held} of the job, and the job's checkpoint is only at batch {known}; nothing was written"
-    assert (done.code, error_of(done)) == (1, f"error[sink-ahead]: table `o` is ahead of the job: {what}")
+    assert (done.code, find_error(done)) == (1, f"error[sink-ahead]: table `o` is ahead of the job: {what}")
     assert "everfold rollback FOLDER --restored" in done.err
     assert job.content() == before
     check_untouched("state", copy)
@@ -179,10 +188,10 @@ def check_refused(job: Job, copy: str, held: int, known: int) -> None:
 def test_a_restored_job_writes_no_row_twice(run: Run, request: pytest.FixtureRequest) -> None:
     job = Job(run, *files(request))
     job.put(2)
-    job.well()
+    job.run_ok()
     shutil.copytree("state", "older")
     job.put(1)
-    job.well()
+    job.run_ok()
     shutil.copytree("state", "newest")
     job.put(1)
     check_refused(job, "older", held=2, known=1)
@@ -191,7 +200,7 @@ def test_a_restored_job_writes_no_row_twice(run: Run, request: pytest.FixtureReq
         rollback().stdout.splitlines()[0]
         == "`o` (filesystem): the job's files of later batches are withdrawn when it starts"
     )
-    job.well()
+    job.run_ok()
     assert job.content() == job.expected
 
 
@@ -203,17 +212,17 @@ def test_a_backup_of_1_2_and_20_batches_ago_is_refused(
     job = Job(run, *sink(request))
     for count, copy in ((3, "20"), (18, "2"), (1, "1"), (1, "newest")):
         job.put(count)
-        job.well()
+        job.run_ok()
         shutil.copytree("state", copy)
     assert job.content() == job.expected
-    job.put(1)  # new input, which a restored copy would read under a number that the table knows
+    job.put(1)  # new input, which a restored copy would read under a batch number that the table knows
     for back in (1, 2, 20):
         check_refused(job, str(back), held=22, known=22 - back)
     restore("newest")
     newest = max(Path("state/checkpoints/0/commits").glob("[0-9]*"), key=lambda each: int(each.name))
     newest.unlink()  # as if the job was killed after the sink's commit and before Spark's
     newest.with_name(f".{newest.name}.crc").unlink()
-    job.well()
+    job.run_ok()
     assert job.content() == job.expected
     before = job.content()
     restore("20")
@@ -221,11 +230,11 @@ def test_a_backup_of_1_2_and_20_batches_ago_is_refused(
     if sink in (jdbc, kafka):
         assert "error[sink-duplicates]" in str(rolled_back.exception)
         assert rollback("--sink-duplicates", "accept").exception is None
-        job.well()
+        job.run_ok()
         assert job.content() == sorted([*job.expected, *job.rows[6:46], *job.rows[46:]])
     else:
         assert rolled_back.exception is None
-        job.well()
+        job.run_ok()
         assert job.content() == before == job.expected
 
 
@@ -234,10 +243,12 @@ def test_a_backup_of_1_2_and_20_batches_ago_is_refused(
 def test_a_batch_that_read_other_input_is_refused(
     run: Run, request: pytest.FixtureRequest, sink: Callable[..., Any]
 ) -> None:
-    """As of two copies of a job folder that have both run: the number is the same, and the file is not."""
+    """As after running two copies of a job directory: the batch number is the same, and the
+    file is not.
+    """
     job = Job(run, *sink(request))
     job.put(2)
-    job.well()
+    job.run_ok()
     before = job.content()
     (log,) = Path("state/checkpoints/0/sources").glob("t_*/1")
     log.write_text(log.read_text().replace("001.json", "other.json"))
@@ -246,11 +257,11 @@ def test_a_batch_that_read_other_input_is_refused(
     assert done.code == 1
     assert (
         "table `o` is ahead of the job: its batch 1 read other input than batch 1 of the job's checkpoint"
-        in error_of(done)
+        in find_error(done)
     )
     assert job.content() == before
     log.write_text(log.read_text().replace("other.json", "001.json"))
-    job.well()
+    job.run_ok()
     assert job.content() == before
 
 
@@ -261,7 +272,7 @@ def test_a_backup_from_before_a_change_is_refused(
 ) -> None:
     job = Job(run, *sink(request))
     job.put(2)
-    job.well()
+    job.run_ok()
     shutil.copytree("state", "older")
     script = Path("job.sql").read_text()
     changed = (
@@ -269,10 +280,10 @@ def test_a_backup_from_before_a_change_is_refused(
     )
     Path("job.sql").write_text(changed)
     job.put(2)
-    job.well("--on-change", "reset")
+    job.run_ok("--on-change", "reset")
     before = job.content()
     Path("job.sql").write_text(script)
-    for text in (script, changed):  # also a change is no way around it
+    for text in (script, changed):  # a change does not bypass the check
         restore("older")
         Path("job.sql").write_text(text)
         done = job.run("--on-change", "reset")
@@ -280,18 +291,18 @@ def test_a_backup_from_before_a_change_is_refused(
         assert (
             "error[sink-ahead]: table `o` is ahead of the job: it holds batch 3 of epoch 1 of the job, and" in done.err
         )
-        assert "only at batch 1 of epoch 0" in error_of(done)
+        assert "only at batch 1 of epoch 0" in find_error(done)
         assert job.content() == before
 
 
-# --- parts that are gone ----------------------------------------------------------------------------------------------
+# --- missing parts --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_missing_part_of_a_job_folder_is_refused(run: Run, request: pytest.FixtureRequest) -> None:
+def test_a_job_directory_with_a_missing_part_is_refused(run: Run, request: pytest.FixtureRequest) -> None:
     job = Job(run, *files(request))
     job.put(3)
-    job.well()
+    job.run_ok()
     shutil.copytree("state", "kept")
     job.put(1)
     before = job.content()
@@ -311,29 +322,29 @@ def test_a_missing_part_of_a_job_folder_is_refused(run: Run, request: pytest.Fix
             file = Path("state", name)
             shutil.rmtree(file) if file.is_dir() else file.unlink()
         done = job.run()
-        assert (done.code, error_of(done).partition("]")[0]) == (1, f"error[{code}"), (gone, done.err)
+        assert (done.code, find_error(done).partition("]")[0]) == (1, f"error[{code}"), (gone, done.err)
         assert job.content() == before
     restore("kept")
     for name in ("2", ".2.crc"):  # of a batch that Spark runs again
         (checkpoint / "commits" / name).unlink()
-    job.well()
+    job.run_ok()
     assert job.content() == job.expected
 
 
-# --- two ways to write rows twice -------------------------------------------------------------------------------------
+# --- two ways to write rows twice -----------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_batch_is_not_run_in_the_folder_of_a_stream(run: Run, request: pytest.FixtureRequest) -> None:
+def test_a_batch_is_not_run_in_the_job_directory_of_a_stream(run: Run, request: pytest.FixtureRequest) -> None:
     job = Job(run, *files(request))
     job.put(1)
-    job.well()
+    job.run_ok()
     before = job.content()
     for way in (["--batch"], ["--conf", "execution.runtime-mode=batch"]):
         done = job.run(*way)
         assert (done.code, "error[streaming-job]: the job in `" in done.err) == (1, True), done.err
         assert job.content() == before
-    job.well()
+    job.run_ok()
     assert job.content() == before
 
 
@@ -344,34 +355,34 @@ def test_a_second_job_with_the_same_query_is_reported(
 ) -> None:
     job = Job(run, *sink(request))
     job.put(1)
-    assert "note:" not in job.well()
-    assert "note:" not in job.well()
+    assert "note:" not in job.run_ok()
+    assert "note:" not in job.run_ok()
     shutil.move("state", "first")
-    said = job.well()
+    notes = job.run_ok()
     assert (
         f"note: table `o`: the job in `{Path('state').resolve()}` has written the result of the same query to it"
-        in said
+        in notes
     )
     assert job.content() == sorted(job.expected * 2)
-    assert "note:" not in job.well()
+    assert "note:" not in job.run_ok()
     Path("job.sql").write_text(Path("job.sql").read_text().replace("FROM t", "FROM t WHERE x > 100"))
     shutil.rmtree("state")
-    assert "note:" not in job.well()  # another query may write to the same table
+    assert "note:" not in job.run_ok()  # another query may write to the same table
 
 
 @pytest.mark.slow
-def test_the_mark_of_a_file_sink(tmp_path: Path, run: Run, request: pytest.FixtureRequest) -> None:
+def test_a_file_sink_leaves_a_mark_that_is_checked(tmp_path: Path, run: Run, request: pytest.FixtureRequest) -> None:
     job = Job(run, *files(request))
     job.put(1)
-    job.well()
+    job.run_ok()
     (mark,) = Path("out").glob(".everfold-*")
     found = json.loads(mark.read_text())
     assert (found["epoch"], found["batch"], found["sink"]) == (0, 0, "0_o")
     mark.write_text("{")
     done = job.run()
-    assert (done.code, error_of(done).startswith(f"error[damaged-record]: `{mark.resolve()}`")) == (1, True), done.err
-    mark.unlink()  # as files of earlier versions, which had no marks
-    job.well()
+    assert (done.code, find_error(done).startswith(f"error[damaged-record]: `{mark.resolve()}`")) == (1, True), done.err
+    mark.unlink()  # as in files of earlier versions, which had no marks
+    job.run_ok()
     job.put(1)
-    job.well()
+    job.run_ok()
     assert job.content() == job.expected

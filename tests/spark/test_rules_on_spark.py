@@ -1,5 +1,8 @@
-"""Each rule of compatibility at work on Spark, from files and from Kafka: a job whose query changes gives what the same change gives in memory, where it is
-held against queries that never stopped (`property.halves`)."""
+"""Apply each compatibility rule on Spark, from files and from Kafka.
+
+A job whose query changes emits what the same change emits in memory, where it is compared with
+queries that never stopped (`property.halves`).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 IN_SHORT = ("AGG006", "GRP001", "OVR001", "WIN001")
-"""Rules that `make test` has at work too, from files."""
+"""Rules that `make test` also applies, from files."""
 NOT_HERE = {
     "AGG001": "a Python function is never judged to be safe",
     "INP006": "these tables have no format that reads by position",
@@ -45,18 +48,18 @@ NOT_HERE = {
     "KEY002": "as KEY001",
     "OPR004": "these jobs have one INSERT",
 }
-"""Rules that no change of these jobs meets, and why."""
+"""Rules that no change of these jobs triggers, and why."""
 CODES = sorted({code for change in ALL for code in change.codes} - NOT_HERE.keys())
 REFERENCE = Session().settings
 EXTENDED = REFERENCE.with_option("everfold.compat.rules", "extended")
 PATIENCE_S = 120.0
 COLUMNS = {"MyTable": "a INT, b INT, c INT, d INT", "t": "k STRING, j STRING, x INT, y INT, a INT, b INT"}
 TABLES = {"MyTable": "MyTable", "src": "MyTable", "t": "t", "u": "t"}
-"""The tables of the examples, and which columns each has beside its times."""
+"""The tables of the examples, and the columns that each has besides its times."""
 
 
-def planned(text: str) -> Root:
-    """The plan of a query over these tables; what it would be written to is left out."""
+def make_plan(text: str) -> Root:
+    """Return the plan of a query over these tables, without the table that it writes to."""
     ddl = "".join(
         f"CREATE TABLE {name} ({COLUMNS[like]}, ts TIMESTAMP(3), proctime AS PROCTIME(), WATERMARK FOR ts AS ts) WITH ('connector' = 'print');"
         for name, like in TABLES.items()
@@ -70,7 +73,7 @@ def planned(text: str) -> Root:
 
 
 def part(seed: int, first: int, count: int) -> list[dict[str, Any]]:
-    """Rows of any of the tables, a second apart, few values, some NULL."""
+    """Return rows of any of the tables, a second apart, with few values and some NULLs."""
     chance = random.Random(seed + first)
     rows = []
     for at in range(first, first + count):
@@ -81,7 +84,7 @@ def part(seed: int, first: int, count: int) -> list[dict[str, Any]]:
 
 
 def batch(root: Root, rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
-    """Rows as the scans of a plan want them."""
+    """Return rows in the format of the scans of a plan."""
     found = {}
     for scan in (node for node in _all(root.input) if isinstance(node, Scan)):
         columns = scan.table.columns
@@ -91,7 +94,7 @@ def batch(root: Root, rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
 
 
 class Job:
-    """A job on Spark. Its rows come one part after the other, and each run takes the part that is new."""
+    """A job on Spark. Its input comes in parts, and each run reads the new part."""
 
     def __init__(
         self, session: SparkSession, folder: Path, broker: KafkaBroker | None, settings: Settings = REFERENCE
@@ -112,7 +115,7 @@ class Job:
         return f"{self.folder.name}-{table}".replace("_", "-")
 
     def put(self, rows: list[dict[str, Any]]) -> None:
-        """Gives each table these rows."""
+        """Add these rows to each table."""
         stamps = [f"1970-01-01 00:{row['ts'] // 60_000_000:02}:{row['ts'] // 1_000_000 % 60:02}" for row in rows]
         lines = [json.dumps(row | {"ts": stamp}) for row, stamp in zip(rows, stamps, strict=True)]
         for name in TABLES:
@@ -123,7 +126,10 @@ class Job:
         self.new, self.parts = len(rows), self.parts + 1
 
     def run(self, root: Root, how: OnChange = OnChange.REFUSE) -> Counter[tuple[Any, ...]]:
-        """Runs a query until it has the new rows, and leaves open what is open: the rows that it gives, less those that it takes back."""
+        """Run a query until it has read the new rows, and leave its windows open.
+
+        Return the emitted rows minus the retracted ones.
+        """
         got: list[pa.Table] = []
         read = [0]
         scans = sum(isinstance(node, Scan) for node in _all(root.input))
@@ -143,13 +149,13 @@ class Job:
             stopping=lambda: self.broker is not None and (read[0] >= self.new * scans or time.monotonic() > until),
             decide=lambda _: how,
         )
-        return folded(got, len(root.input.schema))
+        return fold_changes(got, len(root.input.schema))
 
     def _from_source(self, node: Plan) -> Plan:
         if isinstance(node, Scan):
             name = node.table.name
-            place = {"path": f"in/{name}"} if self.broker is None else {"topic": self._topic(name)}
-            return replace(node, table=replace(node.table, options=tuple({**self.options, **place}.items())))
+            location = {"path": f"in/{name}"} if self.broker is None else {"topic": self._topic(name)}
+            return replace(node, table=replace(node.table, options=tuple({**self.options, **location}.items())))
         return with_children(node, tuple(map(self._from_source, children(node))))
 
 
@@ -159,7 +165,7 @@ def _all(node: Plan) -> Iterator[Plan]:
         yield from _all(child)
 
 
-def folded(tables: list[pa.Table], width: int) -> Counter[tuple[Any, ...]]:
+def fold_changes(tables: list[pa.Table], width: int) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     for row in (row for table in tables for row in table.to_pylist()):
         comes = row.get(KIND, 0) in (RowKind.INSERT, RowKind.UPDATE_AFTER)
@@ -168,27 +174,29 @@ def folded(tables: list[pa.Table], width: int) -> Counter[tuple[Any, ...]]:
 
 
 class Memory:
-    """The same in memory."""
+    """The same job in memory."""
 
     def __init__(self, root: Root) -> None:
         self.pipeline = MemoryPipeline(root, REFERENCE, buckets=2)
 
     def change(self, root: Root, seen: list[dict[str, Any]] | None = None, settings: Settings = REFERENCE) -> None:
-        """seen: the rows that have come so far, for a backfill."""
+        """Change the query. seen: the rows read so far, for a backfill."""
         self.pipeline = self.pipeline.change_query(root, 1, settings, None if seen is None else batch(root, seen))
 
     def run(self, root: Root, rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-        return folded([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
+        return fold_changes([self.pipeline.feed(batch(root, rows), now_ms=0)], len(root.input.schema))
 
 
 def example(code: str) -> tuple[Root, Root, Settings]:
-    """The first pair of the cases that the rule has something to say of, and that a stream can run over the tables of these tests; and by which rules it does."""
+    """Return the first pair of queries for which the rule reports a finding and which a stream
+    can run over the tables of these tests, and the rules under which it does.
+    """
     for rules, change in product((REFERENCE, EXTENDED), ALL):
         text = change.old + change.new
         if code not in change.codes or "weighted_avg" in text or "everfold.compat" in text:
             continue
         try:
-            before, after = planned(change.old), planned(change.new)
+            before, after = make_plan(change.old), make_plan(change.new)
             for root in (before, after):
                 Memory(root).run(root, part(0, 0, 1))
         except (
@@ -204,7 +212,7 @@ def example(code: str) -> tuple[Root, Root, Settings]:
     raise AssertionError(f"no case of {code} runs over the tables of these tests")
 
 
-def hold(before: Root, after: Root, job: Job) -> None:
+def check_change(before: Root, after: Root, job: Job) -> None:
     memory, first, second = Memory(before), part(7, 0, 40), part(7, 40, 40)
     job.put(first)
     assert job.run(before) == memory.run(before, first)
@@ -225,7 +233,7 @@ def hold(before: Root, after: Root, job: Job) -> None:
 )
 def test_rules_from_files(code: str, spark: SparkSession, tmp_path: Path) -> None:
     before, after, settings = example(code)
-    hold(before, after, Job(spark, tmp_path, None, settings))
+    check_change(before, after, Job(spark, tmp_path, None, settings))
 
 
 @pytest.mark.spark
@@ -233,7 +241,7 @@ def test_rules_from_files(code: str, spark: SparkSession, tmp_path: Path) -> Non
 @pytest.mark.parametrize("code", CODES)
 def test_rules_from_kafka(code: str, spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     before, after, settings = example(code)
-    hold(before, after, Job(spark, tmp_path, kafka_broker, settings))
+    check_change(before, after, Job(spark, tmp_path, kafka_broker, settings))
 
 
 HOP = "FROM HOP(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '30' SECOND) GROUP BY window_start, window_end, a"
@@ -254,7 +262,7 @@ FILLED = {
 @pytest.mark.parametrize("what", FILLED)
 def test_backfill(what: str, source: str, spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     broker = request.getfixturevalue("kafka_broker") if source == "kafka" else None
-    before, after = map(planned, FILLED[what])
+    before, after = map(make_plan, FILLED[what])
     job, memory, first, second = Job(spark, tmp_path, broker), Memory(before), part(7, 0, 40), part(7, 40, 40)
     job.put(first)
     assert job.run(before) == memory.run(before, first)
@@ -271,7 +279,7 @@ def test_random_changes_on_spark(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str]
 ) -> None:
     try:
-        before, after = map(planned, pair)
+        before, after = map(make_plan, pair)
     except SqlError:
         return
-    hold(before, after, Job(spark, tmp_path_factory.mktemp("random"), None))
+    check_change(before, after, Job(spark, tmp_path_factory.mktemp("random"), None))

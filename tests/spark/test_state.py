@@ -1,4 +1,6 @@
-"""`everfold state` on jobs that Spark has run: the numbers that it shows, and that it leaves a job's folder as it is."""
+"""`everfold state` on jobs that Spark has run: the numbers that it shows, and that it leaves
+the job directory unchanged.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +38,22 @@ def run(
 
 @pytest.fixture
 def state(run: Run, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> State:
-    """Runs `everfold state job` with more arguments. Nothing in the job's folder may be another file, or of another time, afterwards."""
+    """Run `everfold state job` with additional arguments.
+
+    No file of the job directory may change, nor its time.
+    """
     run = runner(spark, monkeypatch, capsys, ("state", "job"), _SPARK_CONF)
 
     def show(*arguments: str) -> Done:
-        before = listing(Path("job"))
+        before = list_files(Path("job"))
         done = run(*arguments)
-        assert listing(Path("job")) == before
+        assert list_files(Path("job")) == before
         return done
 
     return show
 
 
-def listing(folder: Path) -> dict[str, tuple[int, int]]:
+def list_files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(each): (each.stat().st_mtime_ns, each.stat().st_size) for each in [folder, *folder.rglob("*")]}
 
 
@@ -57,28 +62,28 @@ def put(name: str, *rows: tuple[str, int, str]) -> None:
     lines = (json.dumps({"k": k, "x": x, "ts": f"2020-01-01 {at}"}) for k, x, at in rows)
     file = Path("in") / f"{name}.json"
     file.write_text("\n".join(lines) + "\n")
-    # Files are read in the order of their times.
+    # Files are read in the order of their modification times.
     os.utime(file, (int(name), int(name)))
 
 
-def done(run: Run, query: str, *options: str) -> None:
+def run_query(run: Run, query: str, *options: str) -> None:
     Path("job.sql").write_text(TABLE + query)
     found = run("--state", "job", "--format", "json", *options)
     assert found.code == 0, found.err
 
 
-def tables(found: Done, operator: str = "w1") -> dict[str, list[dict[str, Any]]]:
+def read_tables(found: Done, operator: str = "w1") -> dict[str, list[dict[str, Any]]]:
     assert found.code == 0, found.err
     operators = {each["name"]: each for each in json.loads(found.out)["operators"]}
     return {table["table"]: table["rows"] for table in operators[operator]["tables"]}
 
 
 @pytest.mark.slow
-def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Path) -> None:
+def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: Path) -> None:
     put("1", ("a", 1, "00:00:01"), ("b", 9, "00:00:02"))
     put("2", ("a", 5, "00:00:03"), ("a", 5, "00:00:03"))
-    done(run, "SELECT k, SUM(x) AS s, MAX(x) AS m, COUNT(DISTINCT x) AS d FROM t GROUP BY k;")
-    assert tables(state("--format", "json")) == {
+    run_query(run, "SELECT k, SUM(x) AS s, MAX(x) AS m, COUNT(DISTINCT x) AS d FROM t GROUP BY k;")
+    assert read_tables(state("--format", "json")) == {
         "groups": [
             {"k": "a", "SUM(x) sum": 11, "SUM(x) nonnull": 3, "MAX(x)": 5, "COUNT(DISTINCT x)": 2},
             {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "MAX(x)": 9, "COUNT(DISTINCT x)": 1},
@@ -86,7 +91,7 @@ def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Pa
         "values t.x": [{"k": "a", "x": 1, "count": 1}, {"k": "a", "x": 5, "count": 1}, {"k": "b", "x": 9, "count": 1}],
     }
     put("3", ("a", 7, "00:00:04"), ("c", 2, "00:00:05"))
-    done(
+    run_query(
         run, "SELECT k, SUM(x) AS s, COUNT(*) AS n, COUNT(DISTINCT x) AS d FROM t GROUP BY k;", "--on-change", "accept"
     )
     shown = state()
@@ -111,7 +116,7 @@ def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Pa
         f"  COUNT(*): since version 1, {created[1]}",
         f"  COUNT(DISTINCT x): since the beginning, {created[0]}",
     ]
-    assert tables(state("--format", "json", "--where", '"COUNT(*)" IS NULL'))["groups"] == [
+    assert read_tables(state("--format", "json", "--where", '"COUNT(*)" IS NULL'))["groups"] == [
         {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "COUNT(*)": None, "COUNT(DISTINCT x)": 1}
     ]
     sizes = json.loads(state("--format", "json").out)["operators"][0]["sizes"]
@@ -129,14 +134,14 @@ def test_groups_of_a_query_that_has_changed(run: Run, state: State, tmp_path: Pa
     }
     wrong = state("--operator", "w2")
     assert (wrong.code, wrong.first) == (2, "error[no-operator]: the job has no operator `w2`")
-    # A reset gives all of that up.
+    # A reset discards all of that.
     put("4", ("a", 3, "00:00:06"))
-    done(run, "SELECT x, COUNT(*) AS n FROM t GROUP BY x;", "--on-change", "reset")
-    assert tables(state("--format", "json")) == {"groups": [{"x": 3, "COUNT(*)": 1}]}
+    run_query(run, "SELECT x, COUNT(*) AS n FROM t GROUP BY x;", "--on-change", "reset")
+    assert read_tables(state("--format", "json")) == {"groups": [{"x": 3, "COUNT(*)": 1}]}
 
 
 @pytest.mark.slow
-def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
+def test_open_windows_and_pending_rows_are_shown(run: Run, state: State) -> None:
     put("1", ("a", 1, "00:00:10"), ("b", 9, "00:00:20"), ("a", 2, "00:00:30"))
     put("2", ("a", 4, "00:01:10"), ("b", 3, "00:00:50"))
     put("3", ("c", 8, "00:02:10"), ("a", 5, "00:02:10"))
@@ -145,7 +150,7 @@ def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
     over = "SELECT k, MAX(x) OVER (PARTITION BY k ORDER BY ts ROWS 1 PRECEDING) FROM t"
     sinks = SINK.format("sums") + SINK.format("greatest")
     inserts = f"INSERT INTO sums {window};\nINSERT INTO greatest {over};"
-    done(run, f"{sinks}EXECUTE STATEMENT SET BEGIN\n{inserts}\nEND;", "--suspend")
+    run_query(run, f"{sinks}EXECUTE STATEMENT SET BEGIN\n{inserts}\nEND;", "--suspend")
     folder = JobFolder(Path("job").absolute())
     folder.lock()
     try:
@@ -156,7 +161,7 @@ def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
     def minute(at: int) -> dict[str, str]:
         return {"slice_start": f"2020-01-01 00:0{at}:00.000", "slice_end": f"2020-01-01 00:0{at + 1}:00.000"}
 
-    assert tables(found) == {
+    assert read_tables(found) == {
         "slices": [
             {**minute(0), "k": "a", "SUM(x) sum": 3, "SUM(x) nonnull": 2},
             {**minute(0), "k": "b", "SUM(x) sum": 12, "SUM(x) nonnull": 2},
@@ -165,8 +170,9 @@ def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
             {**minute(2), "k": "c", "SUM(x) sum": 8, "SUM(x) nonnull": 1},
         ]
     }
-    # The watermark stands at the last row: time has passed all rows but none comes after them.
-    rows = tables(found, "w2")
+    # The watermark equals the time of the last row: it has reached all rows, but a row of the same
+    # time may still come.
+    rows = read_tables(found, "w2")
     assert rows["waiting"] == []
     assert [(row["k"], row["ts"][11:19], row["MAX(x)"]) for row in rows["rows"]] == [
         ("a", "00:02:10", 5),
@@ -179,9 +185,9 @@ def test_open_windows_and_rows_that_wait(run: Run, state: State) -> None:
     assert one.out.count("| c |") == 1
 
 
-def test_damaged_state_is_said_so(run: Run, state: State) -> None:
+def test_damaged_state_is_reported(run: Run, state: State) -> None:
     put("1", ("a", 1, "00:00:01"))
-    done(run, "SELECT k, SUM(x) AS s FROM t GROUP BY k;")
+    run_query(run, "SELECT k, SUM(x) AS s FROM t GROUP BY k;")
     (checkpoint,) = Path("job/checkpoints").iterdir()
     for changelog in checkpoint.glob("state/0/*/*.changelog"):
         changelog.write_bytes(changelog.read_bytes()[:-9])

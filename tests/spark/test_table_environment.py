@@ -1,4 +1,6 @@
-"""The Python API on a real session: beside the caller's, over files and over the caller's own DataFrames."""
+"""The Python API on a real session: next to the caller's session, over files and over the
+caller's DataFrames.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def stream_of(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema("bidtime TIMESTAMP_NTZ, price DECIMAL(10,2)").json(str(folder / "bids"))
 
 
-def run_under(frame: DataFrame, checkpoint: Path) -> list[tuple[object, ...]]:
+def collect_rows(frame: DataFrame, checkpoint: Path) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
 
     def take(batch: DataFrame, number: int) -> None:
@@ -72,16 +74,16 @@ def run_under(frame: DataFrame, checkpoint: Path) -> list[tuple[object, ...]]:
     return rows
 
 
-def test_a_query_gives_its_rows(environment: TableEnvironment) -> None:
+def test_a_query_returns_its_rows(environment: TableEnvironment) -> None:
     assert [tuple(row) for row in environment.sql_query(TUMBLE).collect()] == EXPECTED
 
 
-def test_batch_gives_the_same(environment: TableEnvironment) -> None:
+def test_a_batch_returns_the_same_rows(environment: TableEnvironment) -> None:
     environment.get_config().set("execution.runtime-mode", "batch")
     assert sorted(tuple(row) for row in environment.sql_query(TUMBLE).collect()) == EXPECTED
 
 
-def test_the_callers_conf_stays_as_it_is(spark: SparkSession, environment: TableEnvironment) -> None:
+def test_the_configuration_of_the_caller_is_unchanged(spark: SparkSession, environment: TableEnvironment) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", "7")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     before = {row.key: row.value for row in spark.sql("SET").collect()}
@@ -90,28 +92,28 @@ def test_the_callers_conf_stays_as_it_is(spark: SparkSession, environment: Table
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_a_streaming_frame_is_an_ordinary_one(environment: TableEnvironment, tmp_path: Path) -> None:
+def test_a_streaming_frame_can_be_used_like_any_other(environment: TableEnvironment, tmp_path: Path) -> None:
     frame = environment.sql_query(TUMBLE).to_spark()
     assert frame.isStreaming
     assert frame.columns == ["window_start", "window_end", "total_price"]
     frame = frame.where("total_price > 0")
-    assert run_under(frame, tmp_path / "checkpoint") == EXPECTED[:1]  # 08:20 is not over
+    assert collect_rows(frame, tmp_path / "checkpoint") == EXPECTED[:1]  # 08:20 has not passed yet
 
 
-def test_a_changelog_says_the_kind_of_change(environment: TableEnvironment, tmp_path: Path) -> None:
+def test_a_changelog_has_the_kind_of_each_change(environment: TableEnvironment, tmp_path: Path) -> None:
     frame = environment.sql_query(TUMBLE).to_changelog()
-    assert run_under(frame, tmp_path / "checkpoint") == [("+I", *EXPECTED[0])]
+    assert collect_rows(frame, tmp_path / "checkpoint") == [("+I", *EXPECTED[0])]
 
 
-def test_another_query_under_the_users_checkpoint_is_refused(environment: TableEnvironment, tmp_path: Path) -> None:
+def test_another_query_with_the_same_checkpoint_is_refused(environment: TableEnvironment, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
-    run_under(environment.sql_query(TUMBLE).to_spark(), tmp_path / "checkpoint")
+    collect_rows(environment.sql_query(TUMBLE).to_spark(), tmp_path / "checkpoint")
     with (tmp_path / "bids" / "2.json").open("w") as more:
         more.write('{"bidtime": "2020-04-15 08:31:00", "price": 1}\n')
     changed = TUMBLE.replace("SUM(price)", "MAX(price)")
     with pytest.raises(StreamingQueryException, match="changed-query"):
-        run_under(environment.sql_query(changed).to_spark(), tmp_path / "checkpoint")
+        collect_rows(environment.sql_query(changed).to_spark(), tmp_path / "checkpoint")
 
 
 def test_a_streaming_frame_of_the_caller_is_a_table(spark: SparkSession, bids: Path, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_streaming_frame_of_the_caller_is_a_table(spark: SparkSession, bids: P
     watermark = "bidtime - INTERVAL '1' SECOND"
     environment.create_temporary_view("Bid", stream_of(spark, bids), rowtime="bidtime", watermark=watermark)
     frame = environment.sql_query(TUMBLE).to_spark()
-    assert run_under(frame, tmp_path / "checkpoint") == EXPECTED[:1]
+    assert collect_rows(frame, tmp_path / "checkpoint") == EXPECTED[:1]
 
 
 def test_a_finished_frame_of_the_caller_is_a_table(spark: SparkSession, bids: Path) -> None:
@@ -130,18 +132,18 @@ def test_a_finished_frame_of_the_caller_is_a_table(spark: SparkSession, bids: Pa
     assert sorted(environment.sql_query(TUMBLE).to_pandas()["total_price"]) == [Decimal("10.00"), Decimal("11.00")]
 
 
-def test_show_and_describe_have_rows(environment: TableEnvironment) -> None:
+def test_show_and_describe_return_rows(environment: TableEnvironment) -> None:
     assert environment.execute_sql("SHOW TABLES").collect()[0][0] == "Bid"
     assert [row[0] for row in environment.execute_sql("DESCRIBE Bid").collect()] == ["bidtime", "price"]
 
 
-def test_sql_query_takes_one_query(environment: TableEnvironment) -> None:
+def test_sql_query_accepts_one_query(environment: TableEnvironment) -> None:
     with pytest.raises(UsageError, match="not-a-query"):
         environment.sql_query("SHOW TABLES")
 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_fields_without_names_keep_their_places(environment: TableEnvironment, bids: Path, mode: str) -> None:
+def test_fields_without_names_keep_their_positions(environment: TableEnvironment, bids: Path, mode: str) -> None:
     (bids / "lines").mkdir()
     (bids / "lines" / "1.csv").write_text("1,x,\n2,y,20\n")
     environment.execute_sql(

@@ -1,4 +1,6 @@
-"""Time that passes without rows: processing-time windows fire, and a silent source does not hold the others back."""
+"""Time that passes without rows: processing-time windows fire, and a silent source does not
+hold back the others.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def last(script: str, **options: str) -> Submit:
 def run_until(
     spark: SparkSession, action: Submit, folder: Path, enough: Callable[[list[tuple[object, ...]]], bool]
 ) -> list[tuple[object, ...]]:
-    """Runs an unbounded query in a thread until its rows are enough; fails when that takes too long."""
+    """Run an unbounded query in a thread until it has enough rows.
+
+    Fail when that takes too long.
+    """
     rows: list[tuple[object, ...]] = []
     deadline = time.monotonic() + PATIENCE_S
 
@@ -63,7 +68,7 @@ def run_until(
     return rows
 
 
-def test_a_processing_time_window_fires_though_no_row_comes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_processing_time_window_fires_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "in", "1.json", {"n": 1}, {"n": 2})
     action = last(
         """
@@ -75,7 +80,7 @@ def test_a_processing_time_window_fires_though_no_row_comes(spark: SparkSession,
     assert run_until(spark, action, tmp_path, lambda rows: len(rows) > 0) == [(3, 2)]
 
 
-def test_a_silent_source_is_left_out_after_the_idle_timeout(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_silent_source_is_ignored_after_the_idle_timeout(spark: SparkSession, tmp_path: Path) -> None:
     at = ["2020-01-01 00:00:10", "2020-01-01 00:03:00"]
     put(tmp_path / "loud", "1.json", *({"at": each, "n": 1} for each in at))
     (tmp_path / "silent").mkdir()

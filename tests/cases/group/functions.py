@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from everfold.types import DataType
 from everfold.udf import AggregateFunction, DataTypes, ListView, MapView, Row, ScalarFunction, udaf, udf
 
-# --- scalar functions, declared in all the ways there are --------------------------------------------------------------
+# --- scalar functions, declared in every possible way ---------------------------------------------
 
 
 @udf(input_types=["BIGINT", "BIGINT"], result_type="BIGINT")
@@ -24,7 +24,7 @@ def plus(a: int | None, b: int | None) -> int | None:
 
 
 class Scaled(ScalarFunction):
-    """A number times a factor that is set when the function is opened."""
+    """Multiply a number by a factor that is set when the function is opened."""
 
     def __init__(self, factor: int) -> None:
         self.factor = factor
@@ -92,7 +92,7 @@ def ticket() -> int:
 
 _TICKETS = iter(range(1_000_000))
 
-# --- vectorised ones ---------------------------------------------------------------------------------------------------
+# --- vectorized functions -------------------------------------------------------------------------
 
 
 @udf(input_types=["BIGINT", "BIGINT"], result_type="BIGINT", func_type="arrow")
@@ -110,11 +110,11 @@ def pandas_half(a: Any) -> Any:
     return a / 2
 
 
-# --- aggregate functions -----------------------------------------------------------------------------------------------
+# --- aggregate functions --------------------------------------------------------------------------
 
 
 class Mean(AggregateFunction):
-    """The mean with a weight; NULL without rows. It follows changes, and its accumulators merge."""
+    """The weighted mean; NULL without rows. It supports retraction, and its accumulators merge."""
 
     def create_accumulator(self) -> Row:
         return Row(0, 0)
@@ -148,7 +148,10 @@ weighted_mean = udaf(Mean(), input_types=["BIGINT", "BIGINT"])
 
 
 class Trail(AggregateFunction):
-    """The values in their order, as a text. It follows changes, and its accumulators do not merge."""
+    """The values in their order, as a string.
+
+    It supports retraction, and its accumulators do not merge.
+    """
 
     def create_accumulator(self) -> Row:
         return Row(ListView(), MapView())
@@ -178,7 +181,7 @@ class Trail(AggregateFunction):
 
 
 class Longest(AggregateFunction):
-    """The longest text, of those of one length the first. It cannot take anything back."""
+    """The longest string; of several with that length, the first. It cannot retract."""
 
     def create_accumulator(self) -> list[str]:
         return []
@@ -203,7 +206,7 @@ class Longest(AggregateFunction):
 
 
 class ArrowSum(AggregateFunction):
-    """A sum that takes whole columns."""
+    """A sum that reads whole columns."""
 
     def create_accumulator(self) -> list[int]:
         return [0]
@@ -238,7 +241,7 @@ def pandas_span(values: Any) -> int | None:
     return None if values.isna().all() else int(values.max() - values.min())
 
 
-# --- wrong ones --------------------------------------------------------------------------------------------------------
+# --- invalid functions ----------------------------------------------------------------------------
 
 
 @udf(result_type="INT")
@@ -280,7 +283,7 @@ def undeclared(value: int) -> int:
 
 
 class Fussy(Longest):
-    """Does not like what is empty."""
+    """An aggregate that raises for an empty value."""
 
     def accumulate(self, accumulator: list[str], value: str | None) -> None:
         if not value:
@@ -289,21 +292,21 @@ class Fussy(Longest):
 
 
 class Forgetful(Longest):
-    """Keeps in its accumulator what its type does not hold."""
+    """An aggregate whose accumulator holds values of another type than declared."""
 
     def accumulate(self, accumulator: list[Any], value: str | None) -> None:
         accumulator.append(7)
 
 
 class WrongValue(Longest):
-    """Gives a text, and says that it is a number."""
+    """An aggregate that returns a string and declares a number."""
 
     def get_result_type(self) -> str:
         return "INT"
 
 
 class Lacking(AggregateFunction):
-    """Lacks methods."""
+    """An aggregate without required methods."""
 
     def create_accumulator(self) -> None:
         return None

@@ -1,8 +1,11 @@
-"""Break a process at a named function: every Python process whose PYTHONPATH contains this folder loads this module.
+"""Break a process at a named function.
 
-EVERFOLD_FAULT_AT names the functions that can be broken, as `module:function`, separated by spaces. EVERFOLD_FAULT_PLAN
-names a file, which is read at each call of one of them: `<function> <before|after> <call> <kill|kill-worker|stop|raise>`.
-Calls are counted over all processes in `<plan>.calls`; a plan is carried out once and then leaves `<plan>.done`.
+Every Python process whose PYTHONPATH contains this folder loads this module.
+
+EVERFOLD_FAULT_AT names the functions that can be broken, as `module:function`, separated by spaces.
+EVERFOLD_FAULT_PLAN names a file, which is read at each call of one of them: `<function>
+<before|after> <call> <kill|kill-worker|stop|raise>`. Calls are counted over all processes in
+`<plan>.calls`. A plan is carried out once and then leaves `<plan>.done`.
 """
 
 from __future__ import annotations

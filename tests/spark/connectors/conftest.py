@@ -1,4 +1,4 @@
-"""Connectors are asked in a session as everfold's queries run in."""
+"""Tests of connectors use a session like that of everfold's queries."""
 
 from __future__ import annotations
 

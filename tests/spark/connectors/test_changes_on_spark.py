@@ -1,4 +1,4 @@
-"""Files of changes on Spark: what the memory engine reads of them, Spark reads too."""
+"""Files of changes on Spark: Spark reads the same rows as the memory engine."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def opened(session: SparkSession, of: Table) -> tuple[Source, SourceContext]:
+def open_source(session: SparkSession, of: Table) -> tuple[Source, SourceContext]:
     context = SourceContext(spark=session, name="t_1", base_folder=Path.cwd(), table=of)
     return connector_of(of).source(of), context
 
 
 def lines(folder: Path, format_name: str, records: list[str], **options: str) -> Table:
     (folder / "lines.json").write_text("\n".join(records) + "\n")
-    said = {f"{format_name}.{name}": value for name, value in options.items()}
-    return ROWS.with_options({"connector": "filesystem", "path": str(folder), "format": format_name, **said})
+    prefixed = {f"{format_name}.{name}": value for name, value in options.items()}
+    return ROWS.with_options({"connector": "filesystem", "path": str(folder), "format": format_name, **prefixed})
 
 
 def batch(session: SparkSession, of: Table) -> list[tuple[object, ...]]:
-    source, context = opened(session, of)
+    source, context = open_source(session, of)
     return [tuple(row) for row in source.batch(context).select("c0", "c1", "c2", KIND).collect()]
 
 
@@ -42,17 +42,17 @@ def batch(session: SparkSession, of: Table) -> list[tuple[object, ...]]:
         if each.wrong is None
     ],
 )
-def test_what_flink_reads(spark: SparkSession, sample: Sample, tmp_path: Path) -> None:
+def test_changes_are_read_as_in_flink(spark: SparkSession, sample: Sample, tmp_path: Path) -> None:
     of = lines(tmp_path, sample.format, list(sample.records), **sample.options)
     assert batch(spark, of) == sample.expected
 
 
 @pytest.mark.parametrize("format_name", ["debezium-json", "canal-json"])
-def test_what_is_wrong_is_left_out_and_counted(spark: SparkSession, format_name: str, tmp_path: Path) -> None:
+def test_bad_records_are_skipped_and_counted(spark: SparkSession, format_name: str, tmp_path: Path) -> None:
     samples = [each for each in SAMPLES if each.wrong and each.format == format_name and not each.options]
     records = [record for each in samples for record in each.records]
     of = lines(tmp_path, format_name, records, **{"ignore-parse-errors": "true"})
-    source, context = opened(spark, of)
+    source, context = open_source(spark, of)
     with count_skipped_rows(context.spark) as counts:
         found = [tuple(row) for row in source.batch(context).select("c0", "c1", "c2", KIND).collect()]
     assert found == [row for each in samples for row in each.expected_when_ignored]
@@ -60,11 +60,11 @@ def test_what_is_wrong_is_left_out_and_counted(spark: SparkSession, format_name:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_record_stops_the_job(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("an update without before", "a wrong value", "too little old"):
         sample = next(each for each in SAMPLES if each.name == name)
         of = lines(tmp_path, sample.format, list(sample.records))
-        source, context = opened(spark, of)
+        source, context = open_source(spark, of)
         with pytest.raises(Exception) as caught:  # noqa: PT011
             source.batch(context).collect()
         error = source.parse_failure(str(caught.value))
@@ -77,7 +77,7 @@ def test_what_is_wrong_stops_the_job(spark: SparkSession, tmp_path: Path) -> Non
 def test_a_stream_of_changes_keeps_their_order(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     of = lines(tmp_path / "in", "debezium-json", list(SAMPLES[0].records))
-    source, context = opened(spark, of)
+    source, context = open_source(spark, of)
     found: list[tuple[object, ...]] = []
     query = (
         source.stream(context).writeStream.foreachBatch(lambda frame, _: found.extend(map(tuple, frame.select("c0", "c1", "c2", KIND).collect())))
@@ -95,7 +95,7 @@ def test_changes_are_written(spark: SparkSession, tmp_path: Path) -> None:
         "debezium-json",
         [GOOD, '{"before":{"id":9,"name":"ok"},"after":{"id":9,"price":1.5},"op":"u"}'],
     )
-    source, context = opened(spark, read)
+    source, context = open_source(spark, read)
     for format_name in ("debezium-json", "canal-json"):
         target = ROWS.with_options(
             {"connector": "filesystem", "path": str(tmp_path / format_name), "format": format_name}

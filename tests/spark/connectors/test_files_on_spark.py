@@ -1,4 +1,6 @@
-"""Files through Spark: the same rows as without it, streams and batches, bad records by line, and a sink that writes once."""
+"""Files through Spark: the same rows as without Spark, streams and batches, bad records by
+line, and a sink that writes once.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ def session(spark: SparkSession) -> SparkSession:
     return create_session(spark, 2)
 
 
-class Opened:
-    """A source with the place it runs in."""
+class SourceReader:
+    """A source and its context."""
 
     def __init__(self, session: SparkSession, of: Table, base: Path) -> None:
         self.source: Source = connector_of(of).source(of)
@@ -65,7 +67,7 @@ class Opened:
         return [row for piece in self.source.read_local(self.context.base_folder) for row in piece.to_pylist()]
 
     def stream(self, checkpoint: Path) -> tuple[list[tuple[int, list[Any]]], Any]:
-        """The rows of each batch; and the last progress."""
+        """Return the rows of each batch and the last progress."""
         batches: list[tuple[int, list[Any]]] = []
 
         def take(frame: DataFrame, batch: int) -> None:
@@ -103,17 +105,17 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
         "connector": "filesystem", "path": "v.json", "format": "json", "json.ignore-parse-errors": "true",
         "json.timestamp-format.standard": standard,
     })  # fmt: skip
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     with count_skipped_rows(session) as counts:
-        with_spark = opened.batch()
-    without = opened.local()
+        with_spark = reader.batch()
+    without = reader.local()
     assert len(with_spark) == len(without) == len(JSON_TEXTS)
     for found, expected in zip(with_spark, without, strict=True):
         text = JSON_TEXTS[expected["c0"]]
         for which, type_ in enumerate(types):
             one, other = found[f"c{which + 1}"], expected[f"c{which + 1}"]
             if one is None and other is not None and text.startswith("[") and "<" in type_.sql[6:]:
-                continue  # of a nested collection with a wrong element Spark keeps nothing, Python the rest
+                continue  # Spark drops a nested collection with a wrong element; Python keeps the rest of it.
             if isinstance(type_, StringType) and text[:1] in ("[", "{"):
                 other = other.replace(" ", "")  # Spark writes an object or array without spaces
             assert one == other or (one != one and other != other), f"{type_}: {text}"
@@ -131,9 +133,9 @@ def test_csv_reads_the_same_with_and_without_spark(session: SparkSession, tmp_pa
     of = table(n=INT, s=STRING, a=ArrayType(element=INT), r=row).with_options(
         {"connector": "filesystem", "path": "v.csv", "format": "csv", **options}
     )
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert len(opened.local()) == len(lines) - 2
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert len(reader.local()) == len(lines) - 2
     of = table(n=INT, s=STRING).with_options(
         {
             "connector": "filesystem",
@@ -144,10 +146,10 @@ def test_csv_reads_the_same_with_and_without_spark(session: SparkSession, tmp_pa
         }
     )
     (tmp_path / "e.csv").write_text('1|a\\|b\n2|a\\nb\\\\n\n3|"a\\"b|"\n4|"\\\\"\n')
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     assert (
-        [each["c1"] for each in opened.batch()]
-        == [each["c1"] for each in opened.local()]
+        [each["c1"] for each in reader.batch()]
+        == [each["c1"] for each in reader.local()]
         == ["a|b", "a\nb\\n", 'a"b|', "\\"]
     )
 
@@ -158,31 +160,31 @@ def test_a_stream_takes_each_file_once_and_names_bad_lines(session: SparkSession
     (folder / "b 1+%2e.json").write_text(LINE)
     old = folder / "a.json"
     old.write_text(LINE)
-    os.utime(old, (1_000_000_000, 1_000_000_000))  # years older than its neighbour: not to be forgotten
+    os.utime(old, (1_000_000_000, 1_000_000_000))  # years older than the other file, but not to be forgotten
     (folder / ".hidden.json").write_text("{")
     of = table(
         "bids", (), {"f": (STRING, "file.path"), "t": (TIMESTAMP_LTZ3, "file.modification-time")}, item=STRING
     ).with_options({"connector": "filesystem", "path": "bids", "format": "json", "scan.max-files-per-batch": "1"})
-    opened = Opened(session, of, tmp_path)
-    batches, _ = opened.stream(tmp_path / "checkpoint")
+    reader = SourceReader(session, of, tmp_path)
+    batches, _ = reader.stream(tmp_path / "checkpoint")
     assert [len(rows) for _, rows in batches] == [1, 1]
     assert [rows[0][1] for _, rows in batches] == [str(old), str(folder / "b 1+%2e.json")]
     assert {rows[0][-1] for _, rows in batches} == {"bids"}
     (folder / "c.json").write_text(LINE + '{"item":"x","price"\n')
-    error = opened.fails(lambda: opened.stream(tmp_path / "checkpoint"))
+    error = reader.fails(lambda: reader.stream(tmp_path / "checkpoint"))
     assert (
         str(error).splitlines()[0]
         == "error[bad-record]: `bids/c.json` line 2: it is not JSON: expecting ':' delimiter at character 20"
     )
     (folder / "c.json").write_text(LINE + LINE)
-    batches, _ = opened.stream(tmp_path / "checkpoint")
+    batches, _ = reader.stream(tmp_path / "checkpoint")
     assert [len(rows) for _, rows in batches] == [2]
 
 
-def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path) -> None:
-    def opened(text: str | bytes, form: str = "json", **options: str) -> Opened:
+def test_bad_files_are_reported(session: SparkSession, tmp_path: Path) -> None:
+    def open_source(text: str | bytes, form: str = "json", **options: str) -> SourceReader:
         (tmp_path / "f").write_bytes(text if isinstance(text, bytes) else text.encode())
-        return Opened(
+        return SourceReader(
             session, BIDS.with_options({"connector": "filesystem", "path": "f", "format": form, **options}), tmp_path
         )
 
@@ -197,18 +199,18 @@ def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path)
             "`f` line 2: field `bidtime` is not a TIMESTAMP(3): `2020-02-30 00:00:00`",
         ),
     ):
-        assert words in str((one := opened(text)).fails(one.batch)), text
-    # Also when no column is asked for.
-    assert "line 2" in str((one := opened(LINE + "{")).fails(lambda: one.source.batch(one.context).count()))
+        assert words in str((one := open_source(text)).fails(one.batch)), text
+    # Also when no column is selected.
+    assert "line 2" in str((one := open_source(LINE + "{")).fails(lambda: one.source.batch(one.context).count()))
     missing = {"json.fail-on-missing-field": "true"}
     assert "`f` line 2: field `price` is missing" in str(
-        (one := opened(LINE + '{"bidtime":null,"item":"x"}\n', **missing)).fails(one.batch)
+        (one := open_source(LINE + '{"bidtime":null,"item":"x"}\n', **missing)).fails(one.batch)
     )
-    assert opened(LINE, **missing).batch() == opened(LINE, **missing).local()
+    assert open_source(LINE, **missing).batch() == open_source(LINE, **missing).local()
     assert "`f` line 2: it has 2 fields, the table has 3" in str(
-        (one := opened("2020-04-15 08:05:00,1,x\n1,2\n", "csv")).fails(one.batch)
+        (one := open_source("2020-04-15 08:05:00,1,x\n1,2\n", "csv")).fails(one.batch)
     )
-    gone = opened(LINE)
+    gone = open_source(LINE)
     frame = gone.source.batch(gone.context)
     (tmp_path / "f").unlink()
     assert gone.fails(frame.collect).code == "file-gone"
@@ -216,9 +218,7 @@ def test_what_is_wrong_with_files_is_said(session: SparkSession, tmp_path: Path)
     assert gone.fails(lambda: gone.stream(tmp_path / "c")).code == "no-such-path"
 
 
-def test_names_that_spark_cannot_open_are_refused_before_anything_is_read(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_file_names_that_spark_cannot_open_are_refused_before_reading(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text(LINE)
@@ -226,29 +226,29 @@ def test_names_that_spark_cannot_open_are_refused_before_anything_is_read(
         path = os.path.join(os.fsencode(tmp_path / "in"), name)
         with open(path, "w") as file:
             file.write(LINE)
-        opened = Opened(session, of, tmp_path)
-        for read in (opened.batch, partial(opened.stream, tmp_path / "checkpoint")):
-            assert opened.fails(read).code == "bad-file-name"
+        reader = SourceReader(session, of, tmp_path)
+        for read in (reader.batch, partial(reader.stream, tmp_path / "checkpoint")):
+            assert reader.fails(read).code == "bad-file-name"
         os.unlink(path)
 
 
 @pytest.mark.slow
-def test_a_colon_in_the_name_of_a_file_that_comes_later(session: SparkSession, tmp_path: Path) -> None:
+def test_a_colon_in_the_name_of_a_new_file_is_refused(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
     (tmp_path / "in").mkdir()
-    opened = Opened(session, of, tmp_path)
-    frame = opened.source.stream(opened.context)
+    reader = SourceReader(session, of, tmp_path)
+    frame = reader.source.stream(reader.context)
     (tmp_path / "in" / "12:00.json").write_text(LINE)
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    error = opened.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
+    error = reader.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
     assert str(error).startswith("error[bad-file-name]: table `bids`: `in/12:00.json` has a `:` in its name")
 
 
 @pytest.mark.slow
-def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, tmp_path: Path) -> None:
+def test_a_string_of_100_megabytes_is_reported_with_its_line(session: SparkSession, tmp_path: Path) -> None:
     of = table(item=STRING).with_options({"connector": "filesystem", "path": "f", "format": "json"})
     (tmp_path / "f").write_bytes(LINE.encode() + b'{"item":"' + b"x" * 100_000_000 + b'"}\n')
-    error = str((opened := Opened(session, of, tmp_path)).fails(opened.batch))
+    error = str((reader := SourceReader(session, of, tmp_path)).fails(reader.batch))
     assert error.startswith(
         "error[bad-record]: `f` line 2: it has a string of 100,000,000 characters: at most 20,000,000 are allowed\n"
     )
@@ -256,7 +256,7 @@ def test_a_string_of_100_megabytes_is_named_by_its_line(session: SparkSession, t
 
 
 @pytest.mark.parametrize("form", ["json", "debezium-json"])
-def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession, tmp_path: Path, form: str) -> None:
+def test_a_record_that_is_not_utf_8_is_skipped_entirely(session: SparkSession, tmp_path: Path, form: str) -> None:
     row = RowType(fields=(RowField(name="a", type=INT),))
     wrong = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")  # the last one is beyond U+10FFFF
     rows = [b'{"n":%d,"s":"%b","a":[1],"r":{"a":1}}' % row for row in (*((1, each) for each in wrong), (2, b"b"))]
@@ -266,10 +266,10 @@ def test_a_record_that_is_not_utf_8_is_left_out_as_a_whole(session: SparkSession
     of = table(n=INT, s=STRING, a=ArrayType(element=INT), r=row).with_options(
         {"connector": "filesystem", "path": "f", "format": form, f"{form}.ignore-parse-errors": "true"}
     )
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     with count_skipped_rows(session) as counts:
-        found = opened.batch()
-    assert found == opened.local()
+        found = reader.batch()
+    assert found == reader.local()
     assert [each["c0"] for each in found] == [2]
     assert counts == {"not readable in full": len(wrong)}
 
@@ -280,8 +280,8 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     of = BIDS.with_options(
         {"connector": "filesystem", "path": "in", "format": "json", "json.ignore-parse-errors": "true"}
     )
-    opened = Opened(session, of, tmp_path)
-    [(_, rows)], progress = opened.stream(tmp_path / "checkpoint")
+    reader = SourceReader(session, of, tmp_path)
+    [(_, rows)], progress = reader.stream(tmp_path / "checkpoint")
     assert [row[2] for row in rows] == ["C", "D"]
     counts: dict[str, int] = {}
     add_skipped_rows(progress.observedMetrics, counts)
@@ -297,30 +297,30 @@ def test_arrays_of_rows_read_the_same_with_and_without_spark(
     )
     rows = ['{"n":1,"s":"a","d":null}', '{"n":2,"s":"[1]","d":12345678901234567890.123456789}', '{"n":3,"s":1.5,"d":1}']
     (tmp_path / "f").write_text(f"\ufeff[{','.join(rows)}]\n[]\n [ {rows[0]} ] \n{rows[0]}\n")
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert [row["c0"] for row in opened.local()] == [1, 2, 3, 1, 1]
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert [row["c0"] for row in reader.local()] == [1, 2, 3, 1, 1]
     for wrong, words in (
         ("5", "the number 5, not an object"),
         ("[{}]", "an array, not an object"),
         ('{"n":"x","s":"","d":1}', "field `n` is not an INT"),
     ):
         (tmp_path / "f").write_text(f"{rows[0]}\n[{rows[1]},{wrong}]\n")
-        error = opened.fails(opened.batch)
+        error = reader.fails(reader.batch)
         assert "`f` line 2" in str(error)
         assert words in str(error)
 
 
-def test_arrays_that_hold_more_than_rows_are_left_out_and_counted(session: SparkSession, tmp_path: Path) -> None:
+def test_arrays_with_elements_that_are_not_rows_are_skipped_and_counted(session: SparkSession, tmp_path: Path) -> None:
     of = table(n=INT).with_options(
         {"connector": "filesystem", "path": "f", "format": "json", "json.ignore-parse-errors": "true"}
     )
     (tmp_path / "f").write_text("".join(f"{record}\n" for record, _ in ARRAYS))
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     expected = [number for _, numbers in ARRAYS for number in numbers]
     with count_skipped_rows(session) as counts:
-        found = opened.batch()
-    assert [row["c0"] for row in found] == [row["c0"] for row in opened.local()] == expected
+        found = reader.batch()
+    assert [row["c0"] for row in found] == [row["c0"] for row in reader.local()] == expected
     assert counts == {"not readable in full": 6}  # one of them in part
 
 
@@ -350,7 +350,7 @@ def sinks(tmp_path: Path) -> Callable[[Table], FileSink]:
     return make
 
 
-def visible(folder: Path) -> Iterator[str]:
+def list_visible_files(folder: Path) -> Iterator[str]:
     for path, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]
         for name in names:
@@ -359,7 +359,7 @@ def visible(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", ["json", "parquet", "csv"])
-def test_what_is_written_is_read_again(
+def test_written_rows_can_be_read(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink], form: str
 ) -> None:
     of = table("t", ("k", "day"), None, **COLUMNS).with_options(
@@ -371,45 +371,47 @@ def test_what_is_written_is_read_again(
     frame = session.sql(ROWS.replace("array(1, NULL)", "array(1, 2)") if form == "csv" else ROWS).repartition(3)
     sink = sinks(of)
     assert sink.write(frame, BatchId("job", "s1", 0, 0)) == 4
-    folders = {os.path.dirname(each) for each in visible(tmp_path / "out")}
+    folders = {os.path.dirname(each) for each in list_visible_files(tmp_path / "out")}
     assert folders == {
         "k=x%2Fy z/day=2020-01-01",
         "k=__DEFAULT_PARTITION__/day=__DEFAULT_PARTITION__",
         "k=%2E%2E/day=2020-01-02",
         "k=%2Fa%00%0A%252e/day=2020-01-02",
     }
-    opened = Opened(session, of, tmp_path)
+    reader = SourceReader(session, of, tmp_path)
     expected = sorted(frame.drop("__kind").toArrow().to_pylist(), key=str)
-    assert sorted(opened.batch(), key=str) == expected
-    assert sorted(opened.local(), key=str) == expected
+    assert sorted(reader.batch(), key=str) == expected
+    assert sorted(reader.local(), key=str) == expected
 
 
 @pytest.mark.slow
 def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink]) -> None:
-    """Keys and values of any characters: each in a folder of its own below the table's, and Spark reads them as this process does."""
+    """Keys and values of any characters: each has a separate folder below the table's folder,
+    and Spark reads them as this process does.
+    """
     for at, key in enumerate(("k", ".k", "../k", "a/b=%25", "ä\n")):
         of = table("t", (key,), None, **{"n": INT, key: STRING}).with_("filesystem", path=f"out{at}", format="json")
         values = [(number, value) for number, value in enumerate(HOSTILE)]
         frame = session.createDataFrame(values, "c0 INT, c1 STRING").selectExpr("*", "CAST(0 AS TINYINT) AS __kind")
         sinks(of).write(frame.repartition(2), BatchId("job", "s1", 0, at))
         assert len(os.listdir(tmp_path / f"out{at}")) == len(values)
-        opened = Opened(session, of, tmp_path)
+        reader = SourceReader(session, of, tmp_path)
         expected = [{"c0": number, "c1": value} for number, value in values]
-        assert sorted(opened.batch(), key=lambda row: row["c0"]) == expected
-        assert sorted(opened.local(), key=lambda row: row["c0"]) == expected
+        assert sorted(reader.batch(), key=lambda row: row["c0"]) == expected
+        assert sorted(reader.local(), key=lambda row: row["c0"]) == expected
     assert set(os.listdir(tmp_path)) - {"job"} == {f"out{at}" for at in range(5)}
-    # Folders as others name them.
+    # Folders as other programs name them.
     of = table("t", ("k",), None, n=INT, k=STRING).with_("filesystem", path="other", format="json")
     for number, folder in enumerate(["k=100%", "k=%zz", "k=%C3%A4", "k=a+b", "k=x/k=y", "k=%2525"]):
         (tmp_path / "other" / folder).mkdir(parents=True)
         (tmp_path / "other" / folder / "f.json").write_text(f'{{"n":{number}}}\n')
-    opened = Opened(session, of, tmp_path)
-    read = {row["c0"]: row["c1"] for row in opened.batch()}
+    reader = SourceReader(session, of, tmp_path)
+    read = {row["c0"]: row["c1"] for row in reader.batch()}
     assert read == {0: "100%", 1: "%zz", 2: "\xc3\xa4", 3: "a+b", 4: "y", 5: "%25"}
-    assert {row["c0"]: row["c1"] for row in opened.local()} == read
+    assert {row["c0"]: row["c1"] for row in reader.local()} == read
 
 
-def test_a_batch_is_written_once_wherever_it_is_cut(
+def test_a_batch_interrupted_at_any_step_is_written_once(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = table("t", item=BIGINT).with_("filesystem", path="out", format="json")
@@ -418,13 +420,13 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
     for cut in range(7):  # the record's rename, then the mark's, then each file's, then the finished record's
         steps = iter(range(10))
 
-        def dying(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
+        def die(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
             if next(steps) == cut:
-                raise KeyboardInterrupt  # as dead as one process can be: nothing of ours catches it
+                raise KeyboardInterrupt  # as if the process died: everfold does not catch it
             real(source, target)
 
         batch = BatchId("job", "s1", 0, cut, f"input {cut}")
-        monkeypatch.setattr(os, "replace", dying)
+        monkeypatch.setattr(os, "replace", die)
         if cut < 6:
             with pytest.raises(KeyboardInterrupt):
                 sinks(of).write(frame, batch)
@@ -432,12 +434,12 @@ def test_a_batch_is_written_once_wherever_it_is_cut(
         sink = sinks(of)
         sink.write(frame.repartition(5), batch)  # another task layout
         sink.write(frame, batch)
-        rows = Opened(session, of, tmp_path).local()
+        rows = SourceReader(session, of, tmp_path).local()
         assert sorted(row["c0"] for row in rows) == sorted([*range(6)] * (cut + 1))
     assert [name for _, _, names in os.walk(tmp_path / "out") for name in names if "inprogress" in name] == []
 
 
-def test_a_target_that_cannot_be_written(
+def test_an_unwritable_target_is_reported(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink]
 ) -> None:
     frame = session.range(3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
@@ -448,9 +450,9 @@ def test_a_target_that_cannot_be_written(
         sinks(table("t", n=BIGINT).with_("filesystem", path="job/out", format="json"))
     full = table("t", n=BIGINT).with_("filesystem", path="full", format="json")
     sink = sinks(full)
-    said = 'org.apache.spark.api.python.PythonException: RuntimeError: everfold[write-failed]: {"errno": "ENOSPC", "text": "x", "path": "y"}\n at …'
-    assert sink.parse_failure(said) is not None
-    assert "the disk is full" in str(sink.parse_failure(said))
+    message = 'org.apache.spark.api.python.PythonException: RuntimeError: everfold[write-failed]: {"errno": "ENOSPC", "text": "x", "path": "y"}\n at …'
+    assert sink.parse_failure(message) is not None
+    assert "the disk is full" in str(sink.parse_failure(message))
     lost = sinks(of := table("t", n=BIGINT).with_("filesystem", path="lost", format="json"))
     lost.write(frame, BatchId("job", "s1", 1, 0))
     record = lost.records / "1-0.json"
@@ -477,19 +479,19 @@ def test_parquet_of_other_types(session: SparkSession, tmp_path: Path) -> None:
     of = table(n=BIGINT, ns=TIMESTAMP3, z=TIMESTAMP3, d=DecimalType(precision=10, scale=2)).with_(
         "filesystem", path="t", format="parquet"
     )
-    opened = Opened(session, of, tmp_path)
-    assert opened.batch() == opened.local()
-    assert [len(rows) for _, rows in opened.stream(tmp_path / "checkpoint")[0]] == [1]
+    reader = SourceReader(session, of, tmp_path)
+    assert reader.batch() == reader.local()
+    assert [len(rows) for _, rows in reader.stream(tmp_path / "checkpoint")[0]] == [1]
     old = tmp_path / "old.parquet"
     pq.write_table(pa.table({"ns": columns["ns"]}), old, use_deprecated_int96_timestamps=True)
     for type_ in (TIMESTAMP3, TIMESTAMP_LTZ3):
-        one = Opened(session, table(ns=type_).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+        one = SourceReader(session, table(ns=type_).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
         assert one.batch() == one.local()
     pq.write_table(pa.table({**columns, "n": pa.array(["x"])}), folder / "b.parquet")
-    error = opened.fails(lambda: opened.stream(tmp_path / "checkpoint"))
+    error = reader.fails(lambda: reader.stream(tmp_path / "checkpoint"))
     assert error.code == "bad-file"
     assert "b.parquet" in str(error)
     (folder / "b.parquet").write_bytes(b"PAR1 no more")
-    assert opened.fails(lambda: opened.stream(tmp_path / "checkpoint")).code == "bad-file"
-    missing = Opened(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
+    assert reader.fails(lambda: reader.stream(tmp_path / "checkpoint")).code == "bad-file"
+    missing = SourceReader(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
     assert missing.fails(missing.batch).code == "missing-column"

@@ -1,4 +1,7 @@
-"""PostgreSQL through Spark: tasks stage, the driver merges; tables are read whenever a frame is run, or once for a stream."""
+"""PostgreSQL through Spark: tasks stage, the driver merges.
+
+Tables are read at each run of a frame, or once for a stream.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ DDL = "CREATE TABLE t (k text PRIMARY KEY, n bigint, d numeric(10, 2), b bytea, 
 VALUES = "CAST('1.50' AS DECIMAL(10,2)), X'00FF', TIMESTAMP_NTZ'2020-01-01 00:00:00.5', TIMESTAMP'2020-01-01 00:00:00Z'"
 
 
-def sink_of(database: Database, of: TableMaker = TOTALS, *key: str) -> ClusterSink:
+def make_sink(database: Database, of: TableMaker = TOTALS, *key: str) -> ClusterSink:
     made = replace(of.with_options(database.options("t")), primary_key=key)
     sink = connector_of(made).sink(SinkContext(name="s", base_folder=Path(), table=made))
     assert isinstance(sink, ClusterSink)
@@ -34,7 +37,7 @@ def sink_of(database: Database, of: TableMaker = TOTALS, *key: str) -> ClusterSi
 
 
 def frame(spark: SparkSession, *rows: tuple[str, int | None, int], tasks: int = 2) -> DataFrame:
-    """Rows of key, number and kind, in order, by so many tasks."""
+    """Return rows of key, number and kind, in order, from the given number of tasks."""
     values = ", ".join(f"('{key}', {'NULL' if n is None else n}, {kind})" for key, n, kind in rows)
     columns = ", ".join(f"v{at} AS c{at + 2}" for at in range(4))
     made = spark.sql(
@@ -44,47 +47,50 @@ def frame(spark: SparkSession, *rows: tuple[str, int | None, int], tasks: int = 
     return made.repartition(tasks) if tasks > 1 else made.coalesce(1)
 
 
-def content(database: Database) -> list[tuple[Any, ...]]:
+def read_content(database: Database) -> list[tuple[Any, ...]]:
     return sorted(database.run("SELECT k, n FROM t"))
 
 
 def test_batches_are_written_once(spark: SparkSession, database: Database) -> None:
     database.run(DDL)
-    sink = sink_of(database, TOTALS, "k")
+    sink = make_sink(database, TOTALS, "k")
     first = frame(spark, *((f"k{at}", at, 0) for at in range(100)))
     assert sink.write(first, BatchId("job", "s", 0, 0)) == 100
-    assert len(content(database)) == 100
+    assert len(read_content(database)) == 100
     assert database.run(
         "SELECT d::text, b, ts::text, tz AT TIME ZONE 'UTC' = ts - interval '0.5 s' FROM t LIMIT 1"
     ) == [("1.50", b"\0\xff", "2020-01-01 00:00:00.5", True)]
     database.run("UPDATE t SET n = -1")
     assert sink.write(first, BatchId("job", "s", 0, 0)) is None
     sink.close()
-    again = sink_of(database, TOTALS, "k")  # after a crash, as it were
+    again = make_sink(database, TOTALS, "k")  # as after a crash
     assert again.write(first, BatchId("job", "s", 0, 0)) is None
-    assert {n for _, n in content(database)} == {-1}
+    assert {n for _, n in read_content(database)} == {-1}
     changes = frame(spark, ("k1", 1, 1), ("k1", 7, 2), *((f"k{at}", at, 3) for at in range(2, 100)), tasks=1)
     assert again.write(changes, BatchId("job", "s", 0, 1)) == 100
-    assert content(database) == [("k0", -1), ("k1", 7)]
+    assert read_content(database) == [("k0", -1), ("k1", 7)]
     assert again.write(changes.where("false"), BatchId("job", "s", 0, 2)) == 0
     again.close()
     assert database.run("SELECT epoch, batch, rows FROM everfold_commits ORDER BY 1, 2") == [(0, 0, 100), (0, 1, 100)]
 
 
-def test_what_a_task_meets_is_said(spark: SparkSession, database: Database) -> None:
+def test_an_error_in_a_task_is_reported(spark: SparkSession, database: Database) -> None:
     database.run(DDL.replace("text", "varchar(3)"))
-    sink = sink_of(database, TOTALS, "k")
+    sink = make_sink(database, TOTALS, "k")
     with pytest.raises(ConnectorError) as caught:
         sink.write(frame(spark, ("ok", 1, 0), ("much too long", 1, 0)), BatchId("job", "s", 0, 0))
     sink.close()
-    [said] = caught.value.diagnostics
-    assert said.code == "refused-row"
-    assert said.message == "table `totals`: PostgreSQL refuses a row: `k`: value too long for type character varying(3)"
-    assert PASSWORD not in said.message
-    assert content(database) == []
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.code == "refused-row"
+    assert (
+        diagnostic.message
+        == "table `totals`: PostgreSQL refuses a row: `k`: value too long for type character varying(3)"
+    )
+    assert PASSWORD not in diagnostic.message
+    assert read_content(database) == []
 
 
-def opened(
+def open_source(
     spark: SparkSession, of: TableMaker, database: Database, folder: Path, **options: str
 ) -> tuple[Source, SourceContext]:
     made = of.with_options(database.options("t", **options))
@@ -92,7 +98,7 @@ def opened(
     return connector_of(made).source(made), context
 
 
-def test_a_frame_reads_the_table_whenever_it_is_run(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_a_frame_reads_the_table_at_each_run(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     database.run(DDL)
     database.run(
         "INSERT INTO t SELECT 'k' || x, x, 1.5, '\\x00ff', '2020-01-01 00:00:00.5', '2020-01-01 00:00:00Z' FROM generate_series(1, 50) AS x"
@@ -103,7 +109,7 @@ def test_a_frame_reads_the_table_whenever_it_is_run(spark: SparkSession, databas
         "scan__partition__lower_bound": "1",
         "scan__partition__upper_bound": "50",
     }
-    source, context = opened(spark, TOTALS, database, tmp_path, **shares)
+    source, context = open_source(spark, TOTALS, database, tmp_path, **shares)
     rows = source.batch(context)
     assert rows.rdd.getNumPartitions() == 3
     first = rows.where("c0 = 'k1'").collect()
@@ -114,18 +120,16 @@ def test_a_frame_reads_the_table_whenever_it_is_run(spark: SparkSession, databas
     database.run("DELETE FROM t WHERE n > 10")
     assert rows.count() == 10
     assert (source.is_read_per_batch(), source.is_bounded()) == (True, True)
-    whole, _ = opened(spark, TOTALS, database, tmp_path, lookup__cache="FULL")
+    whole, _ = open_source(spark, TOTALS, database, tmp_path, lookup__cache="FULL")
     assert not whole.is_read_per_batch()
     assert PASSWORD not in (rows._jdf.queryExecution().toString())
 
 
 @pytest.mark.slow
-def test_a_join_of_a_stream_reads_the_table_in_every_batch(
-    spark: SparkSession, database: Database, tmp_path: Path
-) -> None:
+def test_a_stream_join_reads_the_table_in_every_batch(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     database.run("CREATE TABLE t (k text, n bigint)")
     database.run("INSERT INTO t VALUES ('a', 1)")
-    source, context = opened(spark, table("names", k=STRING, n=BIGINT), database, tmp_path)
+    source, context = open_source(spark, table("names", k=STRING, n=BIGINT), database, tmp_path)
     (tmp_path / "in").mkdir()
     found: list[tuple[Any, ...]] = []
     stream = spark.readStream.name("names").schema("k STRING").json(str(tmp_path / "in"))
@@ -145,12 +149,14 @@ def test_a_join_of_a_stream_reads_the_table_in_every_batch(
     assert sorted(found, key=str) == [("a", 1), ("a", 2), ("b", None), ("b", None)]
 
 
-def test_a_stream_is_the_table_when_the_job_began(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_a_stream_holds_the_table_as_of_the_start_of_the_job(
+    spark: SparkSession, database: Database, tmp_path: Path
+) -> None:
     database.run(DDL)
     database.run("INSERT INTO t (k, n) VALUES ('a', 1), ('b', 2)")
 
     def stream() -> list[tuple[Any, ...]]:
-        source, context = opened(spark, TOTALS, database, tmp_path)
+        source, context = open_source(spark, TOTALS, database, tmp_path)
         found: list[tuple[Any, ...]] = []
         query = (
             source.stream(context).writeStream.foreachBatch(lambda frame, _: found.extend(map(tuple, frame.select("c0", "c1", "__split").collect())))
@@ -165,10 +171,10 @@ def test_a_stream_is_the_table_when_the_job_began(spark: SparkSession, database:
 
 
 @pytest.mark.slow
-def test_what_a_reading_task_meets_is_said(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+def test_an_error_in_a_reading_task_is_reported(spark: SparkSession, database: Database, tmp_path: Path) -> None:
     database.run("CREATE TABLE t (ts timestamp)")
     database.run("INSERT INTO t VALUES ('infinity')")
-    source, context = opened(spark, table("t", ts=TIMESTAMP3), database, tmp_path)
+    source, context = open_source(spark, table("t", ts=TIMESTAMP3), database, tmp_path)
     rows = source.batch(context)
     with pytest.raises(Exception) as caught:  # noqa: PT011
         rows.collect()

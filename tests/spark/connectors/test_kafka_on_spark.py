@@ -1,4 +1,6 @@
-"""Topics of a real broker: where reading starts and ends, keys and metadata, what is wrong, and a sink that writes once."""
+"""Topics of a real broker: where reading starts and ends, keys and metadata, bad records, and a
+sink that writes once.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Topic:
-    """A topic, and tables over it."""
+    """A topic and tables over it."""
 
     def __init__(self, broker: KafkaBroker, name: str, session: SparkSession, folder: Path) -> None:
         self.broker, self.name, self.session, self.folder = broker, name, session, folder
@@ -64,7 +66,7 @@ class Topic:
         return sorted((tuple(row) for row in source.batch(context).drop("__place").collect()), key=str)
 
     def stream(self, source: Source, context: SourceContext) -> tuple[list[Any], str]:
-        """The rows, and the source's last line of the offset log."""
+        """Return the rows and the source's last line of the offset log."""
         rows: list[Any] = []
         checkpoint = self.folder / "checkpoint"
         query = (
@@ -92,7 +94,7 @@ def topic(
     return make
 
 
-def test_where_it_starts_and_what_a_record_is(topic: Callable[[int], Topic]) -> None:
+def test_startup_modes_and_record_metadata(topic: Callable[[int], Topic]) -> None:
     of = topic(2)
     of.broker.produce(of.name, [
         ("a", '{"i":1,"d":12345678901234567890.123456789}', 0, 1_600_000_000_123, [("h", b"1"), ("h", b"2")]),
@@ -138,7 +140,7 @@ def test_a_bounded_stream_keeps_its_end_and_commits_its_group(topic: Callable[[i
     assert source.has_reached_end(context, offsets)
     source.after_batch(context, offsets)
     of.broker.produce(of.name, [("a", '{"i":99}', 0)])
-    source, context = of.source(**options)  # a restart: the end is where it was
+    source, context = of.source(**options)  # a restart keeps the end
     rows, offsets = of.stream(source, context)
     assert rows == []
     assert source.has_reached_end(context, offsets)
@@ -174,7 +176,7 @@ def test_keys_and_raw_numbers(topic: Callable[[int], Topic]) -> None:
     assert sorted(map(repr, found)) == sorted(repr((a, b, "k/0")) for a, b in numbers)
 
 
-def test_what_is_wrong_is_said(topic: Callable[[int], Topic]) -> None:
+def test_bad_records_and_unreachable_brokers_are_reported(topic: Callable[[int], Topic]) -> None:
     of = topic(1)
     of.broker.produce(of.name, [("a", '{"i":1}'), ("b", '{"i":"x"}'), ("c", '{"i":')])
     source, context = of.source()
@@ -228,7 +230,7 @@ def test_a_batch_is_written_once(topic: Callable[[int], Topic]) -> None:
     first = sink()
     first.write(rows, BatchId(of.name, "s", 0, 0))
     first.write(rows, BatchId(of.name, "s", 0, 0))
-    second = sink()  # after a crash, as it were
+    second = sink()  # as after a crash
     second.write(rows, BatchId(of.name, "s", 0, 0))
     second.write(rows.slice(0, 1), BatchId(of.name, "s", 0, 1))
     with pytest.raises(StateError, match="another run of this job"):

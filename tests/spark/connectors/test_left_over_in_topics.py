@@ -1,4 +1,6 @@
-"""A job that went back in its input finds the earlier keys that did not reappear, in topics of a real Kafka broker."""
+"""After a rewind a job finds the earlier keys that did not reappear, in topics of a real Kafka
+broker.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from everfold.types import BIGINT, STRING
 
 TOTALS = table("totals", k=STRING, n=BIGINT)
 KINDS = {kind.short: kind.value for kind in RowKind}
-ANEW = "table `totals`: keys that did not reappear"
+REBUILT = "table `totals`: keys that did not reappear"
 LATER = "table `totals`: keys that only later versions wrote and that did not reappear"
 Rows = list[tuple[str, str, int]]
 
@@ -59,7 +61,7 @@ class Topic:
         broker.create_topic(name, 2)
 
     def content(self) -> dict[str, int]:
-        """The newest rows by key."""
+        """Return the newest row of each key."""
         found = {record.key: record.value for record in self.broker.consume(self.name)}
         return {
             json.loads(key)["k"]: json.loads(value)["n"]
@@ -75,7 +77,7 @@ def topic(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> Topic:
 
 @pytest.fixture
 def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
-    """Starts runs of a job in an epoch; a later run is the next start."""
+    """Start runs of a job in an epoch; each later run is the next start."""
     with ExitStack() as stack:
 
         def run(past: JobLineage | None, name: str = "0_totals") -> Run:
@@ -94,15 +96,15 @@ def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def written(start: Start) -> Start:
-    """A job that has written eight keys, one of which is gone again."""
+    """Run a job that has written eight keys and deleted one of them."""
     run = start(None)
     run.write(0, [("+I", f"k{at}", at) for at in range(9)])
     run.write(1, [("-D", "k8", 8)])
     return start
 
 
-def anew(epoch: int, since: int | None = None) -> JobLineage:
-    """The past of a job that began anew in this epoch, or in an earlier one."""
+def make_rebuilt_lineage(epoch: int, since: int | None = None) -> JobLineage:
+    """Return the lineage of a job that was rebuilt in this epoch, or in an earlier one."""
     return JobLineage(
         job="job",
         epoch=epoch,
@@ -113,8 +115,8 @@ def anew(epoch: int, since: int | None = None) -> JobLineage:
     )
 
 
-def changed(epoch: int) -> JobLineage:
-    """The past of a job whose query was changed and that has never gone back."""
+def make_changed_lineage(epoch: int) -> JobLineage:
+    """Return the lineage of a job whose query was changed and that was never rewound."""
     return JobLineage(
         job="job",
         epoch=epoch,
@@ -125,8 +127,10 @@ def changed(epoch: int) -> JobLineage:
     )
 
 
-def back(epoch: int, to: int, since: int | None = None) -> JobLineage:
-    """The past of a job that went back to an epoch with this one, or with an earlier one."""
+def make_rollback_lineage(epoch: int, to: int, since: int | None = None) -> JobLineage:
+    """Return the lineage of a job that was rolled back to an epoch in this epoch, or in an
+    earlier one.
+    """
     return JobLineage(
         job="job",
         epoch=epoch,
@@ -137,66 +141,66 @@ def back(epoch: int, to: int, since: int | None = None) -> JobLineage:
     )
 
 
-def test_keys_that_do_not_come_again_are_counted_and_pruned(written: Start, topic: Topic) -> None:
-    run = written(anew(1))
+def test_keys_that_did_not_reappear_are_counted_and_pruned(written: Start, topic: Topic) -> None:
+    run = written(make_rebuilt_lineage(1))
     run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
     first = ", ".join(f'{{"k":"k{at}"}}' for at in range(1, 6))
-    assert run.sink.report_leftovers(prune=False) == f"{ANEW}: 7 ({first}, …); --prune deletes their rows"
+    assert run.sink.report_leftovers(prune=False) == f"{REBUILT}: 7 ({first}, …); --prune deletes their rows"
     assert topic.content() == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
-    again = written(anew(1))  # after a stop
+    again = written(make_rebuilt_lineage(1))  # after a stop
     again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
-    assert again.sink.report_leftovers(prune=True) == f"{ANEW}, now deleted: 5"
+    assert again.sink.report_leftovers(prune=True) == f"{REBUILT}, now deleted: 5"
     assert topic.content() == {"k0": 10, "k1": 11, "new": 1}
     assert again.sink.report_leftovers(prune=True) is None
-    again.write(2, [("+I", "k7", 7)])  # the sink goes on
+    again.write(2, [("+I", "k7", 7)])  # the sink continues
     assert topic.content()["k7"] == 7
-    assert written(anew(2, since=1)).sink.report_leftovers(prune=True) is None
+    assert written(make_rebuilt_lineage(2, since=1)).sink.report_leftovers(prune=True) is None
 
 
-def test_keys_that_only_later_versions_wrote(written: Start, topic: Topic) -> None:
-    written(changed(1)).write(
+def test_keys_of_later_versions_are_counted_and_pruned(written: Start, topic: Topic) -> None:
+    written(make_changed_lineage(1)).write(
         2, [("+U", "k0", 10), ("-D", "k7", 7), ("+I", "new", 1), ("+I", "more", 1), ("+I", "most", 1)]
     )
-    written(changed(2)).write(3, [("+I", "last", 1), ("+I", "gone", 1)])
-    run = written(back(3, to=0))
+    written(make_changed_lineage(2)).write(3, [("+I", "last", 1), ("+I", "gone", 1)])
+    run = written(make_rollback_lineage(3, to=0))
     run.write(2, [("+I", "more", 2), ("-D", "gone", 1)])
-    said = '3 ({"k":"last"}, {"k":"most"}, {"k":"new"})'
-    assert run.sink.report_leftovers(prune=False) == f"{LATER}: {said}; --prune deletes their rows"
-    again = written(back(4, to=0, since=3))  # changed since
+    keys = '3 ({"k":"last"}, {"k":"most"}, {"k":"new"})'
+    assert run.sink.report_leftovers(prune=False) == f"{LATER}: {keys}; --prune deletes their rows"
+    again = written(make_rollback_lineage(4, to=0, since=3))  # the query has changed since
     again.write(3, [("+I", "most", 2)])
     assert again.sink.report_leftovers(prune=True) == f"{LATER}, now deleted: 2"
     assert topic.content() == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
 
 
-def test_what_was_there_when_a_version_began_is_no_later_ones(written: Start) -> None:
-    written(changed(1)).write(2, [("+I", "new", 1)])
-    written(changed(2)).write(3, [("+I", "last", 1)])
-    run = written(back(3, to=1))
+def test_keys_from_before_a_version_are_not_counted_as_its_own(written: Start) -> None:
+    written(make_changed_lineage(1)).write(2, [("+I", "new", 1)])
+    written(make_changed_lineage(2)).write(3, [("+I", "last", 1)])
+    run = written(make_rollback_lineage(3, to=1))
     assert '1 ({"k":"last"})' in str(run.sink.report_leftovers(prune=False))
 
 
-def test_nothing_is_said_where_nothing_was_noted(written: Start, tmp_path: Path) -> None:
-    """A version of before there were notes, or whose notes somebody has removed."""
-    written(changed(1)).write(2, [("+I", "new", 1)])
+def test_without_a_key_snapshot_nothing_is_reported(written: Start, tmp_path: Path) -> None:
+    """A version from before key snapshots existed, or whose key snapshots were deleted."""
+    written(make_changed_lineage(1)).write(2, [("+I", "new", 1)])
     for note in (tmp_path / "sinks").rglob("*.arrow"):
         note.unlink()
-    assert written(back(2, to=0)).sink.report_leftovers(prune=True) is None
+    assert written(make_rollback_lineage(2, to=0)).sink.report_leftovers(prune=True) is None
 
 
-def test_an_epoch_that_has_written_is_not_noted_any_more(written: Start, tmp_path: Path) -> None:
-    written(anew(1)).write(0, [("+I", "k0", 0)])
+def test_an_epoch_that_has_written_takes_no_key_snapshot(written: Start, tmp_path: Path) -> None:
+    written(make_rebuilt_lineage(1)).write(0, [("+I", "k0", 0)])
     for note in (tmp_path / "sinks").rglob("*.arrow"):
         note.unlink()
-    run = written(anew(1))
+    run = written(make_rebuilt_lineage(1))
     run.write(1, [("+I", "k1", 1)])
     assert run.sink.report_leftovers(prune=True) is None
 
 
-def test_two_sinks_of_one_topic(start: Start) -> None:
+def test_two_sinks_of_one_topic_share_its_keys(start: Start) -> None:
     start(None).write(0, [("+I", "a", 1), ("+I", "b", 1), ("+I", "c", 1)])
-    first = start(anew(1))
+    first = start(make_rebuilt_lineage(1))
     first.write(0, [("+I", "a", 2)])
-    second = start(anew(1), "1_totals")
+    second = start(make_rebuilt_lineage(1), "1_totals")
     second.write(0, [("+I", "b", 2)])
     for run in (first, second):
         assert '1 ({"k":"c"})' in str(run.sink.report_leftovers(prune=False))

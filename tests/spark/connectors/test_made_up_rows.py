@@ -1,4 +1,4 @@
-"""Connectors that need nothing outside: datagen, blackhole, print."""
+"""Connectors without external systems: datagen, blackhole, print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_made_up_rows_are_the_same_each_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_datagen_makes_the_same_rows_each_time(spark: SparkSession, tmp_path: Path) -> None:
     session = create_session(spark, 2)
     columns = {
         "id": INT, "n": INT, "t": TINYINT, "b": BIGINT, "f": BOOLEAN, "d": DOUBLE, "de": DecimalType(precision=6, scale=2), "s": STRING,
@@ -76,7 +76,7 @@ def test_made_up_rows_are_the_same_each_time(spark: SparkSession, tmp_path: Path
         connector_of(endless).source(endless).batch(context)
 
 
-def test_blackhole_runs_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_blackhole_computes_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     of = table(n=BIGINT).with_("blackhole")
     sink = connector_of(of).sink(SinkContext(name="s", base_folder=tmp_path, table=of))
     assert isinstance(sink, ClusterSink)

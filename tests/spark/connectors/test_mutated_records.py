@@ -1,4 +1,7 @@
-"""Damaged records of every format and column type: Spark and the local decoder read the same rows, and stop at the same records."""
+"""Damaged records of every format and column type:
+
+Spark and the local decoder read the same rows and stop at the same records.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 SEED = 1
 COUNT = 2_000
 REFUSED = 3
-"""Of how many refused records it is seen that Spark stops at them: each takes a query."""
+"""For how many refused records the test checks that Spark stops at them; each check takes a
+query.
+"""
 SETTINGS = {"csv": {"csv.null-literal": "n/a", "csv.allow-comments": "true"}}
 Rows = list[list[Any]]
 
@@ -51,25 +56,25 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 class Reading:
-    """Records of a format, read by Spark as they come from a topic, and locally."""
+    """Records of a format, read locally and by Spark as they come from a topic."""
 
     def __init__(self, session: SparkSession, form: str, fields: Sequence[tuple[str, DataType]], **options: str):
         self.session = session
         self.columns = [RecordColumn(name, at, of) for at, (name, of) in enumerate(fields)]
-        said = {"connector": "kafka", "topic": "t", "properties.bootstrap.servers": "b:9092", "scan.startup.mode": "earliest-offset"}  # fmt: skip
-        of = table("t", **dict(fields)).with_options({**said, "format": form, **options})
+        options_of_table = {"connector": "kafka", "topic": "t", "properties.bootstrap.servers": "b:9092", "scan.startup.mode": "earliest-offset"}  # fmt: skip
+        of = table("t", **dict(fields)).with_options({**options_of_table, "format": form, **options})
         self.format: Format = format_of(form, of, connector_of(of).check(of, Role.SOURCE), f"{form}.")
         self._decode = self.format.decoder(self.columns)
 
     def spark(self, records: Sequence[bytes]) -> tuple[dict[int, Rows], set[int]]:
-        """The rows of each record, and the records that are not readable in full."""
-        form, place = self.format, RecordLocation("t", (("at", "at"),))
+        """Return the rows of each record, and the records that are not readable in full."""
+        form, location = self.format, RecordLocation("t", (("at", "at"),))
         partly = [sql for each in self.columns if (sql := form.is_bad(each, identifier(each.name)))]
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
-        frame = self._parsed(records).selectExpr(
+        frame = self._parse(records).selectExpr(
             "at",
             f"{form.is_unreadable(self.columns)} AS lost",
             " OR ".join([f"{BAD} IS NOT NULL", *partly]) + " AS bad",
@@ -87,28 +92,28 @@ class Reading:
         return rows, bad
 
     def strictly(self, records: Sequence[bytes]) -> dict[int, Rows]:
-        """The rows of each record. Raises at one that is not readable in full."""
-        form, place = self.format, RecordLocation("t", (("at", "at"),))
+        """Return the rows of each record. Raise at a record that is not readable in full."""
+        form, location = self.format, RecordLocation("t", (("at", "at"),))
         values = [
-            f"{form.value(each, identifier(each.name), place)} AS {physical_name(each.position)}"
+            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
-        frame = self._parsed(records).where(
-            f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(place, None, BAD)} END"
+        frame = self._parse(records).where(
+            f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, BAD)} END"
         )
         rows: dict[int, Rows] = {}
         for found in frame.selectExpr("at", *values, *([KIND] if form.is_changelog else [])).toArrow().to_pylist():
             rows.setdefault(found.pop("at"), []).append(list(found.values()))
         return rows
 
-    def _parsed(self, records: Sequence[bytes]) -> DataFrame:
+    def _parse(self, records: Sequence[bytes]) -> DataFrame:
         import pyarrow as pa
 
         given = pa.table({"at": pa.array(range(len(records)), pa.int32()), "raw": pa.array(records, pa.binary())})
         return self.format.from_text(self.session.createDataFrame(given), self.columns, "raw")
 
     def locally(self, record: bytes) -> Rows:
-        """The rows of a record, none of one that cannot be read."""
+        """Return the rows of a record; none if it cannot be read."""
         import pyarrow as pa
 
         rows: Rows = []
@@ -122,7 +127,7 @@ class Reading:
         return rows
 
     def refuses(self, record: bytes) -> bool:
-        """Whether the local decoder stops at a record."""
+        """Return whether the local decoder stops at a record."""
         try:
             list(self._decode(record))
         except BadValue:
@@ -154,7 +159,10 @@ def compare(session: SparkSession, form: str, fields: Sequence[tuple[str, DataTy
 
 
 def same_rows(local: Rows, spark: Rows, types: Sequence[DataType]) -> bool:
-    """Whether rows are equal; a STRING of an object or array in JSON from a topic is written without spaces."""
+    """Return whether rows are equal.
+
+    A STRING made of a JSON object or array from a topic is written without spaces.
+    """
     width = len(types)
     return len(local) == len(spark) and all(
         one[width:] == other[width:] and all(map(same, one, other, types)) for one, other in zip(local, spark, strict=True)
@@ -182,7 +190,7 @@ def same(one: Any, other: Any, of: DataType) -> bool:
 
 
 def _as_json(text: str) -> object:
-    """An object or array of JSON, its numbers as they are written; None for any other text."""
+    """Return an object or array of JSON with its numbers as written; None for any other string."""
     try:
         return json.loads(text, parse_int=str, parse_float=str, strict=False) if text[:1] in ("{", "[") else None
     except ValueError:
@@ -209,7 +217,7 @@ def test_raw_records(session: SparkSession, endianness: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> None:
-    """Spark's own readers of files decode them, and count what is not readable in full."""
+    """Spark's file readers decode them, and count what is not readable in full."""
     records = mutations.records(form, COUNT // 4, SEED)
     fields = mutations.fields_of(form)
     strict = Reading(session, form, fields, **SETTINGS.get(form, {}))
@@ -219,38 +227,47 @@ def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> N
         for at, record in enumerate(records):
             if ignore == "true" or at not in refused:
                 (tmp_path / folder / f"{at}").write_bytes(record)
-        said = {"connector": "filesystem", "path": folder, "format": form, f"{form}.ignore-parse-errors": ignore}
+        options_of_table = {
+            "connector": "filesystem",
+            "path": folder,
+            "format": form,
+            f"{form}.ignore-parse-errors": ignore,
+        }
         of = table("t", (), {"file": (STRING, "file.name")}, **dict(fields)).with_options(
-            {**said, **SETTINGS.get(form, {})}
+            {**options_of_table, **SETTINGS.get(form, {})}
         )
         source = connector_of(of).source(of)
         context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
         with count_skipped_rows(session) as counts:
-            found = by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
-        local = by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
+            found = group_by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
+        local = group_by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
         types = [type_ for _, type_ in fields]
         for name in sorted({*local, *found}):
             one, other = local.get(name, []), found.get(name, [])
             if not same_rows(one, other, types):
                 pytest.fail(f"{records[int(name)]!r} is {one}, and to Spark {other}")
         expected = (
-            sum(refused_rows(strict, record.rstrip(b"\r")) for record in records) if form == "json" else len(refused)
+            sum(count_refused_rows(strict, record.rstrip(b"\r")) for record in records)
+            if form == "json"
+            else len(refused)
         )
         assert counts == ({"not readable in full": expected} if ignore == "true" else {})
 
 
-def refused_rows(strict: Reading, record: bytes) -> int:
-    """How many rows of a record are counted: those of an array of objects one by one."""
+def count_refused_rows(strict: Reading, record: bytes) -> int:
+    """Return how many rows of a record are counted; the rows of an array of objects count one
+    by one.
+    """
     text = record.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
     if text.startswith(b"["):
-        with suppress(ValueError, IndexError):  # it is no array
+        with suppress(ValueError, IndexError):  # it is not an array
             objects = [(value, written) for value, written in _elements(text.decode())]
             if all(isinstance(value, dict) for value, _ in objects):
                 return sum(strict.refuses(written.encode()) for _, written in objects)
     return int(strict.refuses(record))
 
 
-def by_file(rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> dict[str, Rows]:
+def group_by_file(rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     for row in rows:
         *values, name = row.values()

@@ -1,4 +1,7 @@
-"""Topics whose records change rows: upserts by key, and what capture tools write. The rows are what Flink 2.3 reads (asked 2026-11)."""
+"""Topics whose records change rows: upserts by key, and changes of capture tools.
+
+The rows are those that Flink 2.3 reads (asked 2026-11).
+"""
 
 from __future__ import annotations
 
@@ -26,34 +29,34 @@ UPDATE, DELETE = 2, 3
 
 
 class Topic:
-    """A topic, and tables over it."""
+    """A topic and tables over it."""
 
     def __init__(self, broker: KafkaBroker, name: str, session: SparkSession, folder: Path) -> None:
         self.broker, self.name, self.session, self.folder = broker, name, session, folder
 
     def upserts(self, of: TableMaker = ROWS, /, *key: str, **options: str) -> Table:
-        said = {
+        settings = {
             "connector": "upsert-kafka", "topic": self.name, "properties.bootstrap.servers": self.broker.bootstrap_servers, "key.format": "json",
             "value.format": "json", **options,
         }  # fmt: skip
-        return replace(of.with_options(said), primary_key=key or ("id",))
+        return replace(of.with_options(settings), primary_key=key or ("id",))
 
     def changes(self, of: TableMaker, format_name: str, **options: str) -> Table:
-        said = {
+        settings = {
             "connector": "kafka", "topic": self.name, "properties.bootstrap.servers": self.broker.bootstrap_servers, "format": format_name,
             "scan.startup.mode": "earliest-offset", **options,
         }  # fmt: skip
-        return of.with_options(said)
+        return of.with_options(settings)
 
-    def opened(self, of: Table) -> tuple[Source, SourceContext]:
+    def open_source(self, of: Table) -> tuple[Source, SourceContext]:
         context = SourceContext(
             spark=self.session, name="t_1", base_folder=self.folder, table=of, job_folder=self.folder / "job"
         )
         return connector_of(of).source(of), context
 
     def read(self, of: Table) -> list[tuple[Any, ...]]:
-        """Columns, then the kind, in the order of the topic."""
-        source, context = self.opened(of)
+        """Return the columns and then the kind of each row, in the order of the topic."""
+        source, context = self.open_source(of)
         frame = source.batch(context)
         return [tuple(row) for row in frame.drop("__split", "__place").collect()]
 
@@ -84,7 +87,7 @@ def rows_of(*rows: tuple[int, int | None, str | None]) -> pa.Table:
     )
 
 
-def test_records_are_the_newest_rows_of_their_keys(topic: Callable[..., Topic]) -> None:
+def test_records_update_the_rows_of_their_keys(topic: Callable[..., Topic]) -> None:
     of = topic(
         ('{"id":1}', '{"id":1,"name":"a","price":1}'), ('{"id":2}', '{"id":2,"name":"b"}'), ('{"id":1}', '{"id":1,"name":"c"}'), ('{"id":2}', None),
         ('{"id":3}', None), ('{"id":1}', ""), ('{"id":4}', '{"id":5,"name":"other key"}'),
@@ -101,7 +104,7 @@ def test_records_are_the_newest_rows_of_their_keys(topic: Callable[..., Topic]) 
 
 
 @pytest.mark.slow
-def test_other_formats_of_upserts(topic: Callable[..., Topic]) -> None:
+def test_upserts_in_raw_and_csv(topic: Callable[..., Topic]) -> None:
     of = topic(("a", "1"), ("b", None), ("a", ""))
     raw = {"key.format": "raw", "value.format": "raw", "value.fields-include": "EXCEPT_KEY"}
     assert of.read(of.upserts(table("t", k=STRING, v=STRING), "k", **raw)) == [
@@ -114,22 +117,24 @@ def test_other_formats_of_upserts(topic: Callable[..., Topic]) -> None:
     assert of.read(of.upserts(table("t", k=INT, v=STRING), "k", **comma)) == [(1, "x", UPDATE), (1, None, DELETE)]
 
 
-def test_a_record_without_a_key(topic: Callable[..., Topic]) -> None:
+def test_a_record_without_a_key_is_refused_or_skipped(topic: Callable[..., Topic]) -> None:
     of = topic(('{"id":1}', '{"id":1,"name":"a"}'), (None, '{"id":2}'), ('{"id":1}', "{x"))
-    source, context = of.opened(of.upserts())
+    source, context = of.open_source(of.upserts())
     with pytest.raises(Exception) as caught:  # noqa: PT011
         source.batch(context).collect()
     assert f"topic `{of.name}` partition 0 offset 1, key: it has no key, but rows are identified by their keys" in str(
         source.parse_failure(str(caught.value))
     )
-    # An unreadable value is left out; in Flink it deletes the row of its key.
+    # An unreadable value is skipped; in Flink it deletes the row of its key.
     kept = of.upserts(**{"key.json.ignore-parse-errors": "true", "value.json.ignore-parse-errors": "true"})
     assert [(row[0], row[-1]) for row in of.read(kept)] == [(1, UPDATE)]
 
 
-def test_a_stream_of_upserts_ends_where_it_was_told(topic: Callable[..., Topic]) -> None:
+def test_a_bounded_stream_of_upserts_reads_to_its_end(topic: Callable[..., Topic]) -> None:
     of = topic(*((f'{{"id":{at % 2}}}', f'{{"id":{at % 2},"name":"{at}"}}') for at in range(6)))
-    source, context = of.opened(of.upserts(**{"scan.bounded.mode": "latest-offset", "scan.max-records-per-batch": "4"}))
+    source, context = of.open_source(
+        of.upserts(**{"scan.bounded.mode": "latest-offset", "scan.max-records-per-batch": "4"})
+    )
     rows: list[tuple[Any, ...]] = []
     query = (
         source.stream(context).writeStream.foreachBatch(lambda frame, _: rows.extend(map(tuple, frame.select("c0", "c1", KIND).collect())))
@@ -151,7 +156,7 @@ def test_a_batch_writes_the_last_row_of_each_key(topic: Callable[..., Topic]) ->
     again = of.sink(target)
     again.write(rows_of((3, 2, "b"), (1, 12, "k2"), (2, 13, "k4")), BatchId(of.name, "s", 0, 1))
     again.close()
-    # Partitions are those that Flink's producer chose for the same keys.
+    # The partitions are those that Flink's producer chose for the same keys.
     assert [(each.partition, each.key, each.value) for each in of.broker.consume(of.name)] == [
         (0, b'{"id":1}', b'{"id":1,"name":"z"}'), (0, b'{"id":13}', b'{"id":13,"name":"k3"}'), (0, b'{"id":13}', b'{"id":13,"name":"k4"}'),
         (1, b'{"id":2}', b'{"id":2,"name":"b"}'), (1, b'{"id":2}', None),
@@ -161,7 +166,7 @@ def test_a_batch_writes_the_last_row_of_each_key(topic: Callable[..., Topic]) ->
 
 @pytest.mark.slow
 def test_metadata_of_a_capture_tool(topic: Callable[..., Topic]) -> None:
-    said = {
+    settings = {
         "at": (TIMESTAMP_LTZ3, "value.ingestion-timestamp"), "there": (TIMESTAMP_LTZ3, "value.source.timestamp"), "db": (STRING, "value.source.database"),
         "s": (STRING, "value.source.schema"), "tab": (STRING, "value.source.table"), "all": (MapType(key=STRING, value=STRING), "value.source.properties"),
         "schema": (STRING, "value.schema"),
@@ -171,7 +176,7 @@ def test_metadata_of_a_capture_tool(topic: Callable[..., Topic]) -> None:
         (None, None),
         (None, '{"before":{"id":1},"op":"d"}'),
     )  # fmt: skip
-    first, second = of.read(of.changes(table("t", (), said, id=INT), "debezium-json"))
+    first, second = of.read(of.changes(table("t", (), settings, id=INT), "debezium-json"))
     assert [each.replace(tzinfo=UTC) for each in first[1:3]] == [
         datetime(2020, 9, 13, 12, 26, 40, 123_000, UTC), datetime(2020, 9, 13, 12, 26, 40, 456_000, UTC),
     ]  # fmt: skip
@@ -198,7 +203,7 @@ def test_metadata_of_a_capture_tool(topic: Callable[..., Topic]) -> None:
         of.changes(table("t", (), schema, id=INT), "debezium-json", **{"debezium-json.schema-include": "true"})
     )
     assert row == (1, '{"type":"struct","fields":[]}', 0)
-    said = {
+    settings = {
         "db": (STRING, "value.database"), "tab": (STRING, "value.table"), "types": (MapType(key=STRING, value=INT), "value.sql-type"),
         "keys": (ArrayType(element=STRING), "value.pk-names"), "at": (TIMESTAMP_LTZ3, "value.ingestion-timestamp"),
     }  # fmt: skip
@@ -209,12 +214,12 @@ def test_metadata_of_a_capture_tool(topic: Callable[..., Topic]) -> None:
         ),
         part="-canal",
     )
-    [row] = of.read(of.changes(table("t", (), said, id=INT), "canal-json"))
+    [row] = of.read(of.changes(table("t", (), settings, id=INT), "canal-json"))
     assert row[:5] == (1, "d", "t", {"id": 4}, ["id"])
 
 
 @pytest.mark.slow
-def test_changes_are_written_as_debezium_does(topic: Callable[..., Topic]) -> None:
+def test_changes_are_written_as_debezium_records(topic: Callable[..., Topic]) -> None:
     of = topic()
     target = of.changes(
         table("out", id=INT, name=STRING), "debezium-json", **{"key.format": "json", "key.fields": "id"}

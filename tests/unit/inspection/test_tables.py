@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from property.changelogs import Changing
+from property.changelogs import ChangingQuery
 from property.queries import Query
 
 from everfold.aggregates.registry import names
@@ -275,7 +275,7 @@ def test_rows_that_a_window_will_not_emit_are_not_shown(order: str, values: tupl
 
 
 def test_retracted_rows_are_not_shown() -> None:
-    changing = Changing("SELECT k, SUM(v) FROM t GROUP BY k", ChangelogMode.ALL)
+    changing = ChangingQuery("SELECT k, SUM(v) FROM t GROUP BY k", ChangelogMode.ALL)
     insert, back, delete = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.DELETE
     changing.feed([(insert, ("a", 1)), (insert, ("b", 2)), (insert, ("c", 3))])
     changing.feed([(back, ("a", 1)), (RowKind.UPDATE_AFTER, ("a", 7)), (delete, ("c", 3))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from property.halves import Seen, batch, planned, rows
+from property.halves import PipelineRun, batch, make_plan, rows
 
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.sql.planner import Session
@@ -21,8 +21,8 @@ from everfold.sql.planner import Session
 def test_batches_without_rows_emit_nothing(
     query: str, first: tuple[int, ...], then: tuple[int, ...], buckets: int
 ) -> None:
-    root = planned(query)
-    seen = Seen(root, MemoryPipeline(root, Session().settings, buckets=buckets))
+    root = make_plan(query)
+    seen = PipelineRun(root, MemoryPipeline(root, Session().settings, buckets=buckets))
     nothing = batch(root, [])
     assert seen.pipeline.feed(nothing, now_ms=0).num_rows == 0
     seen.feed(rows(0)[:3])
