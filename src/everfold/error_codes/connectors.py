@@ -9,7 +9,7 @@ ENTRIES = (
         "unknown-connector",
         Family.SQL,
         "No connector has this name.",
-        "docs/connectors.md lists the connectors.",
+        "The connectors are listed in docs/connectors.md, under the names that they have in Flink.",
         "correct the option `connector`. The message suggests a close name.",
     ),
     ErrorCode(
