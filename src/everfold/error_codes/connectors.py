@@ -89,8 +89,9 @@ ENTRIES = (
         "datagen-type",
         Family.UNSUPPORTED,
         "`datagen` does not generate values of this type.",
-        "It generates numbers, strings, times and collections of these; a sequence must be a number or a string.",
-        "use another type, or compute the column in the query.",
+        "It generates scalar values, so arrays, maps and rows are not possible. A sequence must be a number "
+        "or a string.",
+        "use another type, or build the value in the query.",
     ),
     ErrorCode(
         "file-system",
@@ -117,8 +118,9 @@ ENTRIES = (
         "avro-type",
         Family.UNSUPPORTED,
         "The format `avro` does not support the column.",
-        "Avro has no equivalent of the type, or the name of the column is not valid in Avro.",
-        "choose another type or name, or the format `json`.",
+        "Names in Avro consist of letters, digits and `_`, and the keys of its maps are `STRING`. Some types, "
+        "such as `MULTISET`, have no equivalent.",
+        "choose another name or type, or the format `json`.",
     ),
     ErrorCode(
         "csv-type",
@@ -181,7 +183,7 @@ ENTRIES = (
         "jdbc-type",
         Family.UNSUPPORTED,
         "The connector `jdbc` does not support the type of a column.",
-        "PostgreSQL has no equivalent, as for maps and rows.",
+        "The connector reads and writes scalar values: arrays, maps and rows have no equivalent.",
         "use another type, or write the value as JSON in a `STRING`.",
     ),
     ErrorCode(
@@ -218,8 +220,8 @@ ENTRIES = (
         "jdbc-permission",
         Family.ENVIRONMENT,
         "The user of a PostgreSQL table lacks a privilege.",
-        "Reading needs `SELECT`. Writing needs the privileges that docs/connectors/jdbc.md lists, including "
-        "those for the bookkeeping tables. The message names what was denied.",
+        "Reading needs `SELECT`. Writing needs the privileges to change the table, and `CREATE` in the schema of "
+        "everfold's own tables, which `sink.bookkeeping-schema` can set. The message names what was denied.",
         "grant the privilege to the user.",
     ),
     ErrorCode(

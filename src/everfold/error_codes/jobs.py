@@ -140,7 +140,8 @@ ENTRIES = (
         "damaged-page",
         Family.JOB,
         "A page of the state is damaged or missing.",
-        "Pages have checksums, and this one does not match, or the state store lacks it.",
+        "Pages have checksums, and this one does not match, the page was written by another version of "
+        "everfold, or the state store lacks it.",
         "restore the whole job directory from a backup, or start from scratch with another `--state` folder.",
     ),
     ErrorCode(

@@ -142,9 +142,10 @@ ENTRIES = (
     ErrorCode(
         "wrong-format",
         Family.SQL,
-        "The clause `FORMAT` is not valid.",
-        "`FORMAT (key, value)` sets the storage formats of the key and of the value.",
-        "write both formats, or the value's only if there is no key.",
+        "The declared columns of a topic do not fit its `FORMAT`.",
+        "`FORMAT (key, value)` sets the storage formats of the key and of the value. A format of single "
+        "values, such as `STRING`, takes one column `_key` or `_value` of its type; the others take fields.",
+        "declare the columns that the message names, or another format.",
     ),
     ErrorCode(
         "unknown-topic",
