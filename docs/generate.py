@@ -1,7 +1,8 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from everfold.compat.rules import all_rules
 from everfold.connectors import registry as connectors
 from everfold.connectors.formats import registry as formats
 from everfold.connectors.options import Option
+from everfold.error_codes import TOPICS
 from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Unsupported
@@ -158,11 +160,26 @@ def rules_page() -> Iterator[str]:
         yield from ("", f"## {rule.code}: {rule.verdict.value}", "", rule.page)
 
 
+def errors_page() -> Iterator[str]:
+    """The error codes."""
+    yield from ("# Error codes", "", _MADE, "")
+    yield "Each error has a code, as in `error[too-complex]: …`. `everfold explain CODE` prints its entry on this page."
+    yield "Codes are permanent. A failed command exits with the code of the entry: 2 if nothing has been started, 1 otherwise."
+    yield ""
+    for topic, _ in TOPICS:
+        yield f"- [{topic}](#{re.sub(r'[^a-z ]', '', topic.lower()).replace(' ', '-')})"
+    for topic, entries in TOPICS:
+        yield from ("", f"## {topic}")
+        for entry in entries:
+            yield from ("", f"### {entry.code}", "", f"*{entry.family}*", "", entry.page)
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
     "connectors.md": connectors_page,
     "rules.md": rules_page,
+    "errors.md": errors_page,
 }
 
 

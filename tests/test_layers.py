@@ -27,6 +27,7 @@ LAYERS = (
     ("state",),
     ("plan",),
     ("udf",),
+    ("error_codes",),
     ("limits",),
     ("types", "errors", "secrets", "files"),
 )
@@ -108,6 +109,7 @@ def test_no_module_names_a_path_of_the_build_machine() -> None:
 LIGHT = [
     "everfold",
     "everfold.cli.main",
+    "everfold.error_codes",
     "everfold.sql.planner",
     "everfold.plan.explain",
     "everfold.udf",

@@ -1,4 +1,7 @@
-"""`everfold explain`: the plans of a script, without running it and without a JVM."""
+"""`everfold explain`: plans of a script, compatibility rules and error codes.
+
+It runs nothing and needs no JVM.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from pathlib import Path
 from everfold.cli.run import RunOptions, Script, create_session, note
 from everfold.errors import UsageError, suggest_name
 
-_CODE = re.compile(r"[A-Za-z]{3}\d{3}")
+_RULE = re.compile(r"[A-Za-z]{3}\d{3}")
+_ERROR = re.compile(r"[A-Za-z]+(-[A-Za-z]+)*")
 
 
 def is_rule(name: str) -> bool:
     """Return whether a name is the code of a rule and not a script file."""
-    return _CODE.fullmatch(name) is not None and not Path(name).exists()
+    return _RULE.fullmatch(name) is not None and not Path(name).exists()
 
 
 def explain_rule(code: str) -> None:
@@ -29,6 +33,26 @@ def explain_rule(code: str) -> None:
         near = suggest_name(code.upper(), [each.code for each in all_rules()])
         raise UsageError.of("unknown-rule", f"no rule has the code {code}", help=near)
     sys.stdout.write(f"{rule.code}: {rule.verdict.value}\n\n{rule.page}\n")
+
+
+def explain_error(name: str) -> bool:
+    """Print the page of an error code. Return False if the name can only be a script.
+
+    An existing file is a script. Raises UsageError `unknown-code` if no error has that code but one
+    has a similar one.
+    """
+    from everfold.error_codes import all_codes, find_code
+
+    if _ERROR.fullmatch(name) is None or Path(name).exists():
+        return False
+    entry = find_code(name.lower())
+    if entry is None:
+        near = suggest_name(name, [each.code for each in all_codes()])
+        if near is None:
+            return False
+        raise UsageError.of("unknown-code", f"`{name}` is neither a file nor an error code", help=near)
+    sys.stdout.write(f"{entry.code}: {entry.family}\n\n{entry.page}\n")
+    return True
 
 
 def explain(script: Script, options: RunOptions) -> None:

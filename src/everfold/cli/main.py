@@ -33,6 +33,7 @@ def everfold() -> None:
     everfold check-setup              check that this machine has everything installed
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
+    everfold explain too-complex      print what an error code means and what to do
     everfold check old.sql new.sql    report which state survives a change of the query
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
@@ -211,14 +212,16 @@ def run(
 def explain(
     script: str | None, text: str | None, batch: bool, variables: tuple[str, ...], conf: tuple[str, ...], dialect: str
 ) -> None:
-    """Show the plan of each query of SCRIPT without running it.
+    """Show the plan of each query of SCRIPT without running it, or explain a code.
 
     The plan has the watermark, the changelog mode and the state of each operator.
 
-    With the code of a compatibility rule, as printed by `everfold check`, explain the rule.
+    With the code of an error, or of a compatibility rule as printed by `everfold check`, print what
+    it means and what to do. A file of that name is read as a script.
 
     \b
     everfold explain orders.sql
+    everfold explain too-complex
     everfold explain AGG006
     """
     from everfold.cli import explain as command
@@ -226,6 +229,8 @@ def explain(
 
     if script is not None and command.is_rule(script):
         command.explain_rule(script)
+        return
+    if script is not None and command.explain_error(script):
         return
     options = RunOptions(
         batch=batch, conf=parse_pairs(conf, "--conf"), variables=parse_pairs(variables, "--var"), dialect=dialect

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from everfold.cli.explain import explain_error
 from everfold.compat.rules import all_rules
+from everfold.error_codes import ErrorCode, all_codes
 from everfold.jobs.change import OnChange
 from everfold.jobs.folder import JobFolder, compute_checksum
 from everfold.sql.planner import Session, Submit
@@ -200,6 +202,38 @@ def test_explain_prints_the_page_of_a_rule() -> None:
     done = everfold("explain", "GRP009")
     assert done.returncode == 2
     assert "error[unknown-rule]: no rule has the code GRP009" in done.stderr
+
+
+def test_explain_prints_an_error_code() -> None:
+    done = everfold("explain", "too-complex")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("too-complex: Wrong SQL, for its author to fix. Exit code 2.\n\nThe script exceeds")
+    assert "5,000,000 characters" in done.stdout
+    assert "\n\nTo resolve this, split the script" in done.stdout
+    assert everfold("explain", "Too-Complex").stdout == done.stdout
+    assert "everfold explain too-complex" in everfold("explain", "--help").stdout
+
+
+def test_explain_suggests_the_nearest_error_code() -> None:
+    done = everfold("explain", "too-complx")
+    assert done.returncode == 2
+    assert "error[unknown-code]: `too-complx` is neither a file nor an error code" in done.stderr
+    assert "did you mean `too-complex`?" in done.stderr
+    done = everfold("explain", "qqqq")
+    assert (done.returncode, "error[unreadable-file]: `qqqq` cannot be read" in done.stderr) == (2, True)
+
+
+def test_explain_reads_a_file_that_has_the_name_of_a_code() -> None:
+    Path("syntax").write_text("CREATE TABLE t (x INT) WITH ('connector' = 'datagen'); SELECT SUM(x) AS s FROM t;")
+    done = everfold("explain", "syntax")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "SUM(x)" in done.stdout
+
+
+@pytest.mark.parametrize("entry", all_codes(), ids=lambda entry: entry.code)
+def test_explain_finds_every_error_code(entry: ErrorCode, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain_error(entry.code)
+    assert capsys.readouterr().out == f"{entry.code}: {entry.family}\n\n{entry.page}\n"
 
 
 def test_lenses_sql_is_checked_too() -> None:

@@ -1,0 +1,181 @@
+"""Error codes: commands, case files, the Python API and the setup."""
+
+from __future__ import annotations
+
+from everfold.error_codes.entry import ErrorCode, Family
+
+ENTRIES = (
+    ErrorCode(
+        "no-script",
+        Family.COMMAND,
+        "No script was specified, or more than one.",
+        "A command takes one script file, or SQL with `-e`.",
+        "name one script, or pass `-e SQL`.",
+    ),
+    ErrorCode(
+        "unreadable-file",
+        Family.COMMAND,
+        "A script or case file cannot be read.",
+        "The file does not exist, is not readable, or is not UTF-8.",
+        "correct the path. The message has the reason.",
+    ),
+    ErrorCode(
+        "no-job",
+        Family.COMMAND,
+        "The folder is not a job directory.",
+        "A job directory has a manifest, which `everfold run` writes.",
+        "name the folder that `--state` named when the job ran.",
+    ),
+    ErrorCode(
+        "no-version",
+        Family.COMMAND,
+        "The job has no version of this number.",
+        "The first version of a job is 0, and each change adds one.",
+        "use a number that the message lists, or see `everfold history FOLDER`.",
+    ),
+    ErrorCode(
+        "no-operator",
+        Family.COMMAND,
+        "The job has no operator of this name.",
+        "`everfold state --operator` takes the name or label of a stateful operator.",
+        "use one that the message lists.",
+    ),
+    ErrorCode(
+        "wrong-condition",
+        Family.COMMAND,
+        "The condition of `everfold state --where` cannot be evaluated.",
+        "The condition is SQL over the columns of the state. Names that are not plain identifiers need double quotes.",
+        "correct the condition, for example `--where 'spent > 10'`.",
+    ),
+    ErrorCode(
+        "folder-name",
+        Family.COMMAND,
+        "The path of a job directory contains a character that Spark reads as a pattern.",
+        "Spark expands `*`, `?`, brackets and braces in paths.",
+        "name another folder with `--state`.",
+    ),
+    ErrorCode(
+        "folder-of-job",
+        Family.COMMAND,
+        "The output folder is inside the job directory.",
+        "Files in a job directory belong to the job.",
+        "name a folder outside of it with `--out`.",
+    ),
+    ErrorCode(
+        "nothing-to-check",
+        Family.COMMAND,
+        "The script has no query to check.",
+        "`everfold check` compares the queries and `INSERT` statements of two scripts.",
+        "add a `SELECT` or an `INSERT`.",
+    ),
+    ErrorCode(
+        "not-in-memory",
+        Family.UNSUPPORTED,
+        "The memory engine cannot run this job.",
+        "`--engine memory` reads bounded input, supports fewer connectors and keeps no state, so it cannot "
+        "suspend a job.",
+        "leave out `--engine memory`.",
+    ),
+    ErrorCode(
+        "unknown-rule",
+        Family.COMMAND,
+        "No compatibility rule has this code.",
+        "`everfold explain` takes codes of rules, which `everfold check` prints. docs/rules.md lists them.",
+        "correct the code. The message suggests a close one.",
+    ),
+    ErrorCode(
+        "unknown-code",
+        Family.COMMAND,
+        "The name is neither a file nor an error code.",
+        "`everfold explain` takes a script, the code of a compatibility rule, or an error code. "
+        "docs/errors.md lists the error codes.",
+        "correct the code. The message suggests a close one.",
+    ),
+    ErrorCode(
+        "bad-case-file",
+        Family.COMMAND,
+        "A case file is malformed.",
+        "The file is not valid YAML, has an unknown or missing entry, or a table in it cannot be parsed "
+        "(docs/case-files.md).",
+        "correct the line that the message names.",
+    ),
+    ErrorCode(
+        "no-case-files",
+        Family.COMMAND,
+        "A folder has no case files.",
+        "`everfold test FOLDER` runs all files below the folder that are named `*.case.yaml`.",
+        "name another folder, or rename the files.",
+    ),
+    ErrorCode(
+        "no-such-file",
+        Family.COMMAND,
+        "A path of `everfold test` does not exist.",
+        "The command takes case files and folders.",
+        "correct the path.",
+    ),
+    ErrorCode(
+        "unbounded-case",
+        Family.UNSUPPORTED,
+        "A table of a case file is unbounded.",
+        "A case compares the result with the expected rows after all input was read, so the input must end.",
+        "give the table rows in the case, or declare a bounded one.",
+    ),
+    ErrorCode(
+        "engine-missing",
+        Family.SETUP,
+        "The engine `spark` cannot run here.",
+        "A Python package that it needs is not installed. The message names it.",
+        "run `everfold check-setup`, and install what it reports.",
+    ),
+    ErrorCode(
+        "missing-package",
+        Family.SETUP,
+        "A connector needs a Python package that is not installed.",
+        "The connector `jdbc` uses psycopg, which is an optional dependency.",
+        "run `pip install 'everfold[postgres]'`.",
+    ),
+    ErrorCode(
+        "no-java",
+        Family.SETUP,
+        "Java was not found, or is too old.",
+        "Spark needs a Java runtime. It is searched for in `JAVA_HOME` and in `PATH`.",
+        "install the version that the message names, and set `JAVA_HOME` if there are several.",
+    ),
+    ErrorCode(
+        "spark-start",
+        Family.SETUP,
+        "Spark did not start.",
+        "The message has the first line of the reason, for example an invalid `--conf` or `--master`; the log "
+        "has the rest.",
+        "resolve the reason, and check the machine with `everfold check-setup`.",
+    ),
+    ErrorCode(
+        "no-archive",
+        Family.SETUP,
+        "Java did not write the archive of Spark's classes.",
+        "The archive makes Spark start faster. Everything works without it.",
+        "see the log that the message names, or continue without the archive.",
+    ),
+    ErrorCode(
+        "not-a-query",
+        Family.COMMAND,
+        "`sql_query` was called with something else than one query.",
+        "The method of the Python API takes one `SELECT`.",
+        "use `execute_sql` for other statements.",
+    ),
+    ErrorCode(
+        "mixed-sources",
+        Family.UNSUPPORTED,
+        "A query reads both a streaming DataFrame and a table with a connector.",
+        "The caller runs the query of a DataFrame, and everfold runs the query of a table, so one query "
+        "cannot have both.",
+        "read both as DataFrames, or both as tables.",
+    ),
+    ErrorCode(
+        "updating-result",
+        Family.UNSUPPORTED,
+        "The result retracts rows, and `to_spark` has no row kinds.",
+        "A DataFrame without row kinds cannot express updates and deletes.",
+        "use `to_changelog()`.",
+    ),
+)
