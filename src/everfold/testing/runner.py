@@ -12,9 +12,10 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from everfold.errors import EverfoldError, UnsupportedFeature
+from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Plan, Table, batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
@@ -50,6 +51,21 @@ class Outcome:
     def passed(self) -> bool:
         """Whether the result is as expected."""
         return not self.message
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidFile:
+    """A case file that cannot be read; `line` is that of the error, if it has one."""
+
+    path: Path
+    line: int | None
+    message: str
+
+    @classmethod
+    def of(cls, path: Path, error: UsageError) -> InvalidFile:
+        """Describe the error that reading a case file raised."""
+        span = error.diagnostics[0].span
+        return cls(path, None if span is None else span.line, str(error))
 
 
 @dataclass(frozen=True, slots=True)
