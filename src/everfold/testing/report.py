@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from everfold.testing.runner import InvalidFile, Outcome
+from everfold.testing.runner import SINGLE_ROWS, InvalidFile, Outcome
 
 
 def format_failure(outcome: Outcome) -> str:
@@ -22,12 +22,14 @@ def format_invalid(file: InvalidFile) -> str:
 
 
 def format_summary(outcomes: Sequence[Outcome], invalid: Sequence[InvalidFile] = ()) -> str:
-    """Return the last line: the number of passed and failed cases, per engine and mode.
+    """Return the last lines; the very last has the number of passed and failed cases.
 
-    A file that cannot be read counts as one failure.
+    A case counts once for each engine and mode, a file that cannot be read as one failure.
     """
     passed = sum(outcome.passed for outcome in outcomes)
-    return f"{passed} passed, {len(outcomes) - passed + len(invalid)} failed"
+    capped = sum(outcome.capped for outcome in outcomes)
+    note = f"{capped} ran only the first {SINGLE_ROWS} rows of a step row by row\n" if capped else ""
+    return f"{note}{passed} passed, {len(outcomes) - passed + len(invalid)} failed"
 
 
 def to_json(outcomes: Sequence[Outcome], invalid: Sequence[InvalidFile] = ()) -> str:
@@ -56,6 +58,7 @@ def to_json(outcomes: Sequence[Outcome], invalid: Sequence[InvalidFile] = ()) ->
                 "mode": outcome.mode,
                 "passed": outcome.passed,
                 "seconds": round(outcome.seconds, 3),
+                **({"rows_one_by_one": SINGLE_ROWS} if outcome.capped else {}),
                 **({"message": outcome.message} if outcome.message else {}),
             }
             for outcome in outcomes
