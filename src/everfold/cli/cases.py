@@ -6,21 +6,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from everfold.errors import EXIT_FAILED
+from everfold.errors import EXIT_FAILED, UsageError
 from everfold.testing import report
 from everfold.testing.bless import bless
-from everfold.testing.casefile import Case, find_case_files, load
+from everfold.testing.casefile import Case, CaseFile, find_case_files, load
 from everfold.testing.engines import Engine, EngineName, create_engine
-from everfold.testing.runner import Outcome, run_file
+from everfold.testing.runner import InvalidFile, Outcome, run_file
 
 
 def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool, rewrite: bool) -> int:
     """Run all cases of files and folders in this process; return the exit code.
 
-    All files are read before the first case runs.
+    All files are read before the first case runs. A file that cannot be read is one failure.
     rewrite: write the actual results of failed cases into their files afterwards.
     """
-    files = [load(path) for path in find_case_files(paths)]
+    files: list[CaseFile] = []
+    invalid: list[InvalidFile] = []
+    for path in find_case_files(paths):
+        try:
+            files.append(load(path))
+        except UsageError as error:
+            invalid.append(InvalidFile.of(path, error))
+            if not as_json:
+                sys.stdout.write(report.format_invalid(invalid[-1]) + "\n\n")
     outcomes: list[Outcome] = []
     ready: list[Engine] = []
     try:
@@ -38,8 +46,10 @@ def test(paths: Sequence[Path], engines: Sequence[EngineName], *, as_json: bool,
     finally:
         for each in ready:
             each.close()
-    sys.stdout.write((report.to_json(outcomes) if as_json else report.format_summary(outcomes)) + "\n")
-    return 0 if rewrite or all(outcome.passed for outcome in outcomes) else EXIT_FAILED
+    write = report.to_json if as_json else report.format_summary
+    sys.stdout.write(write(outcomes, invalid) + "\n")
+    failed = not rewrite and any(not outcome.passed for outcome in outcomes)
+    return EXIT_FAILED if failed or invalid else 0
 
 
 def _bless(outcomes: Sequence[Outcome], engine: Engine) -> None:

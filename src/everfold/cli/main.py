@@ -449,7 +449,7 @@ def state(
 def test(files: tuple[Path, ...], engine: str, format_: str, bless: bool) -> None:
     """Run case files, and the case files (*.case.yaml) of folders.
 
-    The exit code is 1 if a case fails.
+    A file that cannot be read counts as one failed case. The exit code is 1 if a case fails.
 
     \b
     everfold test tests/orders.case.yaml

@@ -17,7 +17,7 @@ import pyarrow as pa
 from everfold.errors import ConnectorError
 from everfold.memory.python import project_with_python
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
-from everfold.plan.expressions import Expr, PythonCall
+from everfold.plan.expressions import Expr, InputRef, PythonCall
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
@@ -32,6 +32,8 @@ from everfold.types import (
     physical_name,
 )
 
+_MAX_PREPARED = 32
+"""Number of queries that are kept prepared: batches repeat them unless they depend on the time."""
 _FAILURE = re.compile(r"everfold\[([a-z-]+)\]: (.*)", re.S)
 JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
 
@@ -41,12 +43,18 @@ class Duck:
     """A connection, and how expressions are written for it.
 
     zone: the session's time zone. now_ms: the processing time of the batch.
+    _leaves: the tables of relations, by name. _registered: the number of those that DuckDB has.
+    _plain: the tables of the relations that select all columns of a table, by relation.
+    _prepared: the queries that ran last, by relation.
     """
 
     zone: str
     now_ms: int
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connect())
-    _leaves: int = 0
+    _leaves: dict[str, pa.Table] = field(default_factory=dict)
+    _registered: int = 0
+    _plain: dict[str, pa.Table] = field(default_factory=dict)
+    _prepared: dict[str, duckdb.DuckDBPyRelation] = field(default_factory=dict)
 
     @property
     def context(self) -> RenderContext:
@@ -60,13 +68,11 @@ class Duck:
     def register_table(self, table: pa.Table, schema: Schema, hidden: Sequence[str] = ()) -> str:
         """Return a relation over an Arrow table.
 
-        Its columns are those of the schema, by position, then the hidden ones.
+        Its columns are those of the schema, by position, then the hidden ones. DuckDB receives the
+        table when a relation is run.
         """
-        name = f"leaf{self._leaves}"
-        self._leaves += 1
         table = table.select([*range(len(schema)), *map(table.schema.get_field_index, hidden)])
         table = table.rename_columns([*physical_names(schema), *hidden])
-        self.connection.register(name, table)
         columns = []
         for at, of in enumerate(schema):
             column = physical_name(at)
@@ -76,15 +82,35 @@ class Duck:
                 columns.append(f"CAST({column} AS {of.type.duckdb}) AS {column}")
             else:
                 columns.append(column)
-        return f"SELECT {', '.join([*columns, *hidden])} FROM {name}"
+        return self._add_leaf(table, [*columns, *hidden])
+
+    def _add_leaf(self, table: pa.Table, columns: Sequence[str]) -> str:
+        """Return a relation over an Arrow table with these columns, given as SQL."""
+        name = f"leaf{len(self._leaves)}"
+        self._leaves[name] = table
+        relation = f"SELECT {', '.join(columns)} FROM {name}"
+        if columns == table.column_names:
+            self._plain[relation] = table
+        return relation
 
     def run(self, relation: str) -> pa.Table:
         """Return the rows of a relation.
 
         Errors raised by the SQL become a ConnectorError with their code.
         """
+        for name in [*self._leaves][self._registered :]:
+            self.connection.register(name, self._leaves[name])
+        self._registered = len(self._leaves)
         try:
-            return self.connection.sql(relation).to_arrow_table()
+            # A prepared query reads the tables that have its names when it runs.
+            prepared = self._prepared.pop(relation, None)
+            if prepared is None:
+                prepared = self.connection.sql(relation)
+            table = prepared.to_arrow_table()
+            self._prepared[relation] = prepared
+            if len(self._prepared) > _MAX_PREPARED:
+                del self._prepared[next(iter(self._prepared))]
+            return table
         except duckdb.Error as error:
             known = _FAILURE.search(str(error))
             if known is None:
@@ -94,15 +120,15 @@ class Duck:
 
     def rows(self, relation: str, schema: Schema, hidden: Sequence[str] = ()) -> pa.Table:
         """Return the rows of a relation in the schema's Arrow types, with its hidden columns."""
-        table = self.run(relation)
+        table = self._plain.get(relation)
+        if table is None or not all(map(_is_stored_as, table.schema.types, schema.arrow.types)):
+            table = self.run(relation)
         fields = [*schema.arrow, *(table.schema.field(name) for name in hidden)]
         return table.rename_columns([*physical_names(schema), *hidden]).cast(pa.schema(fields))
 
-    def unregister_tables(self) -> None:
-        """Unregister the Arrow tables of all relations."""
-        for at in range(self._leaves):
-            self.connection.unregister(f"leaf{at}")
-        self._leaves = 0
+    def clear_tables(self) -> None:
+        """Forget the tables of all relations; those of the next batch replace them in DuckDB."""
+        self._leaves, self._registered, self._plain = {}, 0, {}
 
     # --- relations --------------------------------------------------------------------------------
 
@@ -110,6 +136,11 @@ class Duck:
         """Project to one column per expression and the hidden columns."""
         if any(isinstance(each, PythonCall) for each in expressions):
             return project_with_python(self, below, expressions, width, hidden)
+        table = self._plain.get(below)
+        if table is not None and all(isinstance(each, InputRef) for each in expressions):
+            names = [physical_name(each.position) for each in expressions if isinstance(each, InputRef)]
+            renamed = [*_columns(len(names)), *hidden]
+            return self._add_leaf(table.select([*names, *hidden]).rename_columns(renamed), renamed)
         outputs = [
             f"{self.render_sql(each, _columns(width))} AS {physical_name(at)}" for at, each in enumerate(expressions)
         ]
@@ -288,6 +319,15 @@ def _floor(at: str, width: int, offset: int) -> str:
     """
     past = f"({at} - {offset % width})"
     return f"({at} - (({past} % {width}) + {width}) % {width})"
+
+
+def _is_stored_as(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a type has the values of the other one, stored alike."""
+    return bool(
+        found == wanted
+        or (pa.types.is_large_string(found) and pa.types.is_string(wanted))
+        or (pa.types.is_large_binary(found) and pa.types.is_binary(wanted))
+    )
 
 
 def _holds_instants(of: DataType) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -300,7 +301,7 @@ class MemoryPipeline:
             table = duck.rows(found.relation, schema, found.hidden)
             return _to_sink_kinds(table) if again and found.hidden else table
         finally:
-            duck.unregister_tables()
+            duck.clear_tables()
 
     def count_dropped(self, rows: int) -> None:
         """Count rows dropped because they have no time."""
@@ -454,15 +455,20 @@ def _prepare_input(duck: Duck, node: StatefulNode, below: _Stream, operator: Ope
     else:
         # Only the number of rows is needed: COUNT(*) over all of them.
         table = duck.run(f"SELECT CAST(0 AS BIGINT) AS hash FROM ({below.relation})")
+    if operator.ordered:
+        table = table.append_column("seq", pa.array(np.arange(table.num_rows)))
     types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
     fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
     frame = pl.from_arrow(table.cast(pa.schema(fields)))
     assert isinstance(frame, pl.DataFrame)
-    return frame.with_columns(pl.int_range(pl.len()).alias("seq")) if operator.ordered else frame
+    return frame
 
 
 def _split_by_bucket(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
     """Split rows by bucket."""
+    if rows.height == 1:  # one-row batches are frequent, and filters are slow for them
+        bucket = rows["hash"][0] % buckets
+        return [rows if at == bucket else rows.clear() for at in range(buckets)]
     return [rows.filter(pl.col("hash") % buckets == at) for at in range(buckets)] if buckets > 1 else [rows]
 
 

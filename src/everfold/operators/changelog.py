@@ -37,16 +37,21 @@ def diff_rows(
     """
     differs = pl.any_horizontal(pl.col(now).ne_missing(pl.col(before)) for now, before in zip(new, old, strict=True))
     changed = had & has & differs if new else pl.lit(False)
-    rows = rows.with_columns(changed.alias("__changed"), had.alias("__had"), has.alias("__has"))
+    rows = rows.with_columns(
+        had.alias("__had"),
+        has.alias("__has"),
+        (changed | (had & ~has)).alias("__retracted"),
+        (changed | (has & ~had)).alias("__added"),
+    )
     order = pl.col("seq").alias(ORDER)
-    retracted = rows.filter(pl.col("__changed") | (pl.col("__had") & ~pl.col("__has")))
     before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
-    added = rows.filter(pl.col("__changed") | (pl.col("__has") & ~pl.col("__had")))
     parts = [
-        retracted.select(*before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order),
-        added.select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
+        _pick(rows, rows["__retracted"]).select(
+            *before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order
+        ),
+        _pick(rows, rows["__added"]).select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
     ]
-    return pl.concat(parts).sort(ORDER, maintain_order=True)
+    return parts[0].vstack(parts[1]).sort(ORDER, maintain_order=True)
 
 
 def sort_deletes_first(found: pl.DataFrame) -> pl.DataFrame:
@@ -64,6 +69,11 @@ def empty_changes(schema: Schema) -> pl.DataFrame:
     """Return an empty table of changes for a schema."""
     fields = {physical_name(at): of.type.polars for at, of in enumerate(schema)}
     return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
+
+
+def _pick(rows: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
+    """Filter rows; for a batch of one row, a filter would cost more than the test."""
+    return rows if wanted.all(ignore_nulls=False) else rows.filter(wanted)
 
 
 def _kind(when: pl.Expr, then: RowKind, otherwise: RowKind) -> pl.Expr:

@@ -35,6 +35,8 @@ from everfold.types import physical_name
 
 _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
+_POSITION = pl.col("hash").alias("h")
+"""The position of a group in the state."""
 
 
 class GroupOperator:
@@ -52,6 +54,7 @@ class GroupOperator:
         self.schema = node.schema
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
+        self._has = pl.col("n") > 0 if updating else pl.lit(True)
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
@@ -67,18 +70,19 @@ class GroupOperator:
         """
         keys = self._layout.keys
         floats = [column for table in self._tables for column in table.columns]
-        rows = rows.with_columns(*normalize_keys(self._layout.inputs, [*keys, *dict.fromkeys(floats)]))
-        if self.updating:
-            rows = rows.with_columns(sign().alias("sign"))
+        normalized = normalize_keys(self._layout.inputs, [*keys, *dict.fromkeys(floats)])
+        signs = [sign().alias("sign")] if self.updating else []
+        if normalized or signs:
+            rows = rows.with_columns(*normalized, *signs)
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
-        parts = [_tag(fold_rows(rows, keys, self._plain, facts), 0)]
-        parts += [_tag(self._values_of(rows, table), at) for at, table in enumerate(self._tables, 1)]
+        parts = [fold_rows(rows, keys, self._plain, [*facts, _tag(0)])]
+        parts += [self._values_of(rows, table, _tag(at)) for at, table in enumerate(self._tables, 1)]
         return pl.concat(parts, how="diagonal")
 
-    def _values_of(self, rows: pl.DataFrame, table: ValueTable) -> pl.DataFrame:
+    def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
         counts = [self._count(count).alias(count.name) for count in table.counts]
-        facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
+        facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
         found = rows.group_by(*self._layout.keys, *table.columns).agg(*facts, *counts)
         return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
 
@@ -101,7 +105,7 @@ class GroupOperator:
         state = _State(self, store, head, clock.now_ms, closed)
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state)).height]
         if frames:
-            rows = self._apply(pl.concat(frames, how="diagonal").sort("seq", maintain_order=True), state)
+            rows = self._apply(frames, state)
         else:
             rows = empty_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}
@@ -120,18 +124,21 @@ class GroupOperator:
         state.late += int(rows.filter(late & (pl.col(_TABLE) == 0))["n"].sum())
         return rows.filter(~late)
 
-    def _apply(self, prepared: pl.DataFrame, state: _State) -> pl.DataFrame:
+    def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
         """Merge prepared rows into the state and return the changes of the results."""
-        layout = self._layout
+        layout, several = self._layout, len(frames) > 1
+        prepared = pl.concat(frames, how="diagonal")
+        prepared = prepared.sort("seq", maintain_order=True) if prepared.height > 1 else prepared
         keys = ["hash", *layout.keys]
-        groups = self._fold_groups(prepared.filter(pl.col(_TABLE) == 0))
+        groups = prepared.filter(pl.col(_TABLE) == 0) if self._tables else prepared
+        groups = self._fold_groups(groups) if several else groups
         old = self._old(groups, state)
-        groups = groups.with_columns(old["had"], (pl.col("n") + old["n"].fill_null(0)).alias("n"))
+        groups = groups.with_columns(old["g"], old["had"], pl.col("n") + old["n"].fill_null(0))
         if self.updating:
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
             groups, old = groups.filter(known), old.filter(known)
-        groups, old, parts = self._number_groups(groups, old)
+        parts = self._slots_of(groups, old)
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             values = prepared.filter(pl.col(_TABLE) == at + 1)
@@ -145,35 +152,31 @@ class GroupOperator:
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
         return self._store(merged, old, state)
 
-    def _number_groups(
-        self, groups: pl.DataFrame, old: pl.DataFrame
-    ) -> tuple[pl.DataFrame, pl.DataFrame, list[pl.DataFrame]]:
-        """Number groups and their stored rows by `g`.
-
-        Also return the slots of both, stored ones first.
-        """
-        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
-        old = old.with_columns(groups["g"])
+    def _slots_of(self, groups: pl.DataFrame, old: pl.DataFrame) -> list[pl.DataFrame]:
+        """Return the slots of the stored groups, then those of the batch, by `g`."""
         slots = [name for fold in self._plain for name in fold.slots]
-        return groups, old, [old.filter("had").select("g", *self._layout.slots), groups.select("g", *slots)]
+        stored = old if old["had"].all() else old.filter("had")
+        return [stored.select("g", *self._layout.slots), groups.select("g", *slots)]
 
     def _merge_slots(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the groups with their slots merged from all parts."""
+        if not self._layout.slots:
+            return groups
         merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
-        return groups.drop(self._layout.slots, strict=False).hstack(merged.drop("g"))
+        return groups.with_columns(merged[slot] for slot in self._layout.slots)
 
     def _store(
         self, merged: pl.DataFrame, old: pl.DataFrame, state: _State, missing: Collection[int] = ()
     ) -> pl.DataFrame:
         """Write groups into the state and return the changes of their results.
 
+        merged, old: row by row the same groups.
         missing: positions of calls that the results emitted so far do not have.
         """
         folds = self._layout.folds
         merged = compact_slots(settle(merged, folds, whole=True), folds)
-        has = pl.col("n") > 0 if self.updating else pl.lit(True)
-        state.write_groups(merged, old, has)
-        return self._diff(merged, old, has, missing)
+        state.write_groups(merged, old)
+        return self._diff(merged, old, missing)
 
     def _fold_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per touched group, in the order of their first rows."""
@@ -184,20 +187,13 @@ class GroupOperator:
     def _old(self, groups: pl.DataFrame, state: _State) -> pl.DataFrame:
         """Return the stored rows of the groups, row by row.
 
-        `had`: whether the group is in the state.
+        `g`: the number of the row. `had`: whether the group is in the state.
         """
-        keys = list(self._layout.keys)
-        found = state.find_groups(groups).with_columns(pl.lit(True).alias("had"))
-        touched = ["touched"] if "touched" in found.columns else []
-        columns = [*self._layout.slots, "n", "had", *touched]
-        joined = groups.select("hash", *keys).join(
-            found.select("hash", *keys, *columns),
-            on=["hash", *keys],
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
-        return joined.with_columns(pl.col("had").fill_null(False))
+        keys = ["hash", *self._layout.keys]
+        joined = state.find_groups(groups)
+        if joined.height < groups.height or not all(joined[key].equals(groups[key]) for key in keys):
+            joined = groups.select(keys).join(joined, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        return joined.with_columns(pl.col("had").fill_null(False), pl.int_range(pl.len()).alias("g"))
 
     # --- backfill ---------------------------------------------------------------------------------
 
@@ -224,15 +220,15 @@ class GroupOperator:
         groups = self._fold_groups(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
         old = self._old(groups, state)
         exists = old["had"]
-        facts = [old[name] for name in ("had", "n", "touched") if name in old.columns]
+        facts = [old[name] for name in ("g", "had", "n", "touched") if name in old.columns]
         groups, old = groups.with_columns(facts).filter(exists), old.filter(exists)
         if groups.is_empty():
             return empty_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
-        groups, old, parts = self._number_groups(groups.with_columns(before), old)
+        groups = groups.with_columns(before)
         newest = self._newest
         missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == newest]
-        rows = self._store(self._merge_slots(groups, parts), old, state, missing)
+        rows = self._store(self._merge_slots(groups, self._slots_of(groups, old)), old, state, missing)
         write_head(store, self._epoch, head | state.encode())
         return rows
 
@@ -243,19 +239,17 @@ class GroupOperator:
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
-        groups = groups.with_columns(pl.int_range(pl.len()).alias("g"))
         names = [physical_name(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
-        rows = groups.select("g", *self._keys_out()).hstack(self._results(groups, names).drop("g"))
-        return mark_reemitted(rows.drop("g"))
+        return mark_reemitted(groups.select(*self._keys_out(), *self._results(groups, names)))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         state = _State(self, store, head, clock.now_ms, None)
-        rows = self._only_newest(pl.concat(prepared, how="diagonal"))
+        frames = [self._only_newest(frame) for frame in prepared]
         before = pl.col("seq") + NO_WATERMARK + 1
-        found = self._apply(rows.with_columns(before).sort("seq"), state)
+        found = self._apply([frame.with_columns(before) for frame in frames], state)
         write_head(store, self._epoch, head | state.encode())
         return found
 
@@ -295,11 +289,10 @@ class GroupOperator:
         for position, count in table.distinct:
             signs = pl.col(f"is{count}").cast(pl.Int64) - pl.col(f"was{count}").cast(pl.Int64)
             rows = moved.with_columns(signs.alias("sign")).filter(pl.col("sign") != 0)
-            found.append(fold_rows(rows, ["g"], [self._layout.folds[position]], []))
+            found.append((position, rows))
         for position, count in table.extremes:
-            rows = moved.filter(pl.col(f"is{count}") & ~pl.col(f"was{count}"))
-            found.append(fold_rows(rows, ["g"], [self._layout.folds[position]], []))
-        return found
+            found.append((position, moved.filter(pl.col(f"is{count}") & ~pl.col(f"was{count}"))))
+        return [fold_rows(rows, ["g"], [self._layout.folds[at]], []) for at, rows in found if rows.height]
 
     def _next_extremes(
         self, merged: pl.DataFrame, old: pl.DataFrame, fold: Fold, values: _Values, moved: pl.DataFrame, count: int
@@ -309,6 +302,8 @@ class GroupOperator:
         """
         (slot,), (column,) = fold.slots, fold.columns
         gone = moved.filter(pl.col(f"was{count}") & ~pl.col(f"is{count}")).select("g", column)
+        if gone.is_empty():
+            return merged
         gone = gone.join(old.select("g", slot), on="g").filter(pl.col(column).eq_missing(pl.col(slot)))
         lost = merged.select(pl.col("g").is_in(gone["g"].implode()) & pl.col(slot).eq_missing(old[slot])).to_series()
         if not lost.any():
@@ -321,9 +316,7 @@ class GroupOperator:
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _diff(
-        self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr, missing: Collection[int] = ()
-    ) -> pl.DataFrame:
+    def _diff(self, merged: pl.DataFrame, old: pl.DataFrame, missing: Collection[int] = ()) -> pl.DataFrame:
         """Return the changes of the groups' results.
 
         Old results are NULL at the positions `missing`.
@@ -331,21 +324,24 @@ class GroupOperator:
         layout = self._layout
         new_names = [physical_name(len(layout.keys) + at) for at in range(len(layout.calls))]
         old_names = [f"old_{name}" for name in new_names]
-        rows = merged.select("g", "seq", "had", has.alias("has"), *self._keys_out())
-        alive, before = merged.filter(has), old.filter("had")
-        rows = rows.join(self._results(alive, new_names), on="g", how="left", maintain_order="left")
-        rows = rows.join(self._results(before, old_names), on="g", how="left", maintain_order="left")
-        rows = rows.with_columns(pl.lit(None, dtype=rows.schema[old_names[at]]).alias(old_names[at]) for at in missing)
+        new = self._results(merged, new_names, merged["n"] > 0 if self.updating else None)
+        before = self._results(old, old_names, old["had"])
+        before = [each.clear(old.height) if at in missing else each for at, each in enumerate(before)]
+        rows = merged.select("seq", "had", self._has.alias("has"), *self._keys_out(), *new, *before)
         keys = [physical_name(at) for at in range(len(layout.keys))]
         return diff_rows(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
 
     def _keys_out(self) -> list[pl.Expr]:
         return [pl.col(key).alias(physical_name(at)) for at, key in enumerate(self._layout.keys)]
 
-    def _results(self, groups: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-        """Return the values of the calls, by `g`."""
+    def _results(self, groups: pl.DataFrame, names: Sequence[str], exists: pl.Series | None = None) -> list[pl.Series]:
+        """Return the values of the calls, row by row; NULL for groups that do not exist."""
         folds = [self._layout.folds[fold] for fold in self._layout.calls]
-        return groups.select("g").with_columns(compute_results(groups, folds, names))
+        if exists is None or exists.all():
+            return compute_results(groups, folds, names)
+        found = groups.filter(exists)
+        values = found.select("g").with_columns(compute_results(found, folds, names))
+        return groups.select("g").join(values, on="g", how="left", maintain_order="left").get_columns()[1:]
 
 
 class _State:
@@ -354,7 +350,7 @@ class _State:
     def __init__(
         self, operator: GroupOperator, store: Store, head: Mapping[str, Any], now_ms: int, closed: int | None
     ) -> None:
-        self._layout, self._updating = operator._layout, operator.updating
+        self._layout, self._updating, self._has = operator._layout, operator.updating, operator._has
         ttl_ms, window = operator._node.ttl_ms, operator._node.window
         self._expired = now_ms - ttl_ms if ttl_ms else None
         self._touched = [pl.lit(now_ms, dtype=pl.Int64).alias("touched")] if ttl_ms else []
@@ -388,51 +384,51 @@ class _State:
         return self._groups.rows + sum(each.table.rows for each in self.values)
 
     def find_groups(self, groups: pl.DataFrame) -> pl.DataFrame:
-        """Return the stored rows of groups: `hash`, keys, slots, `n`, and `touched` where it is
-        stored.
+        """Return the stored rows of groups: `hash`, keys, slots, `n`, `had` (TRUE), and `touched`
+        where it is stored.
         """
         keys = [pl.col(key).alias(name) for key, name in self._names.items()]
-        wanted = groups.select(pl.col("hash").alias("h"), *keys)
+        wanted = groups.select(_POSITION, *keys)
         page = self._groups.find(wanted, expired_before=self._expired)
         number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
-        page = page.with_columns(pl.col("h").alias("hash"), number)
-        touched = ["touched"] if self._touched and "touched" in page.columns else []
-        return self._layout.from_page(page, ["hash", "n", *touched])
+        touched = [pl.col("touched")] if self._touched and "touched" in page.columns else []
+        found = [pl.col("h").alias("hash"), number, pl.lit(True).alias("had"), *touched]
+        return self._layout.from_page(page, found)
 
     def all_groups(self) -> pl.DataFrame:
         """Return the stored rows of all groups: keys and slots."""
         page = self._groups.all(expired_before=self._expired)
         return self._layout.from_page(page) if page.height else self._layout.empty({})
 
-    def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame, has: pl.Expr) -> None:
+    def write_groups(self, merged: pl.DataFrame, old: pl.DataFrame) -> None:
         """Write the groups that exist and whose state has changed, and remove those that have
         become empty.
+
+        merged, old: row by row the same groups.
         """
-        alive, dead = merged.filter(has), merged.filter(~has & pl.col("had"))
+        changed = self._has
         if not self._touched:
-            before = old.select(
-                "g", *(pl.col(slot).alias(f"old_{slot}") for slot in self._layout.slots), pl.col("n").alias("old_n")
-            )
-            pairs = [*((slot, f"old_{slot}") for slot in self._layout.slots), ("n", "old_n")]
-            changed = pl.any_horizontal(
-                ~pl.col("had"),
-                *(pl.col(now).ne_missing(pl.col(then)) for now, then in pairs if now != "n" or self._updating),
-            )
-            alive = alive.join(before, on="g", maintain_order="left").filter(changed)
-        added = int(alive.select((~pl.col("had")).sum()).item()) - dead.height
-        self._groups.write(self._to_page(alive), self._to_page(dead), added=added, expired_before=self._expired)
+            stored = [*self._layout.slots, *["n"] * self._updating]
+            merged = merged.with_columns(old[name].alias(f"old_{name}") for name in stored)
+            differs = [pl.col(name).ne_missing(pl.col(f"old_{name}")) for name in stored]
+            changed = changed & pl.any_horizontal(~pl.col("had"), *differs)
+        alive = merged.filter(changed)
+        dead = merged.filter(~self._has & pl.col("had")) if self._updating else merged.clear()
+        added = alive.height - int(alive["had"].sum()) - dead.height
+        deleted = self._to_page(dead) if dead.height else None
+        self._groups.write(self._to_page(alive), deleted, added=added, expired_before=self._expired)
         if dead.height:
             for values in self.values:
                 values.forget(dead)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        number = [pl.col("n")] if self._updating else []
-        touched = [
+        page = self._layout.to_page(rows, [_POSITION])
+        more = [rows["n"]] if self._updating else []
+        more += [
             rows["touched"] if "touched" in rows.columns else rows.with_columns(each).get_column("touched")
             for each in self._touched
         ]
-        page = self._layout.to_page(rows.with_columns(pl.col("hash").alias("h")), ["h"])
-        return page.with_columns(*(rows["n"] for _ in number), *touched)
+        return page.with_columns(more) if more else page
 
 
 class _Values:
@@ -466,22 +462,22 @@ class _Values:
         columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
         adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
         facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
-        rows = rows.group_by("g", *columns).agg(*facts).sort("seq")
-        rows = rows.with_columns(self._place().alias("h"))
-        found = self._from_page(self.table.find(self._rename(rows), expired_before=self._expired))
-        on = ["h", *self._keys, *columns]
-        found = found.rename({name: f"old_{name}" for name in counts}).with_columns(pl.lit(True).alias("there"))
-        rows = rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
-        rows = rows.with_columns(
-            pl.col("there").fill_null(False), pl.col([f"old_{name}" for name in counts]).fill_null(0)
-        )
-        now = [
-            (pl.col(name) + pl.col(f"old_{name}") if self._updating else pl.max_horizontal(name, f"old_{name}")).alias(
-                name
-            )
-            for name in counts
+        rows = rows.group_by("g", *columns).agg(*facts).sort("seq").with_columns(self._place().alias("h"))
+        page = self.table.find(self._rename(rows), expired_before=self._expired)
+        stored = page_columns(page, self._names, self._types)
+        old = [
+            each.alias(f"old_{name}") if name in counts else each
+            for name, each in zip(self._names, stored, strict=True)
         ]
-        rows = rows.with_columns(now)
+        found = page.select("h", *old, pl.lit(True).alias("there"))
+        on = ["h", *self._keys, *columns]
+        rows = rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
+        before = {name: pl.col(f"old_{name}").fill_null(0) for name in counts}
+        now = [
+            pl.col(name) + old if self._updating else pl.max_horizontal(name, old).alias(name)
+            for name, old in before.items()
+        ]
+        rows = rows.with_columns(*now, *before.values(), pl.col("there").fill_null(False))
         changed = pl.any_horizontal(pl.col(name) != pl.col(f"old_{name}") for name in counts)
         some = pl.any_horizontal(pl.col(name) != 0 for name in counts)
         self._write(rows.filter(some if self._touched else some & changed), rows.filter(~some & pl.col("there")))
@@ -519,8 +515,8 @@ class _Values:
 
     def _write(self, rows: pl.DataFrame, dead: pl.DataFrame) -> None:
         added = rows.height - int(rows["there"].sum()) if "there" in rows.columns else 0
-        rows, dead, added = self._rename(rows), self._rename(dead), added - dead.height
-        self.table.write(rows, dead, added=added, expired_before=self._expired)
+        deleted = self._rename(dead) if dead.height else None
+        self.table.write(self._rename(rows), deleted, added=added - dead.height, expired_before=self._expired)
 
     def _rename(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]
@@ -535,5 +531,5 @@ def _until(window: InWindow) -> pl.Expr:
     return pl.col(f"k{window.end}").dt.epoch("ms") + window.lateness_ms
 
 
-def _tag(rows: pl.DataFrame, table: int) -> pl.DataFrame:
-    return rows.with_columns(pl.lit(table, dtype=pl.Int8).alias(_TABLE))
+def _tag(table: int) -> pl.Expr:
+    return pl.lit(table, dtype=pl.Int8).alias(_TABLE)

@@ -74,24 +74,25 @@ class Layout:
         """Whether a value depends on row order."""
         return any(fold.is_ordered for fold in self.folds)
 
-    def to_page(self, frame: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
+    def to_page(self, frame: pl.DataFrame, kept: Sequence[str | pl.Expr] = ()) -> pl.DataFrame:
         """Rename the columns of a frame to their names in pages.
 
-        kept: columns that keep their names.
+        kept: columns that keep their names, or expressions.
         """
         columns = [pl.col(name).alias(known) for name, known in self.page_names.items()]
         if not columns and not kept:
             return frame.select(pl.repeat(True, pl.len()).alias(_PRESENT))
         return frame.select(*kept, *columns)
 
-    def from_page(self, page: pl.DataFrame, kept: Sequence[str] = ()) -> pl.DataFrame:
+    def from_page(self, page: pl.DataFrame, kept: Sequence[str | pl.Expr] = ()) -> pl.DataFrame:
         """Rename the columns of a page to their names in the frames of this query.
 
+        kept: columns that keep their names, or expressions.
         A slot that the page lacks is read from a call that shares its state
         (`aggregates.shared_state`), or is NULL.
         """
         present = set(page.columns)
-        columns: list[pl.Expr] = [pl.col(name) for name in kept]
+        columns: list[str | pl.Expr] = [*kept]
         for name, known in self.page_names.items():
             if name in self.slot_types:
                 found = matching_columns(known, present)

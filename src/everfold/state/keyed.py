@@ -33,6 +33,7 @@ from everfold.state.segments import (
     Segment,
     Segments,
     positions_of,
+    take_rows,
 )
 from everfold.state.store import Store
 
@@ -143,11 +144,12 @@ class KeyedTable:
         pages that were read; if no page was read, only `h` and the keys. Raises StateError
         `damaged-page` or `foreign-state`.
         """
-        wanted = wanted.select(POSITION, *self.keys).sort(POSITION)
+        columns = [POSITION, *self.keys]
+        wanted = _sort(wanted if wanted.columns == columns else wanted.select(columns))
         found = self._find_by_position(wanted, expired_before)
         if found is None:
             found = self._find_by_keys(wanted, expired_before)
-        return _keep_live(pl.concat([wanted.clear(), *found], how="diagonal_relaxed"), expired_before)
+        return _keep_live(_concat([wanted.clear(), *found]), expired_before)
 
     def scan(self, ranges: pl.DataFrame, *, expired_before: int | None = None) -> pl.DataFrame:
         """Return all rows with a position in one of the ranges, in the form of `find`.
@@ -192,7 +194,7 @@ class KeyedTable:
             deleted = dead.select(POSITION, *self.keys, *when, pl.lit(True).alias(DEAD))
             rows = pl.concat([rows, deleted], how="diagonal")
         if rows.height:
-            self._append(rows.sort(POSITION), added)
+            self._append(_sort(rows), added)
         self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
@@ -243,9 +245,9 @@ class KeyedTable:
                 break
         if not found:
             return found
-        rows = self._check_keys(pl.concat(found, how="diagonal_relaxed", rechunk=True))
-        pairs = wanted[positions.searchsorted(positions_of(rows))]
-        return [rows] if all(rows[key].eq_missing(pairs[key]).all() for key in self.keys) else None
+        rows = self._check_keys(_concat(found).rechunk())
+        pairs = take_rows(wanted, positions.searchsorted(positions_of(rows)))
+        return [rows] if self._have_equal_keys(rows, pairs) else None
 
     def _find_by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
         """Return the newest versions of these keys; keys may share a position."""
@@ -256,7 +258,7 @@ class KeyedTable:
             parts = [self.segments.find(segment, positions[inside]) for segment, inside in spread]
             parts = [part for part in parts if part.height]
             if parts:
-                rows = self._check_keys(pl.concat(parts, how="diagonal_relaxed"))
+                rows = self._check_keys(_concat(parts))
                 on = [POSITION, *self.keys]
                 found.append(rows.join(wanted, on=on, how="semi", nulls_equal=True))
                 wanted = wanted.join(rows, on=on, how="anti", nulls_equal=True)
@@ -369,17 +371,20 @@ class KeyedTable:
         """
         if len(versions) == 1:
             return versions[0]
-        rows = pl.concat(map(self._check_keys, versions), how="diagonal_relaxed").sort(POSITION, maintain_order=True)
+        rows = _concat([*map(self._check_keys, versions)]).sort(POSITION, maintain_order=True)
         positions = positions_of(rows)
         shares_position = np.append(positions[1:] == positions[:-1], False)
         if not shares_position.any():
             return rows
-        following = rows.select(pl.col(*self.keys).shift(-1)) if self.keys else rows
-        equal = [rows[key].eq_missing(following[key]).to_numpy() for key in self.keys]
-        outdated = np.logical_and.reduce([shares_position, *equal])
-        if (shares_position & ~outdated).any():
+        earlier = np.flatnonzero(shares_position)
+        if not self._have_equal_keys(take_rows(rows, earlier), take_rows(rows, earlier + 1)):
             return rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
-        return rows.filter(~outdated)
+        return rows.filter(~shares_position)
+
+    def _have_equal_keys(self, left: pl.DataFrame, right: pl.DataFrame) -> bool:
+        """Return whether the rows of two frames have the same keys, one by one."""
+        # `equals` is quicker than `eq_missing`, but does not convert types.
+        return all(left[key].equals(right[key]) or left[key].eq_missing(right[key]).all() for key in self.keys)
 
     def _check_keys(self, rows: pl.DataFrame) -> pl.DataFrame:
         for key in self.keys:
@@ -431,6 +436,18 @@ def _merge_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.group_by(begins.cum_sum().alias("range"), maintain_order=True).agg(
         pl.col("low").first(), pl.col("high").max()
     )
+
+
+def _sort(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.sort(POSITION) if rows.height > 1 else rows
+
+
+def _concat(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate frames; columns that some of them lack are NULL there."""
+    types: dict[str, pl.DataType] = {}
+    columns = (column for frame in frames for column in zip(frame.columns, frame.dtypes, strict=True))
+    differ = any(types.setdefault(name, of) != of for name, of in columns)
+    return pl.concat(frames, how="diagonal_relaxed" if differ else "diagonal")
 
 
 def _drop_dead(rows: pl.DataFrame) -> pl.DataFrame:

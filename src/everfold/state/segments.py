@@ -107,7 +107,7 @@ class Segments:
         there = positions_of(rows)
         at = there.searchsorted(positions)
         hits = there.take(at, mode="clip") == positions if len(there) else np.zeros(len(positions), dtype=bool)
-        return (_take_rows(rows, at[hits]) if hits.any() else None), hits
+        return (take_rows(rows, at[hits]) if hits.any() else None), hits
 
     def find(self, segment: Segment, positions: Positions) -> pl.DataFrame:
         """Return the rows at these positions (sorted, unique)."""
@@ -118,8 +118,8 @@ class Segments:
         if counts.max() > 1:
             # Several rows share a position: concatenate their index ranges.
             ends = counts.cumsum()
-            return _take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
-        return _take_rows(rows, starts[counts == 1])
+            return take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
+        return take_rows(rows, starts[counts == 1])
 
     def between(self, segment: Segment, lows: Positions, highs: Positions) -> pl.DataFrame:
         """Return the rows in these ranges (sorted, disjoint; both ends included)."""
@@ -216,7 +216,10 @@ def positions_of(rows: pl.DataFrame, column: str = POSITION) -> Positions:
     return rows[column].to_numpy()
 
 
-def _take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
+def take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Return the rows at these indexes."""
+    if len(at) == 1:  # a slice is much quicker
+        return rows.slice(int(at[0]), 1)
     return rows[pl.Series(at.astype(np.uint32))]
 
 

@@ -2,19 +2,22 @@
 
 A case runs in each of its modes. In a stream, its result must not depend on how its rows are split
 into batches, nor on restarts, as long as no row is late. So it is run as written, then with one row
-per batch, with all rows in one batch, and with a restart after every second row. A case that sets
-one row per batch may depend on that: it is only run once more, with a restart after each row.
+per batch, with all rows in one batch, and with a restart after every second row. These row-by-row
+runs use larger batches after the first `SINGLE_ROWS` rows. A case that sets one row per batch may
+depend on that: it is only run once more, with a restart after each row.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from everfold.errors import EverfoldError, UnsupportedFeature
+from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Plan, Table, batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
@@ -33,23 +36,49 @@ if TYPE_CHECKING:
 
 _RUNTIME_MODE = {"stream": "streaming", "batch": "batch"}
 _ROWS_BEFORE_RESTART = 2
+SINGLE_ROWS = 200
+"""Number of rows of a step that the row-by-row runs feed one by one unless the case asks for them.
+
+The batches after them have 2, 4, 8, … rows.
+"""
+_CAPPED = "capped"
+"""How batches are split in such a run, where a case would have `row`."""
 _TRACE_ENTRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a case on an engine in a mode; `message` is empty if the case passed."""
+    """The outcome of a case on an engine in a mode; `message` is empty if the case passed.
+
+    capped: whether the row-by-row runs used larger batches after the first `SINGLE_ROWS` rows.
+    """
 
     case: Case
     engine: str
     mode: Mode
     message: str
     seconds: float
+    capped: bool = False
 
     @property
     def passed(self) -> bool:
         """Whether the result is as expected."""
         return not self.message
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidFile:
+    """A case file that cannot be read; `line` is that of the error, if it has one."""
+
+    path: Path
+    line: int | None
+    message: str
+
+    @classmethod
+    def of(cls, path: Path, error: UsageError) -> InvalidFile:
+        """Describe the error that reading a case file raised."""
+        span = error.diagnostics[0].span
+        return cls(path, None if span is None else span.line, str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +103,37 @@ def run_file(file: CaseFile, engines: Iterable[Engine]) -> Iterator[Outcome]:
 def run(case: Case, engine: Engine, mode: Mode) -> Outcome:
     """Run a case on an engine in a mode."""
     started = time.perf_counter()
+    capped = False
     try:
-        message = _fault(case, engine, mode) or ""
+        fault, capped = _fault(case, engine, mode)
+        message = fault or ""
     except Exception as error:
         # A bug of ours fails only this case; the others still run.
         message = "internal error\n" + "".join(traceback.format_exception(error)[-_TRACE_ENTRIES:]).rstrip()
-    return Outcome(case, engine.name, mode, message, time.perf_counter() - started)
+    return Outcome(case, engine.name, mode, message, time.perf_counter() - started, capped)
 
 
-def _fault(case: Case, engine: Engine, mode: Mode) -> str | None:
-    """Return what is wrong with the results of a case, None if nothing is."""
+def _fault(case: Case, engine: Engine, mode: Mode) -> tuple[str | None, bool]:
+    """Return what is wrong with the results of a case, None if nothing is, and `Outcome.capped`."""
     gap = next((step.not_yet[mode] for step in case.steps if mode in step.not_yet), None)
     expected = next((step.error for step in case.steps if step.error is not None), None)
     if gap is not None:
         expected = ExpectedError(code=gap)
+    capped = False
     try:
         bound = [_bind(case, step, mode) for step in case.steps]
         if mode == "batch":
             fault = _check_results(case, bound, [engine.batch(_part(bound[0], [bound[0].tables]))])
         else:
-            fault = _stream_fault(case, engine, bound)
+            fault, capped = _stream_fault(case, engine, bound)
     except EverfoldError as error:
-        return _error_fault(expected, error)
+        return _error_fault(expected, error), capped
     if gap is not None and fault is None:
-        return f"the error `{gap}` no longer occurs: remove `not_yet` from the case"
-    if expected is None:
-        return fault
-    return f"expected an error ({_describe(expected)}), but the query succeeded" + (f"\n{fault}" if fault else "")
+        fault = f"the error `{gap}` no longer occurs: remove `not_yet` from the case"
+    elif expected is not None:
+        succeeded = f"expected an error ({_describe(expected)}), but the query succeeded"
+        fault = f"{succeeded}\n{fault}" if fault else succeeded
+    return fault, capped
 
 
 def _error_fault(expected: ExpectedError | None, error: EverfoldError) -> str | None:
@@ -120,29 +153,40 @@ def _describe(expected: ExpectedError) -> str:
 # --- streams --------------------------------------------------------------------------------------
 
 
-def _stream_fault(case: Case, engine: Engine, bound: Sequence[_BoundStep]) -> str | None:
-    """Run the case as written, then with batches and restarts that must not change the result."""
-    _, fault = _run_stream(case, engine, bound, [each.step.batches for each in bound])
+def _stream_fault(case: Case, engine: Engine, bound: Sequence[_BoundStep]) -> tuple[str | None, bool]:
+    """Run the case as written, then with batches and restarts that must not change the result.
+
+    Return the fault and `Outcome.capped`.
+    """
+    late_rows, fault = _run_stream(case, engine, bound, [each.step.batches for each in bound])
     if fault or engine.name != "memory" or any(step.error or "stream" in step.not_yet for step in case.steps):
-        return fault
+        return fault, False
     if any(each.step.changelog and each.step.batches != "row" for each in bound):
-        return None  # every change of a result depends on the batches
-    every_row = ["row"] * len(bound)
+        return None, False  # every change of a result depends on the batches
     if all(each.step.batches == "row" for each in bound):
-        return _describe_variant(
-            "a restart after each row", _run_stream(case, engine, bound, every_row, restart_after=1)[1]
-        )
-    late_rows, fault = _run_stream(case, engine, bound, every_row)
+        every_row = ["row"] * len(bound)
+        _, fault = _run_stream(case, engine, bound, every_row, restart_after=1)
+        return _describe_variant("a restart after each row", fault), False
     if late_rows:
-        return None
-    return (
-        _describe_variant("one row per batch", fault)
+        return None, False
+    single_rows = ["row" if each.step.batches == "row" else _CAPPED for each in bound]
+    capped = any(
+        sizes == _CAPPED and sum(table.num_rows for table in each.tables.values()) > SINGLE_ROWS
+        for each, sizes in zip(bound, single_rows, strict=True)
+    )
+    until = f" (the first {SINGLE_ROWS} rows of a step, then batches of 2, 4, 8, … rows)" if capped else ""
+    late_rows, fault = _run_stream(case, engine, bound, single_rows)
+    if late_rows:
+        return None, capped
+    fault = (
+        _describe_variant(f"one row per batch{until}", fault)
         or _describe_variant("all rows in one batch", _run_stream(case, engine, bound, ["one"] * len(bound))[1])
         or _describe_variant(
-            f"a restart after every {_ROWS_BEFORE_RESTART} rows",
-            _run_stream(case, engine, bound, every_row, restart_after=_ROWS_BEFORE_RESTART)[1],
+            f"a restart after every {_ROWS_BEFORE_RESTART} rows{until}",
+            _run_stream(case, engine, bound, single_rows, restart_after=_ROWS_BEFORE_RESTART)[1],
         )
     )
+    return fault, capped
 
 
 def _describe_variant(variant: str, fault: str | None) -> str | None:
@@ -198,22 +242,34 @@ def _split(tables: Mapping[str, pa.Table], sizes: str | tuple[int, ...]) -> Iter
     """
     if sizes == "one":
         yield tables
-    elif sizes == "row":
-        longest = max((table.num_rows for table in tables.values()), default=0)
-        rows: list[Rows] = [
-            {each: _rows(table, at if each == name else 0, int(each == name)) for each, table in tables.items()}
-            for at in range(longest)
-            for name in tables
-            if at < tables[name].num_rows
-        ]
-        yield from rows or [tables]
+    elif isinstance(sizes, str):
+        yield from _split_rows(tables, SINGLE_ROWS if sizes == _CAPPED else None) or [tables]
     else:
         start = 0
-        for size in cast("tuple[int, ...]", sizes):
+        for size in sizes:
             yield {name: _rows(table, start, size) for name, table in tables.items()}
             start += size
         if any(table.num_rows > start for table in tables.values()):
             yield {name: _rows(table, start, table.num_rows) for name, table in tables.items()}
+
+
+def _split_rows(tables: Mapping[str, pa.Table], single_rows: int | None) -> list[Rows]:
+    """Return batches of one row, after the first `single_rows` rows batches of 2, 4, 8, … rows."""
+    longest = max((table.num_rows for table in tables.values()), default=0)
+    order = [name for at in range(longest) for name in tables if at < tables[name].num_rows]
+    batches: list[Rows] = []
+    starts = dict.fromkeys(tables, 0)
+    first = 0
+    size = 1
+    while first < len(order):
+        if single_rows is not None and first >= single_rows:
+            size *= 2
+        counts = Counter(order[first : first + size])
+        batches.append({name: _rows(table, starts[name], counts[name]) for name, table in tables.items()})
+        for name, count in counts.items():
+            starts[name] += count
+        first += size
+    return batches
 
 
 def _rows(table: pa.Table, start: int, size: int) -> pa.Table:

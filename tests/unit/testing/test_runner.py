@@ -16,7 +16,7 @@ from everfold.testing import report
 from everfold.testing.casefile import Case, loads
 from everfold.testing.engines import EngineName, concat_batches
 from everfold.testing.part import Part, StreamResult
-from everfold.testing.runner import run
+from everfold.testing.runner import _split_rows, run
 
 SUITE = """\
 tables: CREATE TABLE t (k STRING, n INT);
@@ -52,7 +52,7 @@ class Echo:
             raise self._error
         sizes = [[batch["t"].num_rows for batch in part.batches] for part in parts]
         self.received.append(sizes)
-        one_by_one = all(size <= 1 for part in sizes for size in part)
+        one_by_one = sizes[0][0] == 1
         tables = [concat_batches(part.batches)["t"] for part in parts]
         if self._spoil and one_by_one:
             tables[-1] = tables[-1].slice(1)
@@ -92,6 +92,68 @@ def test_a_case_with_late_rows_depends_on_its_batches() -> None:
     engine = Echo()
     assert run(case(SUITE.replace("    sql:", "    batches: row\n    sql:")), engine, "stream").passed
     assert engine.received == [[[1, 1, 1]], [[1], [1], [1]]]
+
+
+def many_rows(count: int) -> str:
+    rows = "".join(f"{{}}x | {at}\n" for at in range(count))
+    head, _, rest = SUITE.partition("    a | 1\n")
+    rest = rest[rest.index("cases:") :]
+    rest = rest[: rest.index("      a | 1\n")]
+    return head + rows.format(*["    "] * count) + rest + rows.format(*["      "] * count)
+
+
+def test_row_by_row_runs_use_larger_batches_after_the_first_rows() -> None:
+    engine = Echo()
+    outcome = run(case(many_rows(211)), engine, "stream")
+    assert (outcome.message, outcome.capped) == ("", True)
+    assert engine.received[1] == [[1] * 200 + [2, 4, 5]]
+    assert engine.received[3] == [[1, 1]] * 100 + [[2, 4], [5]]
+    assert report.format_summary([outcome]) == (
+        "1 ran only the first 200 rows of a step row by row\n1 passed, 0 failed"
+    )
+    assert '"rows_one_by_one": 200' in report.to_json([outcome])
+    engine = Echo()
+    outcome = run(case(many_rows(200)), engine, "stream")
+    assert (outcome.message, outcome.capped) == ("", False)
+    assert engine.received[1] == [[1] * 200]
+    assert "rows_one_by_one" not in report.to_json([outcome])
+
+
+def test_a_failure_of_a_shortened_run_says_so() -> None:
+    message = run(case(many_rows(201)), Echo(spoil=True), "stream").message
+    assert message.startswith(
+        "with one row per batch (the first 200 rows of a step, then batches of 2, 4, 8, … rows):\n"
+    )
+
+
+def test_batches_of_one_row_that_a_case_asks_for_are_never_larger() -> None:
+    engine = Echo()
+    outcome = run(case(many_rows(211).replace("    sql:", "    batches: row\n    sql:")), engine, "stream")
+    assert (outcome.message, outcome.capped) == ("", False)
+    assert engine.received == [[[1] * 211], [[1]] * 211]
+
+
+def test_larger_batches_alternate_between_tables() -> None:
+    tables = {"t": pa.table({"c0": list(range(250))}), "u": pa.table({"c0": list(range(3))})}
+    batches = _split_rows(tables, 200)
+    assert [tuple(batch[name].num_rows for name in "tu") for batch in batches[:7]] == [
+        (1, 0),
+        (0, 1),
+        (1, 0),
+        (0, 1),
+        (1, 0),
+        (0, 1),
+        (1, 0),
+    ]
+    assert [batch["t"].num_rows for batch in batches[200:]] == [2, 4, 8, 16, 23]
+    for name in tables:
+        assert pa.concat_tables([batch[name] for batch in batches]) == tables[name].combine_chunks()
+
+
+def test_a_case_with_late_rows_as_written_runs_only_once() -> None:
+    engine = Echo(late_rows=1)
+    assert run(case(SUITE.replace("    sql:", "    batches: [1, 1, 1]\n    sql:")), engine, "stream").passed
+    assert engine.received == [[[1, 1, 1]]]
 
 
 def test_a_variant_with_another_result_is_reported() -> None:
