@@ -41,6 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(dist.glob("*.whl"))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_wheel_runs_the_first_query_of_the_readme(wheel: Path, tmp_path: Path) -> None:
     venv = tmp_path / "venv"

@@ -176,7 +176,7 @@ def test_a_server_that_stays_down_stops_the_job_without_loss(
     assert waits == [1, 2, 4]
     error = client.explain_error(gone.value, "totals", run.sink.address)
     assert (error.code, PASSWORD in str(error)) == ("jdbc-unreachable", False)
-    assert "nothing is lost" in str(error)
+    assert "no row is lost" in str(error)
     run.sink.close()
     database.server.start()
     again = totals()
