@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and files that only their owner can read."""
+"""Files and folders: private ones, atomic writes, links, and where the cache is."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from broker import KafkaBroker
+from unit.connectors.lineages import lineage_after_change, lineage_after_rebuild, lineage_after_rollback
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import KIND, BatchId, SinkContext
@@ -103,104 +104,66 @@ def written(start: Start) -> Start:
     return start
 
 
-def make_rebuilt_lineage(epoch: int, since: int | None = None) -> JobLineage:
-    """Return the lineage of a job that was rebuilt in this epoch, or in an earlier one."""
-    return JobLineage(
-        job="job",
-        epoch=epoch,
-        last_batches={epoch: None},
-        rewind_epoch=since or epoch,
-        first_discarded_epoch=None,
-        sinks={},
-    )
-
-
-def make_changed_lineage(epoch: int) -> JobLineage:
-    """Return the lineage of a job whose query was changed and that was never rewound."""
-    return JobLineage(
-        job="job",
-        epoch=epoch,
-        last_batches=dict.fromkeys(range(epoch + 1)),
-        rewind_epoch=None,
-        first_discarded_epoch=None,
-        sinks={},
-    )
-
-
-def make_rollback_lineage(epoch: int, to: int, since: int | None = None) -> JobLineage:
-    """Return the lineage of a job that was rolled back to an epoch in this epoch, or in an
-    earlier one.
-    """
-    return JobLineage(
-        job="job",
-        epoch=epoch,
-        last_batches={epoch: None, to: 0},
-        rewind_epoch=since or epoch,
-        first_discarded_epoch=to + 1,
-        sinks={},
-    )
-
-
 def test_keys_that_did_not_reappear_are_counted_and_pruned(written: Start, topic: Topic) -> None:
-    run = written(make_rebuilt_lineage(1))
+    run = written(lineage_after_rebuild(1))
     run.write(0, [("+I", "k0", 10), ("+I", "new", 1)])
     first = ", ".join(f'{{"k":"k{at}"}}' for at in range(1, 6))
     assert run.sink.report_leftovers(prune=False) == f"{REBUILT}: 7 ({first}, …); --prune deletes their rows"
     assert topic.content() == {**{f"k{at}": at for at in range(8)}, "k0": 10, "new": 1}
-    again = written(make_rebuilt_lineage(1))  # after a stop
+    again = written(lineage_after_rebuild(1))  # after a stop
     again.write(1, [("+U", "k1", 11), ("-D", "k2", 2)])
     assert again.sink.report_leftovers(prune=True) == f"{REBUILT}, now deleted: 5"
     assert topic.content() == {"k0": 10, "k1": 11, "new": 1}
     assert again.sink.report_leftovers(prune=True) is None
     again.write(2, [("+I", "k7", 7)])  # the sink continues
     assert topic.content()["k7"] == 7
-    assert written(make_rebuilt_lineage(2, since=1)).sink.report_leftovers(prune=True) is None
+    assert written(lineage_after_rebuild(2, origin=1)).sink.report_leftovers(prune=True) is None
 
 
 def test_keys_of_later_versions_are_counted_and_pruned(written: Start, topic: Topic) -> None:
-    written(make_changed_lineage(1)).write(
+    written(lineage_after_change(1)).write(
         2, [("+U", "k0", 10), ("-D", "k7", 7), ("+I", "new", 1), ("+I", "more", 1), ("+I", "most", 1)]
     )
-    written(make_changed_lineage(2)).write(3, [("+I", "last", 1), ("+I", "gone", 1)])
-    run = written(make_rollback_lineage(3, to=0))
+    written(lineage_after_change(2)).write(3, [("+I", "last", 1), ("+I", "gone", 1)])
+    run = written(lineage_after_rollback(3, to=0))
     run.write(2, [("+I", "more", 2), ("-D", "gone", 1)])
     keys = '3 ({"k":"last"}, {"k":"most"}, {"k":"new"})'
     assert run.sink.report_leftovers(prune=False) == f"{LATER}: {keys}; --prune deletes their rows"
-    again = written(make_rollback_lineage(4, to=0, since=3))  # the query has changed since
+    again = written(lineage_after_rollback(4, to=0, since=3))  # the query has changed since
     again.write(3, [("+I", "most", 2)])
     assert again.sink.report_leftovers(prune=True) == f"{LATER}, now deleted: 2"
     assert topic.content() == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
 
 
 def test_keys_from_before_a_version_are_not_counted_as_its_own(written: Start) -> None:
-    written(make_changed_lineage(1)).write(2, [("+I", "new", 1)])
-    written(make_changed_lineage(2)).write(3, [("+I", "last", 1)])
-    run = written(make_rollback_lineage(3, to=1))
+    written(lineage_after_change(1)).write(2, [("+I", "new", 1)])
+    written(lineage_after_change(2)).write(3, [("+I", "last", 1)])
+    run = written(lineage_after_rollback(3, to=1))
     assert '1 ({"k":"last"})' in str(run.sink.report_leftovers(prune=False))
 
 
 def test_without_a_key_snapshot_nothing_is_reported(written: Start, tmp_path: Path) -> None:
     """A version from before key snapshots existed, or whose key snapshots were deleted."""
-    written(make_changed_lineage(1)).write(2, [("+I", "new", 1)])
+    written(lineage_after_change(1)).write(2, [("+I", "new", 1)])
     for note in (tmp_path / "sinks").rglob("*.arrow"):
         note.unlink()
-    assert written(make_rollback_lineage(2, to=0)).sink.report_leftovers(prune=True) is None
+    assert written(lineage_after_rollback(2, to=0)).sink.report_leftovers(prune=True) is None
 
 
 def test_an_epoch_that_has_written_takes_no_key_snapshot(written: Start, tmp_path: Path) -> None:
-    written(make_rebuilt_lineage(1)).write(0, [("+I", "k0", 0)])
+    written(lineage_after_rebuild(1)).write(0, [("+I", "k0", 0)])
     for note in (tmp_path / "sinks").rglob("*.arrow"):
         note.unlink()
-    run = written(make_rebuilt_lineage(1))
+    run = written(lineage_after_rebuild(1))
     run.write(1, [("+I", "k1", 1)])
     assert run.sink.report_leftovers(prune=True) is None
 
 
 def test_two_sinks_of_one_topic_share_its_keys(start: Start) -> None:
     start(None).write(0, [("+I", "a", 1), ("+I", "b", 1), ("+I", "c", 1)])
-    first = start(make_rebuilt_lineage(1))
+    first = start(lineage_after_rebuild(1))
     first.write(0, [("+I", "a", 2)])
-    second = start(make_rebuilt_lineage(1), "1_totals")
+    second = start(lineage_after_rebuild(1), "1_totals")
     second.write(0, [("+I", "b", 2)])
     for run in (first, second):
         assert '1 ({"k":"c"})' in str(run.sink.report_leftovers(prune=False))

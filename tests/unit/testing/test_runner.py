@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from everfold.errors import EverfoldError, SqlError
-from everfold.testing import report
+from everfold.testing import report, runner
 from everfold.testing.casefile import Case, loads
 from everfold.testing.engines import EngineName, concat_batches
 from everfold.testing.part import Part, StreamResult
@@ -150,7 +150,8 @@ def test_larger_batches_alternate_between_tables() -> None:
         assert pa.concat_tables([batch[name] for batch in batches]) == tables[name].combine_chunks()
 
 
-def test_a_case_with_late_rows_as_written_runs_only_once() -> None:
+def test_a_large_case_with_late_rows_as_written_runs_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SINGLE_ROWS", 2)
     engine = Echo(late_rows=1)
     assert run(case(SUITE.replace("    sql:", "    batches: [1, 1, 1]\n    sql:")), engine, "stream").passed
     assert engine.received == [[[1, 1, 1]]]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import Run, sink_of
-from unit.connectors.jdbc.test_left_over import lineage_after_rebuild
+from unit.connectors.lineages import lineage_after_rebuild
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import AppliedBatch, SinkContext
