@@ -18,7 +18,8 @@ from everfold.compat.judgement import Judgement, Status
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Root, WindowAggregate, WindowEmit, tables_of, walk_plan, walk_streamed
+from everfold.plan.nodes import Root, WindowAggregate, WindowEmit
+from everfold.plan.walk import tables_of, walk_plan, walk_streamed
 from everfold.plan.windows import Session as SessionWindow
 from everfold.sql.planner import Session, Submit
 

@@ -14,7 +14,8 @@ from property.halves import ROWS, batch, make_plan, rows
 from everfold.compat import CompatOptions, Verdict, judge, shape_of
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Root, tables_of, walk_streamed
+from everfold.plan.nodes import Root
+from everfold.plan.walk import tables_of, walk_streamed
 from everfold.sql.planner import Session, Submit
 
 EXTENDED = Session().settings.with_option("everfold.compat.rules", "extended")

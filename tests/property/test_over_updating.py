@@ -19,7 +19,8 @@ from property.test_rank import ORDERS, find_survivors
 
 from everfold.memory.batch import run_batch
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
-from everfold.plan.nodes import OverAggregate, walk_plan
+from everfold.plan.nodes import OverAggregate
+from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Session, Submit
 
 LAW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -26,8 +26,8 @@ from everfold.plan.nodes import (
     Project,
     WindowAggregate,
     WindowTableFunction,
-    walk_plan,
 )
+from everfold.plan.walk import walk_plan
 from everfold.testing.casefile import Case, Mode, find_case_files, load
 from everfold.testing.runner import bind_query, run
 from everfold.testing.spark_engine import SparkEngine

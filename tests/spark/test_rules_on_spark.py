@@ -31,7 +31,8 @@ from everfold.jobs.engine import Engine
 from everfold.jobs.progress import Progress
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
-from everfold.plan.nodes import Collect, Plan, Root, Scan, children, with_children
+from everfold.plan.nodes import Collect, Plan, Root, Scan
+from everfold.plan.walk import children, with_children
 from everfold.sql.planner import Session, Submit
 from everfold.sql.settings import Settings
 

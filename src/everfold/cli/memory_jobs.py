@@ -18,7 +18,8 @@ from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, 
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
-from everfold.plan.nodes import Collect, Root, Sink, batch_inputs, tables_of, walk_plan, walk_streamed
+from everfold.plan.nodes import Collect, Root, Sink
+from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline

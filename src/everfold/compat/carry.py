@@ -14,17 +14,8 @@ from everfold.compat.matching import Matching, match_operators
 from everfold.compat.rules import REFERENCE, Change, CompatOptions
 from everfold.compat.shape import QueryShape, shape_of
 from everfold.plan.canonical import call_text
-from everfold.plan.nodes import (
-    GroupAggregate,
-    Join,
-    OverAggregate,
-    Plan,
-    Root,
-    WindowAggregate,
-    children,
-    is_stateful,
-    with_children,
-)
+from everfold.plan.nodes import GroupAggregate, Join, OverAggregate, Plan, Root, WindowAggregate, is_stateful
+from everfold.plan.walk import children, with_children
 
 
 @dataclass(frozen=True, slots=True)

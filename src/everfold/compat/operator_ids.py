@@ -7,28 +7,13 @@ knows by its name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, count
 
 from everfold.compat.matching import match_operators
 from everfold.compat.shape import QueryShape
-from everfold.plan.nodes import (
-    Join,
-    Plan,
-    Root,
-    Scan,
-    Sink,
-    StatefulNode,
-    children,
-    is_stateful,
-    number_table_name,
-    walk_streamed,
-)
-
-
-def operators_of(roots: Sequence[Root]) -> list[StatefulNode]:
-    """Return the operators of a job, by position."""
-    return [node for root in roots for node in walk_streamed(root.input) if is_stateful(node)]
+from everfold.plan.nodes import Plan, Root, Scan, Sink, is_stateful
+from everfold.plan.walk import streamed_children
 
 
 def first_names(shapes: Sequence[QueryShape]) -> tuple[str, ...]:
@@ -83,51 +68,37 @@ its `location` (`Source.location`) and `spark_name`, its name in Spark's checkpo
 """
 
 
-def source_notes(
-    roots: Sequence[Root], operators: Sequence[str], before: Sequence[Sequence[SourceNote]] = ()
-) -> tuple[SourceNote, ...]:
-    """Return the sources of a job, in the order in which they are lowered.
+def source_notes(roots: Sequence[Root], before: Sequence[Sequence[SourceNote]] = ()) -> tuple[SourceNote, ...]:
+    """Return the sources of a job, in the order of `scans_of`.
 
     A source that reads a table for the same reader as before keeps its name; others are named after
-    their table, with a number that no source has had. operators: their names, by position. before:
-    the sources of earlier versions, the latest first.
+    their table, with a number that no source has had. roots: with named operators. before: the
+    sources of earlier versions, the latest first.
     """
     taken = {each["name"] for notes in before for each in notes}
-    seen: dict[str, int] = {}
-    found: list[SourceNote] = []
-    for scan, reader in _reads(roots, operators):
-        alike = {"table": scan.table.name, "reader": reader}
-        known = (each for notes in before for each in notes if each | alike == each)
-        note = next((each for each in known if each["name"] not in [one["name"] for one in found]), None)
-        while note is None:
-            name = number_table_name(source_name(scan.table.name), seen)
-            note = alike | {"name": name} if name not in taken else None
-        found.append(note)
-    return tuple(found)
+    found: dict[str, SourceNote] = {}
+    for table, reader in _reads(roots):
+        alike = {"table": table, "reader": reader}
+        known = (each for notes in before for each in notes if each | alike == each and each["name"] not in found)
+        name = source_name(table)
+        names = chain([name], map(f"{name}_{{}}".format, count(1)))
+        fresh = (alike | {"name": each} for each in names if each not in taken | found.keys())
+        note = next(chain(known, fresh))
+        found[note["name"]] = note
+    return tuple(found.values())
 
 
-def map_source_names(roots: Sequence[Root], notes: Sequence[SourceNote]) -> dict[int, str]:
-    """Return the names under which tables are opened, by the identity of their scans."""
-    return {id(scan): note["name"] for scan, note in zip(scans_of(roots), notes, strict=True)}
+def _reads(roots: Sequence[Root]) -> Iterator[tuple[str, str]]:
+    """Yield the tables that a job reads, in the order of `scans_of`, each with its reader."""
 
+    def below(node: Plan, reader: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, Scan):
+            yield node.table.name, reader
+        for child in streamed_children(node):
+            yield from below(child, node.operator_id if is_stateful(node) else reader)
 
-def scans_of(roots: Sequence[Root]) -> list[Scan]:
-    """Return the scans of a job in the order in which they are lowered."""
-    return [scan for root in roots for scan, _ in _read(root.input, "", {})]
-
-
-def _reads(roots: Sequence[Root], operators: Sequence[str]) -> Iterator[tuple[Scan, str]]:
-    """Yield the scans of a job in the order in which they are lowered, each with its reader."""
-    names = {id(node): name for node, name in zip(operators_of(roots), operators, strict=True)}
     for root in roots:
-        yield from _read(root.input, root.table.name if isinstance(root, Sink) else "", names)
-
-
-def _read(node: Plan, reader: str, names: Mapping[int, str]) -> Iterator[tuple[Scan, str]]:
-    if isinstance(node, Scan):
-        yield node, reader
-    for child in children(node)[: 1 if isinstance(node, Join) else None]:
-        yield from _read(child, names.get(id(node), reader), names)
+        yield from below(root.input, root.table.name if isinstance(root, Sink) else "")
 
 
 def source_name(table: str) -> str:

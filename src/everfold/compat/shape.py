@@ -9,7 +9,7 @@ names and spans do not compare.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
 from typing import assert_never
@@ -46,13 +46,10 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    children,
     is_stateful,
-    last_operators,
-    tables_of,
-    walk_streamed,
 )
 from everfold.plan.readable import format_canonical_text
+from everfold.plan.walk import last_operators, operators_of, streamed_children, tables_of, walk_streamed
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 NO_CLOCK = "no clock"
@@ -187,8 +184,9 @@ class QueryShape:
 
 def shape_of(root: Root) -> QueryShape:
     """Return the shape of a plan."""
-    nodes = [node for node in walk_streamed(root.input) if is_stateful(node)]
-    positions = {id(node): at for at, node in enumerate(nodes)}
+    nodes = operators_of([root])
+    positions = {node.operator_id: at for at, node in enumerate(nodes)}
+    assert len(positions) == len(nodes), "operators are named"
     operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
     texts, origins = column_texts(root.input), _origins(root.input, positions)
     columns = tuple(
@@ -215,13 +213,13 @@ def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
 # --- operators ------------------------------------------------------------------------------------
 
 
-def _operator(node: StatefulNode, positions: dict[int, int]) -> OperatorShape:
+def _operator(node: StatefulNode, positions: Mapping[str, int]) -> OperatorShape:
     texts = column_texts(node.input)
     common = {
         "kind": type(node).__name__,
         "input": _input(_rows_of(node) if isinstance(node, OverAggregate) else node.input),
         "scans": tuple(sorted({table.name for table in tables_of(walk_streamed(node))})),
-        "below": tuple(positions[id(each)] for each in last_operators(node.input)),
+        "below": tuple(positions[each.operator_id] for each in last_operators(node.input)),
         "kept": state_schema_of(node),
         "span": node.span,
     }
@@ -401,7 +399,7 @@ def _input(plan: Plan) -> InputShape:
         node = waiting.pop()
         if is_stateful(node):
             continue
-        waiting += children(node)[: 1 if isinstance(node, Join) else None]
+        waiting += streamed_children(node)
         match node:
             case Scan():
                 tables.append(node.table.name)
@@ -437,7 +435,7 @@ _Origins = frozenset[tuple[int, str | None]]
 _NONE: _Origins = frozenset()
 
 
-def _origins(plan: Plan, positions: dict[int, int]) -> tuple[_Origins, ...]:
+def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:
     """Return where the state of each column of a plan is."""
     match plan:
         case Scan() | Values():
@@ -463,7 +461,7 @@ def _origins(plan: Plan, positions: dict[int, int]) -> tuple[_Origins, ...]:
             return (*below, *((_read(plan.collection, below),) * len(plan.fields)))
         case _:
             below = _origins(plan.input, positions)
-    own: _Origins = frozenset({(positions[id(plan)], None)}) if id(plan) in positions else _NONE
+    own: _Origins = frozenset({(positions[plan.operator_id], None)}) if is_stateful(plan) else _NONE
     match plan:
         case GroupAggregate() | WindowAggregate():
             keys = tuple(_read(key, below) | own for key in plan.keys)
@@ -487,8 +485,8 @@ def _of_call(
     call: AggCall,
     node: GroupAggregate | WindowAggregate | OverAggregate,
     below: Sequence[_Origins],
-    positions: dict[int, int],
+    positions: Mapping[str, int],
 ) -> _Origins:
     parts = [*call.args, *([call.filter] if call.filter is not None else [])]
     read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in parts))
-    return read | {(positions[id(node)], call_text(call, node.input))}
+    return read | {(positions[node.operator_id], call_text(call, node.input))}

@@ -11,7 +11,8 @@ from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
 from everfold.plan.keys import unique_keys
-from everfold.plan.nodes import Join, Root, Sink, Table, tables_of, walk_plan, walk_streamed
+from everfold.plan.nodes import Join, Root, Sink, Table
+from everfold.plan.walk import tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from everfold.connectors.registry import connector_of
 from everfold.connectors.sink_changelog import check_changes
 from everfold.errors import EverfoldError
 from everfold.plan.nodes import Root, Sink
-from everfold.plan.rewrites import tables_read
+from everfold.plan.walk import tables_read
 
 
 def check_tables(

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.compat.operator_ids import SourceNote, map_source_names, operators_of
 from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
@@ -28,6 +27,7 @@ from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
+from everfold.plan.walk import operators_of
 from everfold.spark.backfill_writer import BackfillWriter
 from everfold.spark.batch import BatchLowering
 from everfold.spark.exchange import HASH
@@ -81,9 +81,7 @@ class Backfill:
     checkpoint: the checkpoint with the current position of the job.
     target: folder for the control files.
     epoch: epoch of the state (`Version.state_epoch`).
-    operators: names of the operators by position.
     new_operators: names of operators that are new as a whole; those are not backfilled.
-    notes: the sources of the version.
     lost_input: input that no longer exists, as sentences.
     """
 
@@ -93,16 +91,12 @@ class Backfill:
     target: Path
     version: int
     epoch: int
-    operators: Sequence[str]
     new_operators: Collection[str]
-    notes: Sequence[SourceNote]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
     log_file: Path
     lost_input: list[str] = field(default_factory=list)
-    _names: dict[int, str] = field(default_factory=dict)
-    _operators: dict[int, str] = field(default_factory=dict)
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _order: dict[str, int] = field(default_factory=dict)
 
@@ -112,11 +106,8 @@ class Backfill:
         Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
-        self._names = map_source_names(roots, self.notes)
-        nodes = operators_of(roots)
-        self._operators = {id(node): name for name, node in zip(self.operators, nodes, strict=True)}
         try:
-            known = (node for node in nodes if self._operators[id(node)] not in self.new_operators)
+            known = (node for node in operators_of(roots) if node.operator_id not in self.new_operators)
             begun = ((node, restrict_to_new_calls(node, self.version)) for node in known)
             return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
@@ -124,7 +115,7 @@ class Backfill:
 
     def _fill(self, node: StatefulNode, begun: Aggregating) -> BackfillResult:
         given = replace(begun, input=restrict_to_emitted(begun.input, self._reached))
-        name = self._operators[id(node)]
+        name = node.operator_id
         operator = operator_of(given, name, clock_of(given, (), None), self.epoch)
         assert is_fillable(operator), begun
         since = self._reached(node)
@@ -154,10 +145,9 @@ class Backfill:
 
     def _open_history(self, node: Scan) -> DataFrame:
         """Return what the job has read of a table; of a lookup table, the current rows."""
-        name = self._names.get(id(node))
-        if name is None:
+        if not node.source_name:
             return self.sources.read_scan(node)
-        history, gone = self.sources.history(node.table, name, self.checkpoint)
+        history, gone = self.sources.history(node.table, node.source_name, self.checkpoint)
         self._order.update(history.order)
         if gone is not None:
             self.lost_input.append(f"table `{node.table.name}`: {gone} no longer exist")
@@ -165,7 +155,7 @@ class Backfill:
 
     def _reached(self, node: StatefulNode) -> int | None:
         """Return until when an operator's rows are final in all its buckets, None if unknown."""
-        name = self._operators[id(node)]
+        name = node.operator_id
         operator = operator_of(node, name, clock_of(node, (), None), self.epoch)
         if not is_fillable(operator):
             return None

@@ -128,14 +128,14 @@ def carry_plans(
     return tuple(carry_state(one, root, version, terms).root for (one, _), root in zip(pairs, roots, strict=False))
 
 
-def check_backfill(operators: Iterable[StatefulNode], version: int, fresh: Collection[int]) -> None:
+def check_backfill(operators: Iterable[StatefulNode], version: int, fresh: Collection[str]) -> None:
     """Raise StateError `no-backfill` if a new aggregate or operator cannot be backfilled.
 
-    fresh: identities of the new operators. A new operator over a changelog needs no backfill: it
+    fresh: ids of the new operators. A new operator over a changelog needs no backfill: it
     starts with all current rows.
     """
     for node in operators:
-        if id(node) not in fresh:
+        if node.operator_id not in fresh:
             restrict_to_new_calls(node, version)
         elif isinstance(node, ChangelogNormalize) or not is_updating(node.input):
             raise no_backfill_error(NEW_OPERATOR, node.span)

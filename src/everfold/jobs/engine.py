@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.compat import CompatOptions
-from everfold.compat.operator_ids import operators_of
 from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, OptionValues, Role, SinkContext
 from everfold.connectors.registry import connector_of
 from everfold.connectors.validate import check_tables
@@ -36,8 +35,8 @@ from everfold.jobs.state_pages import reading_session
 from everfold.jobs.stream_job import StreamJob
 from everfold.operators.reemit import can_reemit
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Sink, Table, last_operators
-from everfold.plan.rewrites import tables_read
+from everfold.plan.nodes import Collect, Root, Sink, Table
+from everfold.plan.walk import last_operators, tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.session import create_session, start_spark
@@ -74,11 +73,10 @@ def _warn(folder: JobFolder, consent: Consent, text: str) -> None:
 
 def _report_stale_rows(manifest: Manifest, roots: Sequence[Root], consent: Consent) -> None:
     """Report which rows of the tables stay as the old query wrote them."""
-    names = zip(operators_of(roots), manifest.version.operators, strict=True)
-    fresh = {id(node) for node, name in names if name in manifest.new_operators}
+    new = manifest.new_operators
     for root in roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
-        parts = {can_reemit(node) for node in last_operators(root.input) if id(node) not in fresh}
+        parts = {can_reemit(node) for node in last_operators(root.input) if node.operator_id not in new}
         if consent.refresh and False in parts:
             consent.note(f"{name}: rows that state no longer holds, as those of closed windows, stay as they are")
         elif not consent.refresh and True in parts:
@@ -334,9 +332,7 @@ class Engine:
             target=folder.backfill_folder(manifest.version.number),
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
-            operators=manifest.version.operators,
             new_operators=manifest.new_operators,
-            notes=manifest.version.sources or (),
             sources=sources,
             zone=zone,
             bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),

@@ -30,14 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.compat import REFERENCE, CompatOptions, QueryShape, shape_of
-from everfold.compat.operator_ids import (
-    SourceNote,
-    first_names,
-    fresh_names,
-    map_old_positions,
-    operators_of,
-    source_notes,
-)
+from everfold.compat.operator_ids import SourceNote, first_names, fresh_names, map_old_positions, source_notes
 from everfold.compat.serde import add_positions, from_json, to_json
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.replay import JobLineage
@@ -66,7 +59,9 @@ from everfold.jobs.moving import finish_moving, move_checkpoints
 from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
 from everfold.jobs.spark_checkpoint import has_unfinished_batch
 from everfold.operators.reemit import operators_to_reemit
+from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root, Sink
+from everfold.plan.walk import operators_of
 from everfold.secrets import redact_script
 
 if TYPE_CHECKING:
@@ -584,13 +579,13 @@ class JobFolder:
             return self._add_version(known, roots, zone, sql, plan, mark, terms, decide, refresh)
         else:
             self.check_complete(known)
-            sources = known.version.sources or source_notes(roots, known.version.operators)
+            sources = known.version.sources or source_notes(name_operators(roots, known.version.operators))
             shapes = add_positions(known.version.shapes, [shape_of(root) for root in roots])
             current = replace(known.version, shapes=shapes, sinks=sink_notes(roots), sources=sources)
             known = replace(
                 known, versions=tuple(current if each.epoch == known.current else each for each in known.versions)
             )
-        return known, carry_plans(known.version.query_shapes, roots, known.version.number)
+        return known, _name(carry_plans(known.version.query_shapes, roots, known.version.number), known.version)
 
     def _add_version(
         self,
@@ -617,7 +612,8 @@ class JobFolder:
         if how is OnChange.REBUILD:
             made = carry_plans([], roots, 0)
             version = _new_version(number, epoch, mark, zone, sql, plan, made)
-            return replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True))), made
+            rebuilt = replace(known, current=epoch, versions=(*known.versions, replace(version, rebuilt=True)))
+            return rebuilt, _name(made, version)
         self.check_complete(known)
         check_finished(self.path, self.checkpoint(last.epoch))
         reset = how is OnChange.RESET
@@ -628,20 +624,20 @@ class JobFolder:
         fresh = fresh_names(known.operators)
         operators = tuple(next(fresh) if at is None else last.operators[at] for at in old_positions)
         filled = how is OnChange.BACKFILL
-        nodes = operators_of(made)
-        begun = {id(node) for node, at in zip(nodes, old_positions, strict=True) if at is None}
+        made = name_operators(made, operators)
+        begun = {name for name, at in zip(operators, old_positions, strict=True) if at is None}
         if begun:
             check_added_operators(self.path, last.operators, noted=last.sources is not None)
         if filled:
-            check_backfill(nodes, number, begun)
+            check_backfill(operators_of(made), number, begun)
         version = _new_version(number, epoch, mark, zone, sql, plan, made, operators, known.sources)
         state_epoch = number if reset else last.state_epoch
         parts = (operators_to_reemit(root, number, refresh=refresh, fresh=begun) for root in made if not reset)
-        givers = {id(node) for part in parts for node in part}
-        again = tuple(name for name, node in zip(operators, nodes, strict=True) if id(node) in givers)
+        givers = {node.operator_id for part in parts for node in part}
+        again = tuple(name for name in operators if name in givers)
         history = number if filled or again else None
         version = replace(version, state_epoch=state_epoch, history=history, filled=filled, again=again)
-        return replace(known, current=epoch, versions=(*known.versions, version)), made
+        return replace(known, current=epoch, versions=(*known.versions, version)), _name(made, version)
 
     def _begins(self, version: Version) -> bool:
         """Whether the first batch of a version with backfill or re-emit files is not done yet."""
@@ -702,6 +698,11 @@ class JobFolder:
                 copy_checkpoint(old, self.checkpoint(epoch), old_positions)
 
 
+def _name(roots: Sequence[Root], version: Version) -> tuple[Root, ...]:
+    """Return the plans with the names that operators and sources have in a version."""
+    return name_sources(name_operators(roots, version.operators), [note["name"] for note in version.sources or ()])
+
+
 def _new_version(
     number: int,
     epoch: int,
@@ -729,7 +730,7 @@ def _new_version(
         created=now(),
         operators=operators,
         sinks=sink_notes(roots),
-        sources=source_notes(roots, operators, sources),
+        sources=source_notes(name_operators(roots, operators), sources),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from everfold.compat.operator_ids import SourceNote, scans_of
+from everfold.compat.operator_ids import SourceNote
 from everfold.connectors.contract import Role, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import Diagnostic, EverfoldError, StateError
@@ -26,6 +26,7 @@ from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
 from everfold.jobs.spark_checkpoint import newest_batch, newest_entry, read_positions
 from everfold.plan.nodes import Root, Table
+from everfold.plan.walk import scans_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.jobs.sources import Sources
-from everfold.plan.nodes import Plan, tables_of, walk_plan
+from everfold.plan.nodes import Plan
+from everfold.plan.walk import tables_of, walk_plan
 from everfold.spark.batch import BatchLowering
 from everfold.spark.batch_metrics import count_skipped_rows
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.compat.operator_ids import operators_of
 from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.control import Control
@@ -109,8 +108,6 @@ class StreamJob:
             idle_timeout_ms=self.idle_timeout_ms,
             drop_null_rowtime=self.drop_null_rowtime,
             epoch=self.manifest.version.state_epoch,
-            names=self._names,
-            source_names=(note["name"] for note in self.manifest.version.sources or ()),
             foreign_operators=self.manifest.foreign_operators,
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,
@@ -214,11 +211,6 @@ class StreamJob:
     def _all_read(self) -> bool:
         offsets = read_positions(self._checkpoint)
         return all(source.reached_end(offsets) for source in self.sources.opened)
-
-    @property
-    def _names(self) -> dict[int, str]:
-        nodes = operators_of(self.roots)
-        return {id(node): name for node, name in zip(nodes, self.manifest.version.operators, strict=True)}
 
     @property
     def _checkpoint(self) -> Path:

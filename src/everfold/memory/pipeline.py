@@ -8,10 +8,8 @@ again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import CompatOptions, carry_state, judge, shape_of
+from everfold.compat.operator_ids import fresh_names
 from everfold.compat.reuse import starts_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
@@ -34,6 +33,7 @@ from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
 from everfold.operators.reemit import bootstrap, operators_to_reemit, split_reemitted
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind, is_updating
+from everfold.plan.naming import name_operators
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -51,16 +51,12 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowTableFunction,
     is_stateful,
-    tables_of,
-    walk_streamed,
 )
+from everfold.plan.walk import operators_of, tables_of, walk_streamed
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.bucket_head import read_head
 from everfold.state.store import MemoryStore
 from everfold.types import physical_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(slots=True)
@@ -98,7 +94,6 @@ class MemoryPipeline:
 
     buckets: the number of buckets of each operator; the results do not depend on it.
     lookup_tables: the rows of lookup tables.
-    names: the names of the operators, topmost first; by default they are numbered, lowest first.
     """
 
     def __init__(
@@ -108,14 +103,10 @@ class MemoryPipeline:
         *,
         buckets: int = 1,
         lookup_tables: Mapping[str, pa.Table] | None = None,
-        names: Sequence[str] = (),
     ) -> None:
         self._root, self._settings, self._buckets = root, settings, buckets
-        self._names = dict(
-            zip((id(node) for node in walk_streamed(root.input) if is_stateful(node)), names, strict=False)
-        )
         self._lookup_tables = lookup_tables or {}
-        self._stages: list[_Stage] = []
+        self._stages: dict[str, _Stage] = {}
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
@@ -137,13 +128,7 @@ class MemoryPipeline:
 
     def restart(self) -> MemoryPipeline:
         """Return a new pipeline that continues with the state of this one."""
-        pipeline = self._with(
-            self._root, self._settings, [stage.operator.name for stage in self._stages_in_plan_order()]
-        )
-        for stage, old in zip(pipeline._stages, self._stages, strict=True):
-            stage.stores, stage.stats = old.stores, old.stats
-        pipeline._dropped, pipeline._started = self._dropped, self._started
-        return pipeline
+        return self._continue(self._root, self._settings)
 
     def change_query(
         self,
@@ -173,60 +158,54 @@ class MemoryPipeline:
                 "incompatible-change", f"the change is {judgement.verdict.value}: the new query cannot use the state"
             )
         succession = carry_state(old, root, version, terms)
-        old_stages, kept = self._stages_in_plan_order(), succession.matching.old
-        used_names = {stage.operator.name for stage in old_stages}
-        fresh = (name for name in map("w{}".format, count(1)) if name not in used_names)
-        names = [old_stages[kept[at]].operator.name if at in kept else next(fresh) for at in range(len(new.operators))]
-        pipeline = self._with(succession.root, settings, names)
-        stages = pipeline._stages_in_plan_order()
-        for at, one in kept.items():
-            stages[at].stores, stages[at].stats = old_stages[one].stores, old_stages[one].stats
-        pipeline._dropped, pipeline._started = self._dropped, self._started
-        new_nodes = {id(stage.node) for at, stage in enumerate(stages) if at not in kept}
-        reemitting = {
-            id(node) for node in operators_to_reemit(succession.root, version, refresh=refresh, fresh=new_nodes)
-        }
-        for stage in stages:
-            stage.repeat = id(stage.node) in reemitting
+        old_names, kept = [node.operator_id for node in operators_of([self._root])], succession.matching.old
+        fresh = fresh_names(old_names)
+        names = [old_names[kept[at]] if at in kept else next(fresh) for at in range(len(new.operators))]
+        (named,) = name_operators([succession.root], names)
+        pipeline = self._continue(named, settings)
+        new_names = {name for at, name in enumerate(names) if at not in kept}
+        for node in operators_to_reemit(named, version, refresh=refresh, fresh=new_names):
+            pipeline._stages[node.operator_id].repeat = True
         if history is not None:
-            for at, stage in enumerate(stages):
+            for at, node in enumerate(operators_of([named])):
                 if at not in kept and not starts_complete(new, at, kept):
-                    raise no_backfill_error(NEW_OPERATOR, stage.node.span)
+                    raise no_backfill_error(NEW_OPERATOR, node.span)
             for at in kept:
-                pipeline._backfill(stages[at], version, history)
+                pipeline._backfill(pipeline._stages[names[at]], version, history)
         return pipeline
 
-    def _with(self, root: Root, settings: Settings, names: Sequence[str]) -> MemoryPipeline:
-        return MemoryPipeline(root, settings, buckets=self._buckets, lookup_tables=self._lookup_tables, names=names)
+    def _continue(self, root: Root, settings: Settings) -> MemoryPipeline:
+        """Return a pipeline of a plan whose operators continue with the state under their ids."""
+        pipeline = MemoryPipeline(root, settings, buckets=self._buckets, lookup_tables=self._lookup_tables)
+        for name in pipeline._stages.keys() & self._stages.keys():
+            stage, old = pipeline._stages[name], self._stages[name]
+            stage.stores, stage.stats = old.stores, old.stats
+        pipeline._dropped, pipeline._started = self._dropped, self._started
+        return pipeline
 
     def _backfill(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
         """Backfill the new aggregates of a stage."""
         beginning_node = restrict_to_new_calls(stage.node, version)
         if beginning_node is None:
             return
-        final_until = {id(each.node): _final_until(each) for each in self._stages}
+        final_until = {name: _final_until(each) for name, each in self._stages.items()}
         duck = Duck(self._settings.local_time_zone, 0)
         beginning_node = replace(
-            beginning_node, input=restrict_to_emitted(beginning_node.input, lambda node: final_until[id(node)])
+            beginning_node, input=restrict_to_emitted(beginning_node.input, lambda node: final_until[node.operator_id])
         )
         operator = operator_of(beginning_node, stage.operator.name, clock_of(beginning_node, (), None))
         assert is_fillable(operator)
-        since = final_until[id(stage.node)]
+        since = final_until[stage.node.operator_id]
         assert since is not None
         below = _Stream(relation_of(duck, beginning_node.input, history))
         rows = _prepare_input(duck, beginning_node, below, operator)
         found = operator.history(rows, since)
         stage.past = _split_by_bucket(found, len(stage.stores))
 
-    def _stages_in_plan_order(self) -> list[_Stage]:
-        """Return the stages in plan order, topmost first."""
-        by_node = {id(stage.node): stage for stage in self._stages}
-        return [by_node[id(node)] for node in walk_streamed(self._root.input) if id(node) in by_node]
-
     @property
     def stats(self) -> tuple[Stats, ...]:
         """The statistics of each operator after the last batch, summed over its buckets."""
-        return tuple(_sum_stats(stage.operator.name, stage.stats) for stage in self._stages)
+        return tuple(_sum_stats(name, stage.stats) for name, stage in self._stages.items())
 
     @property
     def late_rows(self) -> int:
@@ -277,11 +256,10 @@ class MemoryPipeline:
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
                 clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
-                name = self._names.get(id(node), f"w{len(self._stages) + 1}")
                 stores = [MemoryStore() for _ in range(self._buckets)]
-                operator = operator_of(node, name, clock, updating=is_updating(node.input))
-                self._stages.append(_Stage(node, operator, stores))
-                return (name,)
+                operator = operator_of(node, node.operator_id, clock, updating=is_updating(node.input))
+                self._stages[node.operator_id] = _Stage(node, operator, stores)
+                return (node.operator_id,)
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -294,8 +272,8 @@ class MemoryPipeline:
         if self._constant:
             found = run_batch(self._root, self._lookup_tables, self._settings)
             return found if first else found.slice(0, 0)
-        again = any(stage.repeat for stage in self._stages)
-        run = _Batch(duck, rows, flush, first, again, iter(self._stages), self)
+        again = any(stage.repeat for stage in self._stages.values())
+        run = _Batch(duck, rows, flush, first, again, self._stages, self)
         try:
             found = run.stream(self._root.input)
             table = duck.rows(found.relation, schema, found.hidden)
@@ -317,7 +295,7 @@ class _Batch:
     flush: bool
     first: bool
     again: bool
-    stages: Iterator[_Stage]
+    stages: Mapping[str, _Stage]
     pipeline: MemoryPipeline
 
     def stream(self, node: Plan) -> _Stream:
@@ -406,7 +384,7 @@ class _Batch:
         return _Stream(relation, below.splits, watermarks, below.hidden)
 
     def _step(self, node: StatefulNode, below: _Stream) -> _Stream:
-        stage = next(self.stages)
+        stage = self.stages[node.operator_id]
         operator = stage.operator
         buckets = len(stage.stores)
         rows, given = _prepare_input(self.duck, node, below, operator), None

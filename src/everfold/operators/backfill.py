@@ -29,11 +29,10 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowAggregate,
     WindowTableFunction,
-    children,
     is_stateful,
     runs_on_arrival,
-    with_children,
 )
+from everfold.plan.walk import children, with_children
 from everfold.types import BOOLEAN
 
 if TYPE_CHECKING:

@@ -24,10 +24,8 @@ from everfold.plan.nodes import (
     Root,
     StatefulNode,
     TimeKind,
-    is_stateful,
-    last_operators,
-    walk_streamed,
 )
+from everfold.plan.walk import last_operators, operators_of
 from everfold.state.bucket_head import has_head
 
 if TYPE_CHECKING:
@@ -68,18 +66,20 @@ def can_reemit(node: Plan) -> bool:
 
 
 def operators_to_reemit(
-    root: Root, version: int, *, refresh: bool, fresh: Collection[int] = ()
+    root: Root, version: int, *, refresh: bool, fresh: Collection[str] = ()
 ) -> Iterator[StatefulNode]:
     """Yield the operators that re-emit their rows when a version begins.
 
     These are the operators below one that begins with the version, or that has aggregates that do,
     over an updating input. refresh: also those whose rows are written to the table. fresh: the
-    identities of the operators that begin with the version.
+    ids of the operators that begin with the version.
     """
-    for node in (node for node in walk_streamed(root.input) if is_stateful(node) and is_updating(node.input)):
+    for node in operators_of([root]):
+        if not is_updating(node.input):
+            continue
         begins = isinstance(node, GroupAggregate) and any(call.since == version for call in node.calls)
-        if begins or id(node) in fresh:
-            yield from (each for each in last_operators(node.input) if id(each) not in fresh)
+        if begins or node.operator_id in fresh:
+            yield from (each for each in last_operators(node.input) if each.operator_id not in fresh)
     if refresh:
         yield from (node for node in last_operators(root.input) if can_reemit(node))
 

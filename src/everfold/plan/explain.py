@@ -36,8 +36,8 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    children,
 )
+from everfold.plan.walk import children
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.types import BooleanType, IntervalType, StringType, TimestampType
 

@@ -7,10 +7,10 @@ stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar, assert_never
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
@@ -53,6 +53,17 @@ class PlanNode:
             self._facts[what] = compute(self)
         found: T = self._facts[what]
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorNode(PlanNode):
+    """The common base of the nodes that an operator may run in a stream.
+
+    operator_id: the name of the operator in the job, under which its state is kept (`plan.naming`);
+    empty until it is named.
+    """
+
+    operator_id: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +117,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan(PlanNode):
-    """Read the physical and metadata columns of a table."""
+    """Read the physical and metadata columns of a table.
+
+    source_name: the name of the source in the job, under which its position is kept
+    (`plan.naming`); empty until it is named, and for a table that is read as a batch.
+    """
 
     table: Table
+    source_name: str = field(default="", compare=False, repr=False)
 
     @Fact
     def schema(self) -> Schema:
@@ -135,7 +151,7 @@ class WatermarkAssigner(PlanNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangelogNormalize(PlanNode):
+class ChangelogNormalize(OperatorNode):
     """Complete a changelog by key (streaming).
 
     An upsert becomes +I, or -U and +U; a delete becomes -D with all columns. The last row of each
@@ -263,7 +279,7 @@ class TimeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowTableFunction(PlanNode):
+class WindowTableFunction(OperatorNode):
     """`SELECT * FROM TUMBLE(…)`: the input's rows, each once per window that contains it.
 
     It appends window_start, window_end and window_time. `zone` is the session's zone if the time
@@ -328,7 +344,7 @@ class AggCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowAggregate(PlanNode):
+class WindowAggregate(OperatorNode):
     """GROUP BY window_start, window_end[, keys] over a window function: one row per window and key.
 
     Columns: the keys, the calls, window_start, window_end, window_time. SESSION forms its sessions
@@ -376,7 +392,7 @@ class InWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAggregate(PlanNode):
+class GroupAggregate(OperatorNode):
     """Unbounded GROUP BY: the keys, then the calls. Without calls it is DISTINCT.
 
     A group that has not been touched for `ttl_ms` is discarded (0: never). With `window`, whose end
@@ -401,7 +417,7 @@ class GroupAggregate(PlanNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowEmit(PlanNode):
+class WindowEmit(OperatorNode):
     """Emit control (streaming): when changes of window results are emitted.
 
     Changes are held back for `early_ms` while a window is open, and for `late_ms` after it has
@@ -455,7 +471,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverAggregate(PlanNode):
+class OverAggregate(OperatorNode):
     """OVER: each input row with the aggregates of its frame, in a partition sorted by `order`.
 
     Columns: the input's, the calls. In a stream, if the order is one ascending time attribute and
@@ -486,7 +502,7 @@ class OverAggregate(PlanNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank(PlanNode):
+class Rank(OperatorNode):
     """Top-N and deduplication (streaming): rows `first` to `last` of each partition, from 1.
 
     Partitions are sorted by `order`. Columns: the input's and, if `numbered`, the row number. Equal
@@ -656,96 +672,6 @@ class Collect:
 
 
 Root: TypeAlias = Sink | Collect
-
-
-def children(node: Plan) -> tuple[Plan, ...]:
-    """Return the inputs of a node."""
-    match node:
-        case Scan() | Values():
-            return ()
-        case Union():
-            return node.inputs
-        case Join() | SetOperation():
-            return (node.left, node.right)
-        case (
-            WatermarkAssigner()
-            | ChangelogNormalize()
-            | Project()
-            | Filter()
-            | Unnest()
-            | WindowTableFunction()
-            | WindowAggregate()
-            | GroupAggregate()
-            | WindowEmit()
-            | OverAggregate()
-            | Rank()
-            | Sort()
-            | Limit()
-        ):
-            return (node.input,)
-        case _:
-            assert_never(node)
-
-
-def with_children(node: Plan, inputs: tuple[Plan, ...]) -> Plan:
-    """Return the node with other inputs."""
-    match node:
-        case Scan() | Values():
-            return node
-        case Union():
-            return replace(node, inputs=inputs)
-        case Join() | SetOperation():
-            return replace(node, left=inputs[0], right=inputs[1])
-        case _:
-            return replace(node, input=inputs[0])
-
-
-def walk_plan(node: Plan) -> Iterator[Plan]:
-    """Yield the node and all nodes below it, topmost first."""
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        waiting += reversed(children(each))
-
-
-def walk_streamed(node: Plan) -> Iterator[Plan]:
-    """Yield the node and all streamed nodes below it, topmost first.
-
-    The side of a join that is read as a batch is left out.
-    """
-    yield node
-    for child in children(node)[: 1 if isinstance(node, Join) else None]:
-        yield from walk_streamed(child)
-
-
-def tables_of(nodes: Iterable[Plan]) -> list[Table]:
-    """Return the tables read by the given nodes (`walk_plan`, `streamed`), once per scan."""
-    return [node.table for node in nodes if isinstance(node, Scan)]
-
-
-def last_operators(plan: Plan) -> Iterator[StatefulNode]:
-    """Yield the topmost operators of a plan: the plan itself if it is one."""
-    if is_stateful(plan):
-        yield plan
-        return
-    for child in children(plan)[: 1 if isinstance(plan, Join) else None]:
-        yield from last_operators(child)
-
-
-def number_table_name(name: str, seen: dict[str, int]) -> str:
-    """Return the name of a table where it is read, with a number from its second use on.
-
-    seen: how often each table has been read so far; it is updated.
-    """
-    nth = seen.get(name, 0)
-    seen[name] = nth + 1
-    return name if nth == 0 else f"{name}_{nth}"
-
-
-def batch_inputs(node: Plan) -> Iterator[Plan]:
-    """Yield the sides of the joins below a node that are read as a batch."""
-    return (each.right for each in walk_streamed(node) if isinstance(each, Join))
 
 
 def runs_on_arrival(node: StatefulNode) -> bool:

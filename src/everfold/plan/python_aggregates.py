@@ -13,7 +13,8 @@ from typing import TypeAlias
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import is_updating
 from everfold.plan.expressions import Call, Expr, Literal, PythonCall, column_references
-from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate, walk_streamed
+from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate
+from everfold.plan.walk import walk_streamed
 from everfold.types import STRING, ArrayType, RowField, RowType
 from everfold.udf.aggregate import RowListFunction, argument_name
 from everfold.udf.declared import ColumnsFunction

@@ -45,9 +45,8 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    children,
-    with_children,
 )
+from everfold.plan.walk import children, with_children
 from everfold.types import INT, Field, Schema
 
 

@@ -49,12 +49,9 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    children,
-    tables_of,
-    walk_plan,
-    with_children,
 )
 from everfold.plan.python_calls import calls_python, split_python_calls
+from everfold.plan.walk import children, with_children
 
 
 def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
@@ -66,11 +63,6 @@ def rewrite(roots: tuple[Root, ...]) -> tuple[Root, ...]:
     merged = tuple(replace(root, input=split_python_calls(merge_projects(root.input))) for root in roots)
     pruned = prune_columns(merged)
     return tuple(replace(root, input=merge_projects(root.input)) for root in pruned)
-
-
-def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
-    """Return the tables that plans read, each once, in the order of first use."""
-    return tuple(dict.fromkeys(table for root in roots for table in tables_of(walk_plan(root.input))))
 
 
 # --- projections over projections -----------------------------------------------------------------

@@ -20,8 +20,8 @@ from everfold.plan.nodes import (
     Values,
     WatermarkAssigner,
     WindowAggregate,
-    children,
 )
+from everfold.plan.walk import children
 
 
 def height(plan: Plan) -> int:

@@ -35,10 +35,9 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
-    tables_of,
-    walk_streamed,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
+from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
 from everfold.types import FloatingType, Schema, physical_name

@@ -7,11 +7,10 @@ rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from everfold.compat.operator_ids import source_name
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
 from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.errors import UnsupportedFeature
@@ -47,10 +46,8 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
     is_stateful,
-    number_table_name,
-    tables_of,
-    walk_streamed,
 )
+from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
 from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
@@ -127,15 +124,12 @@ def _no_lookup_tables(plan: Plan) -> DataFrame:
 
 @dataclass(slots=True)
 class StreamLowering:
-    """Creates the streaming DataFrame of a plan.
+    """Creates the streaming DataFrame of a plan, whose operators and sources are named.
 
     open_source: opens a table under a source name.
     control_folder: the folder where the runner writes control files.
     bucket_ids: see `buckets`.
     epoch: the epoch of the state; pages of earlier epochs are discarded.
-    names: the names of the operators, by the identity of their nodes; by default they are numbered
-    in the order of lowering.
-    source_names: the names of the scans, in the order of lowering; by default they are numbered.
     query_digest, foreign_operators: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
@@ -151,8 +145,6 @@ class StreamLowering:
     idle_timeout_ms: int | None = None
     drop_null_rowtime: bool = False
     epoch: int = 0
-    names: Mapping[int, str] = field(default_factory=dict)
-    source_names: Iterator[str] = field(default_factory=lambda: iter(()))
     query_digest: str | None = None
     foreign_operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
@@ -160,7 +152,6 @@ class StreamLowering:
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
-    _sources: dict[str, int] = field(default_factory=dict)
 
     @property
     def _scalars(self) -> Scalars:
@@ -214,8 +205,7 @@ class StreamLowering:
         return [physical_name(at) for at in range(len(schema))]
 
     def _scan(self, node: Scan) -> Stream:
-        numbered = number_table_name(source_name(node.table.name), self._sources)
-        source = self.open_source(node.table, next(self.source_names, numbered))
+        source = self.open_source(node.table, node.source_name)
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
         columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(LOCATION if LOCATION in source.frame.columns else _NO_PLACE)
@@ -315,7 +305,7 @@ class StreamLowering:
 
     def _operator(self, node: StatefulNode) -> Stream:
         below = self.lower(node.input)
-        name = self.names.get(id(node), f"w{len(self.operators) + 1}")
+        name = node.operator_id
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
         clock = clock_of(node, below.splits, self.idle_timeout_ms, below.inputs)
         operator = operator_of(node, name, clock, self.epoch, updating=below.has_row_kinds)

@@ -13,10 +13,12 @@ from typing import TypeAlias, assert_never
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.plan.explain import explain
+from everfold.plan.naming import number_operators
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.python_aggregates import check_retraction
-from everfold.plan.rewrites import rewrite, tables_read
+from everfold.plan.rewrites import rewrite
 from everfold.plan.size import count_cells
+from everfold.plan.walk import tables_read
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
 from everfold.sql.binder.derived_tables import build_insert, complete_as, complete_like
 from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_late_option
@@ -333,7 +335,7 @@ class Session:
         bound = self._bind(statement)
         for root in bound:
             self.catalog.work.add(count_cells(root.input), statement.span)
-        roots = rewrite(bound)
+        roots = number_operators(rewrite(bound))
         if self.settings.streaming and not self.lenient:
             check_retraction(roots)
         return roots

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from everfold.compat.operator_ids import source_notes
 from everfold.connectors.registry import apply_connector
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.files import cache_folder, make_private_folder
@@ -19,7 +20,9 @@ from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
-from everfold.plan.nodes import Collect, Root, Sink, tables_of, walk_streamed
+from everfold.plan.naming import name_sources
+from everfold.plan.nodes import Collect, Root, Sink
+from everfold.plan.walk import tables_of, walk_streamed
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
@@ -307,7 +310,8 @@ class TableEnvironment:
             named_sources=not own_streams,
             read_lookup_table=LookupTables(BatchLowering(spark, zone, sources.read_scan), sources, None),
         )
-        stream = lowering.lower(root.input)
+        (named,) = name_sources([root], [note["name"] for note in source_notes([root])])
+        stream = lowering.lower(named.input)
         kind = [_SHORT_KIND if stream.has_row_kinds else _INSERTED] if kinds else []
         return _rename_columns(stream.frame.where(f"{FORWARDED} IS NULL AND {KEEP}"), root.schema, kind)
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Plan, Table, batch_inputs, tables_of, walk_plan, walk_streamed
+from everfold.plan.nodes import Collect, Plan, Table
+from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
 from everfold.testing.compare import Expectation, describe_difference
 from everfold.testing.engines import Engine

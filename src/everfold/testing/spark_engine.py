@@ -15,7 +15,8 @@ from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
-from everfold.plan.nodes import Collect, Table, tables_of, walk_plan, walk_streamed
+from everfold.plan.nodes import Collect, Table
+from everfold.plan.walk import tables_of, walk_plan, walk_streamed
 from everfold.testing.part import Part, StreamResult
 from everfold.types import physical_name
 

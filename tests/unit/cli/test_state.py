@@ -35,7 +35,7 @@ def job_state(rows: int) -> JobState:
     made = [{"k": f"k{n:03}", "v": n, "p": Decimal("1.10"), "t": 3_600_000} for n in range(rows)]
     pipeline.feed(query.input(e=made), now_ms=0)
     (shape,) = shape_of(query.root).operators
-    stores = pipeline._stages_in_plan_order()[0].stores
+    stores = pipeline._stages["w1"].stores
     tables = tuple(to_state_table(shape, each) for each in read_tables(shape, stores, 0))
     sizes = sizes_of(shape, [page for store in stores for page in store.pages.items()])
     since = (

@@ -14,7 +14,8 @@ from everfold.connectors.contract import Role, parse_memory
 from everfold.connectors.datagen import DatagenSource
 from everfold.connectors.registry import apply_connector, connector_names, connector_of
 from everfold.errors import SqlError, UnsupportedFeature
-from everfold.plan.nodes import Table, TableColumn, tables_of, walk_plan
+from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.walk import tables_of, walk_plan
 from everfold.sql.planner import Session, Submit
 from everfold.types import BIGINT, DATE, INT, STRING, ArrayType, MapType
 

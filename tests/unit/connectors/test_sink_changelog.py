@@ -14,7 +14,8 @@ from everfold.connectors.registry import apply_connector, connector_of
 from everfold.connectors.sink_changelog import check_sink_accepts, last_by_key
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
-from everfold.plan.nodes import ChangelogNormalize, Table, walk_plan
+from everfold.plan.nodes import ChangelogNormalize, Table
+from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Session, Submit
 from everfold.types import BIGINT, INT, STRING
 

@@ -28,8 +28,10 @@ from everfold.inspection.sizes import sizes_of
 from everfold.inspection.tables import StateTable, to_state_table
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
+from everfold.plan.walk import operators_of
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
+from everfold.state.store import MemoryStore
 
 FUNCTIONS = Path(__file__).parents[2] / "cases" / "group"
 TABLE = "CREATE TABLE e (ts TIMESTAMP(3), k STRING, v INT, WATERMARK FOR ts AS ts - INTERVAL '1' SECOND);"
@@ -63,8 +65,12 @@ def shapes(pipeline: MemoryPipeline) -> list[OperatorShape]:
 
 
 def tables(pipeline: MemoryPipeline, operator: int = 0) -> dict[str, StateTable]:
-    shape, stage = shapes(pipeline)[operator], pipeline._stages_in_plan_order()[operator]
-    return {each.name: to_state_table(shape, each) for each in read_tables(shape, stage.stores, 0)}
+    shape = shapes(pipeline)[operator]
+    return {each.name: to_state_table(shape, each) for each in read_tables(shape, stores(pipeline, operator), 0)}
+
+
+def stores(pipeline: MemoryPipeline, operator: int = 0) -> list[MemoryStore]:
+    return pipeline._stages[operators_of([pipeline._root])[operator].operator_id].stores
 
 
 def content(table: StateTable) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -309,7 +315,7 @@ def test_windows_whose_rows_were_retracted_are_not_shown(window: str, table: str
     assert header == ("window_start", "window_end", "k", "SUM(v) sum", "SUM(v) nonnull", "MAX(v)")
     assert rows_ == [(at(0), at(3600), "a", 1, 1, [{"value": 1, "count": 1}])]
     (shape,) = shapes(pipeline)
-    pages = [page for store in pipeline._stages_in_plan_order()[0].stores for page in store.pages.items()]
+    pages = [page for store in stores(pipeline) for page in store.pages.items()]
     assert "aggregates that are gone" not in sizes_of(shape, pages).parts
 
 
@@ -420,7 +426,7 @@ def test_reading_state_does_not_call_a_python_aggregate() -> None:
 
 def test_a_damaged_page_is_reported() -> None:
     pipeline = feed_batches(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"), buckets=1)
-    (store,) = pipeline._stages_in_plan_order()[0].stores
+    (store,) = stores(pipeline)
     key = next(key for key in store.pages if key.table == "groups")
     whole = store.pages[key]
     store.pages[key] = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -434,7 +440,7 @@ def test_a_damaged_page_is_reported() -> None:
 def test_pages_of_a_discarded_epoch_are_not_read() -> None:
     pipeline = feed_batches(Query(TABLE + "SELECT k, SUM(v) FROM e GROUP BY k"))
     (shape,) = shapes(pipeline)
-    assert read_tables(shape, pipeline._stages_in_plan_order()[0].stores, 1) == []
+    assert read_tables(shape, stores(pipeline), 1) == []
 
 
 def test_an_unknown_aggregate_is_reported() -> None:
@@ -447,7 +453,7 @@ def test_an_unknown_aggregate_is_reported() -> None:
     (shape,) = shapes(pipeline)
     unknown = replace(shape, calls=(replace(shape.calls[0], function=""),))
     with pytest.raises(StateError, match="unknown-aggregate-state") as caught:
-        read_tables(unknown, pipeline._stages_in_plan_order()[0].stores, 0)
+        read_tables(unknown, stores(pipeline), 0)
     assert "`SUM(v)`" in str(caught.value)
 
 
@@ -456,7 +462,7 @@ def test_sizes_add_up() -> None:
     new = Query(TABLE + "SELECT k, SUM(v), COUNT(DISTINCT v) FROM e GROUP BY k")
     pipeline = feed_batches(old).change_query(new.root, 1)
     (shape,) = shapes(pipeline)
-    pages = [page for store in pipeline._stages_in_plan_order()[0].stores for page in store.pages.items()]
+    pages = [page for store in stores(pipeline) for page in store.pages.items()]
     found = sizes_of(shape, pages)
     lengths = sorted(len(blob) for _, blob in pages)
     assert (found.pages, found.bytes, found.largest) == (len(lengths), sum(lengths), lengths[-1])

@@ -6,7 +6,8 @@ import pytest
 
 from everfold.plan.canonical import call_text, column_texts
 from everfold.plan.explain import duration, explain
-from everfold.plan.nodes import Collect, GroupAggregate, Plan, Project, Scan, WindowAggregate, walk_plan
+from everfold.plan.nodes import Collect, GroupAggregate, Plan, Project, Scan, WindowAggregate
+from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Session, Submit
 
 TABLES = """

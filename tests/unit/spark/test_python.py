@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from everfold.plan.expressions import PythonCall
-from everfold.plan.nodes import Project, walk_plan
+from everfold.plan.nodes import Project
 from everfold.plan.python_aggregates import AggregateNode, collect_rows
+from everfold.plan.walk import walk_plan
 from everfold.spark.python import pickle_by_value
 from everfold.sql.planner import Session, Submit
 from everfold.udf.function import PythonFunction

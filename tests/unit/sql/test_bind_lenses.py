@@ -19,9 +19,8 @@ from everfold.plan.nodes import (
     WatermarkAssigner,
     WindowAggregate,
     WindowEmit,
-    tables_of,
-    walk_plan,
 )
+from everfold.plan.walk import tables_of, walk_plan
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
 

@@ -20,8 +20,8 @@ from everfold.plan.nodes import (
     Sort,
     Union,
     Unnest,
-    walk_plan,
 )
+from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Session, Submit
 
 TABLES = """

@@ -6,7 +6,8 @@ import pytest
 
 from everfold.errors import EverfoldError
 from everfold.plan.expressions import Literal
-from everfold.plan.nodes import Project, Scan, Sink, Values, WatermarkAssigner, walk_plan
+from everfold.plan.nodes import Project, Scan, Sink, Values, WatermarkAssigner
+from everfold.plan.walk import walk_plan
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Show, Submit
 

@@ -8,16 +8,8 @@ import pytest
 
 from everfold.errors import EverfoldError
 from everfold.plan.expressions import InputRef
-from everfold.plan.nodes import (
-    Filter,
-    GroupAggregate,
-    Plan,
-    TimeKind,
-    Unnest,
-    WindowAggregate,
-    WindowTableFunction,
-    walk_plan,
-)
+from everfold.plan.nodes import Filter, GroupAggregate, Plan, TimeKind, Unnest, WindowAggregate, WindowTableFunction
+from everfold.plan.walk import walk_plan
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.sql.planner import Session as SqlSession
 from everfold.sql.planner import Submit

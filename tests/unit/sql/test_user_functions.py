@@ -11,7 +11,8 @@ import pytest
 
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature
 from everfold.plan.expressions import PythonCall
-from everfold.plan.nodes import Collect, GroupAggregate, Project, walk_plan
+from everfold.plan.nodes import Collect, GroupAggregate, Project
+from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Done, Session, Show, Submit
 from everfold.sql.user_functions import Kind
 from everfold.udf import AggregateFunction, udf

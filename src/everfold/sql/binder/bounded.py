@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from everfold.plan.nodes import Plan, tables_of, walk_plan
+from everfold.plan.nodes import Plan
+from everfold.plan.walk import tables_of, walk_plan
 from everfold.sql.binder.context import Context
 
 

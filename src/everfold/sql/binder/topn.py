@@ -14,19 +14,8 @@ from dataclasses import dataclass, replace
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjunction, conjuncts
 from everfold.plan.keys import strip_injective_casts
-from everfold.plan.nodes import (
-    AggCall,
-    Filter,
-    InWindow,
-    Limit,
-    OverAggregate,
-    Plan,
-    Project,
-    Rank,
-    Sort,
-    walk_streamed,
-    with_children,
-)
+from everfold.plan.nodes import AggCall, Filter, InWindow, Limit, OverAggregate, Plan, Project, Rank, Sort
+from everfold.plan.walk import walk_streamed, with_children
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.windows import END, START, extract_window
 

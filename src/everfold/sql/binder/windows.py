@@ -9,17 +9,8 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, suggest_or_list_names
 from everfold.plan.expressions import Expr, InputRef, column_references, conjuncts, inputs_of, substitute
-from everfold.plan.nodes import (
-    Filter,
-    Plan,
-    Project,
-    TimeKind,
-    Union,
-    Unnest,
-    WindowAggregate,
-    WindowTableFunction,
-    walk_plan,
-)
+from everfold.plan.nodes import Filter, Plan, Project, TimeKind, Union, Unnest, WindowAggregate, WindowTableFunction
+from everfold.plan.walk import walk_plan
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.literals import bind_literal

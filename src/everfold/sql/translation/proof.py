@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
-from everfold.plan.nodes import Plan, Root, Scan, Sink, Table, children, with_children
+from everfold.plan.nodes import Plan, Root, Scan, Sink, Table
 from everfold.plan.rewrites import rewrite
+from everfold.plan.walk import children, with_children
 from everfold.secrets import is_secret
 
 _NAMES = ("connector", "topic")

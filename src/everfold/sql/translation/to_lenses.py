@@ -12,7 +12,8 @@ from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import is_updating
-from everfold.plan.nodes import GroupAggregate, Plan, walk_plan
+from everfold.plan.nodes import GroupAggregate, Plan
+from everfold.plan.walk import walk_plan
 from everfold.secrets import redact_script
 from everfold.sql.binder.lenses.functions import ON_TABLES
 from everfold.sql.binder.lenses.keys import WINDOW, WINDOW_BOUNDS, WINDOW_VALUE
