@@ -19,6 +19,7 @@ LAYERS = (
     ("jobs",),
     ("spark",),
     ("connectors",),
+    ("checkpoint",),
     ("memory",),
     ("operators",),
     ("compat",),

@@ -43,7 +43,7 @@ PUBLISH = "everfold.connectors.filesystem.sink:FileSink._publish"
 SINK = "everfold.connectors.filesystem.sink:FileSink.write"
 COMMITTED = "everfold.jobs.sources:OpenedSource.after_batch"
 CONTROL = "everfold.jobs.control:Control._write"
-MANIFEST = "everfold.jobs.folder:write_atomically"
+MANIFEST = "everfold.jobs.job_dir:write_atomically"
 STEPS = {
     "before the manifest is written": Fault(MANIFEST, "before"),
     "after the manifest is written": Fault(MANIFEST, "after"),

@@ -31,6 +31,7 @@ from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.progress import Progress
 from everfold.jobs.rewind import Consent
+from everfold.jobs.spec import JobSpec
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
@@ -296,15 +297,17 @@ class ChangingJob:
         (submit,) = [each for each in session.run((GAMING + query).replace("{}", self.job.prefix)) if isinstance(each, Submit)]  # fmt: skip
         self.notes = []
         Engine(session=self._spark).run(
-            submit.roots,
-            settings=submit.settings,
-            base_folder=self.folder,
-            state_dir=self.folder / "job",
-            suspend=True,
-            progress=progress,
-            stopping=lambda: taken[0] >= records or time.monotonic() > until,
-            decide=lambda _: how,
-            consent=Consent(refresh=refresh, prune=prune, note=self.notes.append),
+            JobSpec(
+                roots=submit.roots,
+                settings=submit.settings,
+                base_folder=self.folder,
+                state_dir=self.folder / "job",
+                suspend=True,
+                progress=progress,
+                stopping=lambda: taken[0] >= records or time.monotonic() > until,
+                decide=lambda _: how,
+                consent=Consent(refresh=refresh, prune=prune, note=self.notes.append),
+            )
         )
 
     def totals(self) -> dict[str, int]:

@@ -22,7 +22,7 @@ from spark.running import Done, Run, runner
 
 from everfold import TableEnvironment
 from everfold.errors import StateError
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.job_dir import JobDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,7 +212,7 @@ def test_a_job_of_an_earlier_version_resumes(job: Job, spelled: str) -> None:
     downgrade_to_format_3(folder, job.project)
     job.put(2)
     job.run_ok(spelled)
-    found = JobFolder(folder).read_manifest()
+    found = JobDir(folder).read_manifest()
     assert found is not None
     assert found.version.sources is not None
     assert [each["location"] for each in found.version.sources] == [str(job.project / "in")]

@@ -24,6 +24,7 @@ from everfold.connectors.registry import apply_connector
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.rewind import Consent
+from everfold.jobs.spec import JobSpec
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
@@ -288,13 +289,15 @@ def test_an_unbounded_job_has_caught_up_at_its_earlier_position(
     printed: list[str] = []
     deadline = time.monotonic() + 120
     Engine(session=spark).run(
-        submit.roots,
-        settings=submit.settings,
-        base_folder=Path.cwd(),
-        state_dir=Path("state"),
-        decide=lambda _: OnChange.REBUILD,
-        consent=Consent(prune=True, note=printed.append),
-        stopping=lambda: len(printed) > 1 or time.monotonic() > deadline,
+        JobSpec(
+            roots=submit.roots,
+            settings=submit.settings,
+            base_folder=Path.cwd(),
+            state_dir=Path("state"),
+            decide=lambda _: OnChange.REBUILD,
+            consent=Consent(prune=True, note=printed.append),
+            stopping=lambda: len(printed) > 1 or time.monotonic() > deadline,
+        )
     )
     assert printed[1:] == ["table `o`: keys that did not reappear, now deleted: 1"]
     assert dict(database.run("SELECT k, a FROM o")) == {"a": 1, "c": 1}

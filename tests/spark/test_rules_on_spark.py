@@ -29,6 +29,7 @@ from everfold.errors import EverfoldError, SqlError, StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.progress import Progress
+from everfold.jobs.spec import JobSpec
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Collect, Plan, Root, Scan
@@ -140,15 +141,17 @@ class Job:
             read[0] = now.rows
 
         self.engine.run(
-            (replace(root, input=self._from_source(root.input)),),
-            settings=self.settings,
-            base_folder=self.folder,
-            state_dir=self.folder / "job",
-            suspend=True,
-            receive=got.append,
-            progress=progress,
-            stopping=lambda: self.broker is not None and (read[0] >= self.new * scans or time.monotonic() > until),
-            decide=lambda _: how,
+            JobSpec(
+                roots=(replace(root, input=self._from_source(root.input)),),
+                settings=self.settings,
+                base_folder=self.folder,
+                state_dir=self.folder / "job",
+                suspend=True,
+                receive=got.append,
+                progress=progress,
+                stopping=lambda: self.broker is not None and (read[0] >= self.new * scans or time.monotonic() > until),
+                decide=lambda _: how,
+            )
         )
         return fold_changes(got, len(root.input.schema))
 

@@ -15,7 +15,7 @@ import pytest
 from spark.running import Done, Run, runner
 
 from everfold.cli.state import _SPARK_CONF
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.job_dir import JobDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,7 @@ def test_open_windows_and_pending_rows_are_shown(run: Run, state: State) -> None
     sinks = SINK.format("sums") + SINK.format("greatest")
     inserts = f"INSERT INTO sums {window};\nINSERT INTO greatest {over};"
     run_query(run, f"{sinks}EXECUTE STATEMENT SET BEGIN\n{inserts}\nEND;", "--suspend")
-    folder = JobFolder(Path("job").absolute())
+    folder = JobDir(Path("job").absolute())
     folder.lock()
     try:
         found = state("--format", "json")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everfold.jobs.engine import Engine
+from everfold.jobs.spec import JobSpec
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def run_until(
     def run() -> None:
         try:
             Engine(session=spark).run(
-                action.roots, settings=action.settings, base_folder=folder, receive=receive, stopping=stopping
+                JobSpec(
+                    roots=action.roots, settings=action.settings, base_folder=folder, receive=receive, stopping=stopping
+                )
             )
         except BaseException as error:
             failure.append(error)

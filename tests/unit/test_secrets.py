@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from unit.job_dirs import start_job
 
 from everfold.cli.main import everfold
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder
-from everfold.plan.explain import explain
 from everfold.secrets import (
     HIDDEN,
     NAME_PATTERN,
@@ -198,19 +197,7 @@ def test_the_files_of_a_job_contain_no_secret(tmp_path: Path, monkeypatch: pytes
                 sql = JOB.format(spelling=spelling, column=column, more=more)
                 (*_, submit) = Session(variables={"CANARY": CANARY}, environment={"CANARY": CANARY}).run(sql)
                 assert isinstance(submit, Submit)
-                job = JobFolder(folder)
-                plan = "\n".join(map(explain, submit.roots))
-                job.settle(
-                    job.open(
-                        submit.roots,
-                        "UTC",
-                        plan,
-                        buckets=8,
-                        partitions=2,
-                        sql=submit.text,
-                        decide=lambda _: OnChange.ACCEPT,
-                    )[0]
-                )
+                start_job(folder, submit.roots, sql=submit.text, how=OnChange.ACCEPT)
                 scripts.append(tmp_path / f"{at}-{number}.sql")
                 scripts[-1].write_text(sql)
         except SqlError:

@@ -77,16 +77,16 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
 
 def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
     """Return a message for each table of the script whose location differs from the job's."""
-    from everfold.jobs.folder import JobFolder, load_manifest
+    from everfold.jobs.job_dir import JobDir, load_manifest
     from everfold.jobs.locations import Locations
 
-    opened = JobFolder(Path(os.path.realpath(job)))
+    opened = JobDir(Path(os.path.realpath(job)))
     return Locations(opened, folder).find_changed(load_manifest(job), script.tables)
 
 
 def _read_job(path: Path) -> _Queries:
     """Return the queries of the job in a folder."""
-    from everfold.jobs.folder import load_manifest
+    from everfold.jobs.job_dir import load_manifest
 
     return _Queries(tuple(load_manifest(path).version.query_shapes), (), None)
 

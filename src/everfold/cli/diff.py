@@ -13,7 +13,7 @@ def diff(folder: Path, old: int, new: int) -> None:
     Raises UsageError `no-job`, `no-version`.
     """
     from everfold.compat import judge, report
-    from everfold.jobs.folder import load_manifest
+    from everfold.jobs.job_dir import load_manifest
 
     manifest = load_manifest(folder)
     before, after = manifest.find_version(old), manifest.find_version(new)

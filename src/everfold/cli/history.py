@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from everfold.jobs.folder import Manifest, Version
+    from everfold.jobs.manifest import Manifest, Version
 
 
 def history(folder: Path, format_: Literal["text", "json"]) -> None:
@@ -16,7 +16,7 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
 
     Raises UsageError `no-job`, StateError `damaged-manifest`.
     """
-    from everfold.jobs.folder import load_manifest
+    from everfold.jobs.job_dir import load_manifest
 
     manifest = load_manifest(folder)
     if format_ == "json":

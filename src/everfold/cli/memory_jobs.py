@@ -6,18 +6,17 @@ They keep no state between runs: each run starts from scratch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.cli.runner import Finished, JobRequest
 from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
+from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 
@@ -25,31 +24,33 @@ if TYPE_CHECKING:
     from everfold.memory.pipeline import MemoryPipeline
 
 
-def is_bounded(request: JobRequest) -> bool:
-    """Return whether all inputs of the job are bounded."""
-    return all(source.is_bounded() for root in request.roots for source in _sources(root).values())
+class MemoryEngine:
+    """Runs jobs in this process."""
 
+    def is_bounded(self, spec: JobSpec) -> bool:
+        """Whether all input of a job is bounded."""
+        return all(source.is_bounded() for root in spec.roots for source in _sources(root).values())
 
-def submit(request: JobRequest, *, rows: Callable[[pa.Table], None], progress: Callable[[Progress], None]) -> Finished:
-    """Run a job to its end, one root after the other.
+    def run(self, spec: JobSpec) -> Finished:
+        """Run a job to its end, one root after the other.
 
-    Raises UnsupportedFeature or UsageError `not-in-memory`.
-    """
-    for source in (source for root in request.roots for source in _sources(root).values()):
-        if not source.is_bounded():
-            message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
-            raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
-    if request.suspend:
-        raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
-    rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
-    for root in request.roots:
-        run = _Run(root, request, progress, rows_in)
-        with _Target(root, request, rows) as target:
-            for batch in run.run_batches():
-                rows_out += batch.num_rows
-                target.write(batch)
-        rows_in, late_rows, state_rows = run.rows, late_rows + run.late_rows, state_rows + run.state_rows
-    return Finished(rows=rows_in, rows_out=rows_out, late_rows=late_rows, state_rows=state_rows)
+        Raises UnsupportedFeature or UsageError `not-in-memory`.
+        """
+        for source in (source for root in spec.roots for source in _sources(root).values()):
+            if not source.is_bounded():
+                message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
+                raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
+        if spec.suspend:
+            raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
+        rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
+        for root in spec.roots:
+            run = _Run(root, spec, rows_in)
+            with _Target(root, spec) as target:
+                for batch in run.run_batches():
+                    rows_out += batch.num_rows
+                    target.write(batch)
+            rows_in, late_rows, state_rows = run.rows, late_rows + run.late_rows, state_rows + run.state_rows
+        return Finished(rows=rows_in, rows_out=rows_out, late_rows=late_rows, state_rows=state_rows)
 
 
 def _sources(root: Root) -> dict[str, Source]:
@@ -60,8 +61,8 @@ def _sources(root: Root) -> dict[str, Source]:
 class _Run:
     """The run of one root over its input."""
 
-    def __init__(self, root: Root, request: JobRequest, progress: Callable[[Progress], None], rows_before: int) -> None:
-        self._root, self._request, self._progress = root, request, progress
+    def __init__(self, root: Root, spec: JobSpec, rows_before: int) -> None:
+        self._root, self._spec = root, spec
         self.rows = rows_before
         self.late_rows = 0
         self.state_rows = 0
@@ -71,10 +72,10 @@ class _Run:
         from everfold.memory.batch import run_batch
         from everfold.memory.pipeline import MemoryPipeline
 
-        settings = self._request.settings
+        settings = self._spec.settings
         streamed_names = {table.name for table in tables_of(walk_streamed(self._root.input))}
         lookup_names = {table.name for each in batch_inputs(self._root.input) for table in tables_of(walk_plan(each))}
-        sources, folder = _sources(self._root), self._request.base_folder
+        sources, folder = _sources(self._root), self._spec.base_folder
         pieces = {
             name: source.read_local(folder)
             for name, source in sources.items()
@@ -91,7 +92,7 @@ class _Run:
             lookup_tables={name: _concat(sources[name].read_local(folder)) for name in lookup_names},
         )
         for number, batch in enumerate(_batches(pieces)):
-            if self._request.stopping():
+            if self._spec.stopping():
                 return
             started = time.perf_counter()
             yield pipeline.feed(batch)
@@ -104,8 +105,8 @@ class _Run:
     def _report(self, pipeline: MemoryPipeline, batch: int, rows: int, seconds: float) -> None:
         self.rows += rows
         self.late_rows, self.state_rows = pipeline.late_rows, pipeline.state_rows
-        if batch >= 0:
-            self._progress(
+        if batch >= 0 and self._spec.progress is not None:
+            self._spec.progress(
                 Progress(
                     batch=batch,
                     rows=self.rows,
@@ -133,15 +134,15 @@ def _concat(pieces: Iterator[pa.Table]) -> pa.Table:
 class _Target:
     """The receiver of the rows of a root: the caller, or a table."""
 
-    def __init__(self, root: Root, request: JobRequest, rows: Callable[[pa.Table], None]) -> None:
-        self._rows = rows
+    def __init__(self, root: Root, spec: JobSpec) -> None:
+        self._receive = spec.receive
         self._batch = 0
         self._sink: LocalSink | None = None
         self._name = ""
         if isinstance(root, Sink):
             self._name = root.table.name
             context = SinkContext(
-                name=self._name, base_folder=Path(request.base_folder), table=root.table, settings=request.settings
+                name=self._name, base_folder=spec.base_folder, table=root.table, settings=spec.settings
             )
             sink = connector_of(root.table).sink(context)
             if not isinstance(sink, LocalSink):
@@ -167,7 +168,8 @@ class _Target:
     def write(self, rows: pa.Table) -> None:
         """Write the rows that a batch emitted."""
         if self._sink is None:
-            self._rows(rows)
+            assert self._receive is not None, "a bare SELECT needs `receive`"
+            self._receive(rows)
             return
         if KIND not in rows.column_names:
             rows = rows.append_column(KIND, pa.array([0] * rows.num_rows, pa.int8()))

@@ -20,10 +20,11 @@ import click
 from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, Finished, JobRequest, JobRunner, load_runner
+from everfold.cli.runner import EngineName, JobRunner, load_runner
 from everfold.errors import UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
+from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.changelog import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import redact_log, redact_script
@@ -138,7 +139,6 @@ def run(script: Script, options: RunOptions) -> None:
     from everfold.connectors.validate import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
-    engine = load_runner(options.engine)
     actions: list[Show | Submit] = []
     for action in create_session(options, script.folder).run(script.text, source=script.source):
         match action:
@@ -155,6 +155,7 @@ def run(script: Script, options: RunOptions) -> None:
     _check_sources(options, {table.name for each in submits for table in each.sources})
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(submits, script.folder)
+    engine = load_runner(options.engine, options.master, options.conf, brief=brief)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     for action in actions:
         if isinstance(action, Show):
@@ -163,7 +164,7 @@ def run(script: Script, options: RunOptions) -> None:
         if several and options.format == "text" and isinstance(action.roots[0], Collect):
             # As Flink's SQL client: print each query above its result.
             click.echo(f"\n{redact_script(action.text)}", err=True)
-        if _run_job(engine, _make_request(action, script, options, folders, brief=brief), options):
+        if _run_job(engine, _specify_job(action, script, options, folders), options):
             return
 
 
@@ -223,7 +224,7 @@ class _Folders:
         return folder
 
 
-def _make_request(action: Submit, script: Script, options: RunOptions, folders: _Folders, *, brief: bool) -> JobRequest:
+def _specify_job(action: Submit, script: Script, options: RunOptions, folders: _Folders) -> JobSpec:
     name = action.settings.pipeline_name or script.name
     state: Path | None
     if all(isinstance(root, Sink) for root in action.roots):
@@ -232,7 +233,7 @@ def _make_request(action: Submit, script: Script, options: RunOptions, folders: 
     else:
         # The rows of a query are only printed: keep its state only if the user names a folder.
         state = folders.take("query") if options.state is not None else None
-    return JobRequest(
+    return JobSpec(
         roots=action.roots,
         name=name,
         sql=action.text,
@@ -240,13 +241,10 @@ def _make_request(action: Submit, script: Script, options: RunOptions, folders: 
         state_dir=state,
         base_folder=script.folder,
         suspend=options.suspend,
-        master=options.master,
-        brief=brief,
         decide=_make_decide(options.on_change),
         consent=Consent(
             duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
         ),
-        conf={key: value for key, value in options.conf.items() if key.startswith("spark.")},
     )
 
 
@@ -272,13 +270,13 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
     return decide
 
 
-def _run_job(engine: JobRunner, request: JobRequest, options: RunOptions) -> bool:
+def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
     """Run a job and show its results; return whether the user stopped it, and so the script."""
-    bounded = engine.is_bounded(request)
-    (root, *_) = request.roots
+    bounded = engine.is_bounded(spec)
+    (root, *_) = spec.roots
     results: _LazyOutput | None = None
     if isinstance(root, Collect):
-        results = _LazyOutput(root, request, options, live=not bounded)
+        results = _LazyOutput(root, spec, options, live=not bounded)
     progress = view()
     stop = _Stop(progress)
 
@@ -288,16 +286,20 @@ def _run_job(engine: JobRunner, request: JobRequest, options: RunOptions) -> boo
 
     try:
         with stop:
-            finished = engine.submit(
-                replace(request, stopping=stop.should_stop, consent=replace(request.consent, note=print_note)),
-                rows=_writer(results, progress),
-                progress=progress.update,
+            finished = engine.run(
+                replace(
+                    spec,
+                    receive=_writer(results, progress),
+                    progress=progress.update,
+                    stopping=stop.should_stop,
+                    consent=replace(spec.consent, note=print_note),
+                )
             )
     finally:
         progress.close()
     if results is not None:
         results.finish()
-    _print_summary(finished, request, stopped=stop.wanted)
+    _print_summary(finished, spec, stopped=stop.wanted)
     return stop.wanted
 
 
@@ -307,13 +309,13 @@ class _LazyOutput:
     So an error that comes first is printed without an empty table.
     """
 
-    def __init__(self, root: Collect, request: JobRequest, options: RunOptions, *, live: bool) -> None:
-        self._root, self._request, self._options, self._live = root, request, options, live
+    def __init__(self, root: Collect, spec: JobSpec, options: RunOptions, *, live: bool) -> None:
+        self._root, self._spec, self._options, self._live = root, spec, options, live
         self._output: Output | None = None
 
     def _open(self) -> Output:
         if self._output is None:
-            settings = self._request.settings
+            settings = self._spec.settings
             width = settings.options.get(_WIDTH_OPTION)
             most = int(width) if width else None
             changing = is_updating(self._root.input) and settings.streaming
@@ -417,21 +419,21 @@ class _Stop:
         return self.wanted
 
 
-def _print_summary(finished: Finished, request: JobRequest, *, stopped: bool) -> None:
+def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:
     """Print the summary of a job that has ended, on stderr."""
     for why, rows in finished.dropped_rows.items():
         if rows:
             click.echo(f"{format_count(rows)} dropped: {why}", err=True)
     if finished.late_rows:
         click.echo(f"{format_count(finished.late_rows, 'late row')} dropped", err=True)
-    if any(isinstance(root, Collect) for root in request.roots) and request.state_dir is None:
+    if any(isinstance(root, Collect) for root in spec.roots) and spec.state_dir is None:
         return
-    ended = "stopped" if stopped else "suspended" if request.suspend else "finished"
+    ended = "stopped" if stopped else "suspended" if spec.suspend else "finished"
     click.echo(
-        f"{request.name}: {ended}; {format_count(finished.rows)} in, {format_count(finished.rows_out)} out", err=True
+        f"{spec.name}: {ended}; {format_count(finished.rows)} in, {format_count(finished.rows_out)} out", err=True
     )
-    if request.state_dir is not None and (stopped or request.suspend):
-        click.echo(f"run the same command again to resume from {request.state_dir}", err=True)
+    if spec.state_dir is not None and (stopped or spec.suspend):
+        click.echo(f"run the same command again to resume from {spec.state_dir}", err=True)
 
 
 def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:

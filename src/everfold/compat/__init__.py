@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from everfold.compat.carry import Carry, carry_state
-from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge
+from everfold.compat.carry import carry_state
+from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge, judge_pairs
+from everfold.compat.matching import QueryPair, pair_queries
 from everfold.compat.rules import REFERENCE, CompatOptions
 from everfold.compat.shape import QueryShape, shape_of
 from everfold.compat.verdict import Verdict
 
 __all__ = [
     "REFERENCE",
-    "Carry",
     "CompatOptions",
     "Finding",
     "Judgement",
     "OperatorJudgement",
+    "QueryPair",
     "QueryShape",
     "Verdict",
     "carry_state",
     "judge",
+    "judge_pairs",
+    "pair_queries",
     "shape_of",
 ]

@@ -7,44 +7,29 @@ existing state.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from everfold.compat.kept_types import keep_types
-from everfold.compat.matching import Matching, match_operators
+from everfold.compat.matching import QueryPair
 from everfold.compat.rules import REFERENCE, Change, CompatOptions
-from everfold.compat.shape import QueryShape, shape_of
 from everfold.plan.canonical import call_text
 from everfold.plan.nodes import GroupAggregate, Join, OverAggregate, Plan, Root, WindowAggregate, is_stateful
 from everfold.plan.walk import children, with_children
 
 
-@dataclass(frozen=True, slots=True)
-class Carry:
-    """A new plan that uses the state of an old one.
+def carry_state(pair: QueryPair, root: Root, version: int, terms: CompatOptions = REFERENCE) -> Root:
+    """Return the new plan as the version with that number, which uses the state of the old query.
 
-    root: the new plan. Aggregates with state keep the version in which they started, the others
-    start with this version. matching: its operators, by their positions among the streaming ones
-    (`QueryShape.operators`).
-    """
-
-    root: Root
-    matching: Matching
-
-
-def carry_state(old: QueryShape, root: Root, version: int, terms: CompatOptions = REFERENCE) -> Carry:
-    """Return the new plan as the version with that number.
-
-    An aggregate that was dropped and is added again starts from scratch: its version number
+    Aggregates with state keep the version in which they started, the others start with this one. An
+    aggregate that was dropped and is added again starts from scratch: its version number
     distinguishes it from what is left of the old one on disk. terms: the options by which the
     change was judged.
     """
-    new = shape_of(root)
-    matching = match_operators(old, new)
-    twins = matching.old
+    old, twins = pair.old.operators, pair.matching
     changes = [
-        Change(old.operators[twins[at]], each, terms) if at in twins else None for at, each in enumerate(new.operators)
+        Change(old[twins[at]], each, terms) if at in twins else None for at, each in enumerate(pair.new.operators)
     ]
-    return Carry(replace(root, input=_carry(root.input, iter(changes), version)), matching)
+    return replace(root, input=_carry(root.input, iter(changes), version))
 
 
 def _since(change: Change) -> dict[str, int]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from everfold.compat.kept_types import find_changed_types
-from everfold.compat.matching import NO_QUERY, match_operators, pair_queries
+from everfold.compat.matching import NO_QUERY, QueryPair, pair_queries
 from everfold.compat.reuse import is_below_kept, may_retract_unseen_rows, starts_complete
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, CompatOptions, Rule
 from everfold.compat.rules.rule import Observation
@@ -94,16 +94,19 @@ class Judgement:
 
 
 def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: CompatOptions = REFERENCE) -> Judgement:
-    """Judge a job, given as the shapes of its queries.
+    """Judge a job, given as the shapes of its queries."""
+    return judge_pairs(pair_queries(old, new), terms)
 
-    Queries are matched by the table that they write, and bare SELECTs by their order. A query that
-    has not changed at all is not judged. Source: the seeds on state compatibility of group
-    aggregates and over aggregates.
+
+def judge_pairs(pairs: Sequence[QueryPair], terms: CompatOptions = REFERENCE) -> Judgement:
+    """Judge a job, given as the pairs of its old and new queries.
+
+    Source: the seeds on state compatibility of group aggregates and over aggregates.
     """
     operators: list[OperatorJudgement] = []
     columns: list[ColumnJudgement] = []
-    for one, other in pair_queries(old, new):
-        pair = _Pair(one, other, terms)
+    for each in pairs:
+        pair = _Pair(each, terms)
         operators += pair.operators
         columns += pair.columns
     return Judgement(tuple(operators), tuple(columns))
@@ -112,16 +115,14 @@ def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: CompatOpt
 class _Pair:
     """An old and a new query."""
 
-    def __init__(self, old: QueryShape, new: QueryShape, terms: CompatOptions) -> None:
-        self._old, self._new, self._terms = old, new, terms
-        self._matching = match_operators(old, new)
+    def __init__(self, pair: QueryPair, terms: CompatOptions) -> None:
+        self._old, self._new, self._matching, self._terms = pair.old, pair.new, pair.matching, terms
+        old, new, twins = pair.old, pair.new, pair.matching
         self._verdicts: dict[int, OperatorJudgement] = {}
-        twins = self._matching.old
         self._kept = frozenset(twins)
         for at, operator in enumerate(new.operators):
             self._verdicts[at] = self._judge(old.operators[twins[at]], operator) if at in twins else self._judge_new(at)
-        known = {one for one, _ in self._matching.pairs}
-        self._gone = [self._judge(each, None) for at, each in enumerate(old.operators) if at not in known]
+        self._gone = [self._judge(each, None) for at, each in enumerate(old.operators) if at not in twins.values()]
 
     @property
     def operators(self) -> list[OperatorJudgement]:
@@ -146,9 +147,8 @@ class _Pair:
             if not self._verdicts[at].verdict.reuses_state:
                 findings = self._verdicts[at].findings
                 return Status.LOST, findings[0].message if findings else "its operator cannot resume"
-        twins = self._matching.old
         for at, call in column.origins:
-            if at not in twins:
+            if at not in self._matching:
                 if starts_complete(self._new, at, self._kept):
                     continue
                 return Status.STARTS, f"{self._new.operators[at].label} is new"
@@ -187,15 +187,15 @@ class _Pair:
         """The labels of the calls without state, by the position of a kept operator and the text of
         the call.
         """
-        pairs = self._matching.old.items()
         return {
-            at: {each.text: each.label for each in reversed(self._change(one, at).added_calls)} for at, one in pairs
+            at: {each.text: each.label for each in reversed(self._change(one, at).added_calls)}
+            for at, one in self._matching.items()
         }
 
     @cached_property
     def _all_added_columns(self) -> list[str]:
         """The columns that were added to the rows of operators."""
-        changes = [self._change(*pair) for pair in self._matching.pairs]
+        changes = [self._change(one, at) for at, one in self._matching.items()]
         return [each for change in changes if change.tolerates_column_changes for each in change.added_columns]
 
     def _judge(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:

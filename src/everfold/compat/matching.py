@@ -5,56 +5,69 @@ They are matched by kind, keys and the tables below, from the sink down, never b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 from everfold.compat.shape import OperatorShape, QueryShape
-
-
-@dataclass(slots=True)
-class Matching:
-    """The operators that two queries share.
-
-    pairs: the positions of the same operator in the old and the new query. Operators without a
-    match are in no pair.
-    """
-
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def old(self) -> dict[int, int]:
-        """The position of the old operator, by that of the new one."""
-        return {new: old for old, new in self.pairs}
-
 
 NO_QUERY = QueryShape("", (), ())
 """The shape of a query that does not exist."""
 
 
-def pair_queries(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[tuple[QueryShape, QueryShape]]:
-    """Pair the queries of two jobs.
+@dataclass(frozen=True, slots=True)
+class QueryPair:
+    """An old query and the new one that takes its place; either may be `NO_QUERY`.
+
+    matching: the position of the same operator in the old query, by that in the new one. Operators
+        without a match are left out.
+    offset: the number of operators in the old queries before the old one.
+    """
+
+    old: QueryShape
+    new: QueryShape
+    matching: Mapping[int, int]
+    offset: int = 0
+
+    @property
+    def old_positions(self) -> list[int | None]:
+        """The position in the old job of the operator at each position of the new query, None for
+        an operator that is new.
+        """
+        positions = range(len(self.new.operators))
+        return [self.offset + self.matching[at] if at in self.matching else None for at in positions]
+
+
+def pair_queries(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[QueryPair]:
+    """Pair the queries of two jobs, and match their operators.
 
     Each new query is paired with the old one that writes the same table, bare SELECTs by their
     order. Old queries that are left come last.
     """
-    left = list(old)
+    left = list(range(len(old)))
+    offsets = list(accumulate((len(each.operators) for each in old), initial=0))
     found = []
     for each in new:
-        twin = next((one for one in left if one.sink == each.sink), None)
-        if twin is not None:
-            left.remove(twin)
-        found.append((twin or NO_QUERY, each))
-    return [*found, *((each, NO_QUERY) for each in left)]
+        at = next((at for at in left if old[at].sink == each.sink), None)
+        if at is None:
+            found.append(QueryPair(NO_QUERY, each, {}))
+        else:
+            left.remove(at)
+            found.append(QueryPair(old[at], each, match_operators(old[at], each), offsets[at]))
+    return [*found, *(QueryPair(old[at], NO_QUERY, {}, offsets[at]) for at in left)]
 
 
-def match_operators(old: QueryShape, new: QueryShape) -> Matching:
-    """Match the operators of two queries."""
-    found = Matching()
+def match_operators(old: QueryShape, new: QueryShape) -> dict[int, int]:
+    """Match the operators of two queries.
+
+    Return the position of the same operator in the old query, by that in the new one.
+    """
+    found: dict[int, int] = {}
     _match(old, new, old.tops, new.tops, found)
     return found
 
 
-def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence[int], found: Matching) -> None:
+def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence[int], found: dict[int, int]) -> None:
     """Match operators of one level, and what is below each pair."""
     left, right = list(olds), list(news)
     while left and right:
@@ -62,7 +75,7 @@ def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence
         one, other = -one, -other
         if not score.same or (len(left), len(right)) == (1, 1):
             one, other = _deeper(old, left, new, right, score) or (one, other)
-        found.pairs.append((one, other))
+        found[other] = one
         left = [each for each in left if each != one and one not in all_below(old, each)]
         right = [each for each in right if each != other and other not in all_below(new, each)]
         _match(old, new, old.operators[one].below, new.operators[other].below, found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, count
 
-from everfold.compat.matching import match_operators
 from everfold.compat.shape import QueryShape
 from everfold.plan.nodes import Plan, Root, Scan, Sink, is_stateful
 from everfold.plan.walk import streamed_children
@@ -39,24 +38,6 @@ def _bottom_up(shape: QueryShape, at: int) -> Iterator[int]:
 def fresh_names(taken: Collection[str]) -> Iterator[str]:
     """Yield names that no operator of the job has ever had."""
     return (name for name in map("w{}".format, count(1)) if name not in taken)
-
-
-def map_old_positions(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[int | None]:
-    """Return the old position of the operator at each new position, None for an operator that is
-    new.
-    """
-    left = list(range(len(old)))
-    found: list[int | None] = []
-    for shape in new:
-        at = next((at for at in left if old[at].sink == shape.sink), None)
-        if at is None:
-            found += [None] * len(shape.operators)
-            continue
-        left.remove(at)
-        before = sum(len(each.operators) for each in old[:at])
-        twins = match_operators(old[at], shape).old
-        found += [before + twins[place] if place in twins else None for place in range(len(shape.operators))]
-    return found
 
 
 SourceNote = dict[str, str]

@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
 from everfold.connectors.replay import JobLineage, ReplayEffect
@@ -120,17 +121,6 @@ class SinkContext:
     def records(self) -> Path | None:
         """The folder for records of applied batches, None without a job folder."""
         return None if self.job_folder is None else self.job_folder / "sinks" / self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The position of a job in a source.
-
-    line: the source's line of the offset log. log: its folder in Spark's checkpoint.
-    """
-
-    line: str
-    log: Path
 
 
 @dataclass(frozen=True, slots=True)

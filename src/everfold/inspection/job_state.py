@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.checkpoint.damage import damaged_checkpoint_error, is_sound, list_required_files
+from everfold.checkpoint.logs import last_finished_batch
 from everfold.compat.shape import OperatorShape
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.files import cache_folder
 from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import StateSizes, sizes_of
 from everfold.inspection.tables import StateTable, to_state_table
-from everfold.jobs.failure import damaged_checkpoint_error, explain_failure
-from everfold.jobs.folder import JobFolder, Manifest, Version, load_manifest
-from everfold.jobs.spark_checkpoint import is_sound, list_required_files, newest_batch
+from everfold.jobs.failure import explain_failure
+from everfold.jobs.job_dir import JobDir, load_manifest
+from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.state_pages import read_pages, reading_session
 from everfold.state.store import MemoryStore, PageKey
 
@@ -130,11 +132,11 @@ class Inspection:
     @property
     def batch(self) -> int:
         """The last finished batch, -1 for none."""
-        return newest_batch(self._checkpoint / "commits")
+        return last_finished_batch(self._checkpoint)
 
     @property
     def _checkpoint(self) -> Path:
-        return JobFolder(self.folder).checkpoint(self.manifest.current)
+        return JobDir(self.folder).checkpoint(self.manifest.current)
 
     def read(self, start: Callable[[], SparkSession]) -> JobState:
         """Return the state.
@@ -184,7 +186,7 @@ class Inspection:
 
     def _explain(self, error: Exception) -> EverfoldError:
         """Return the error that a user is shown."""
-        found = explain_failure(error, (), JobFolder(self.folder).log_file)
+        found = explain_failure(error, (), JobDir(self.folder).log_file)
         if found.code != _UNKNOWN_FAILURE:
             return found
         return StateError.of(

@@ -17,15 +17,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.checkpoint.logs import last_finished_batch
 from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
-from everfold.jobs.spark_checkpoint import newest_batch
 from everfold.jobs.state_pages import read_pages
-from everfold.operators.backfill import Aggregating, Fillable, is_fillable, restrict_to_emitted, restrict_to_new_calls
+from everfold.operators.backfill import (
+    Aggregating,
+    Fillable,
+    is_fillable,
+    list_calls,
+    restrict_to_emitted,
+    restrict_to_new_calls,
+)
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK
-from everfold.plan.explain import call_sql
 from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
 from everfold.plan.walk import operators_of
 from everfold.spark.backfill_writer import BackfillWriter
@@ -81,7 +87,6 @@ class Backfill:
     checkpoint: the checkpoint with the current position of the job.
     target: folder for the control files.
     epoch: epoch of the state (`Version.state_epoch`).
-    new_operators: names of operators that are new as a whole; those are not backfilled.
     lost_input: input that no longer exists, as sentences.
     """
 
@@ -91,7 +96,6 @@ class Backfill:
     target: Path
     version: int
     epoch: int
-    new_operators: Collection[str]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
@@ -100,15 +104,15 @@ class Backfill:
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _order: dict[str, int] = field(default_factory=dict)
 
-    def write(self, roots: Sequence[Root]) -> list[BackfillResult]:
-        """Write the backfill of the new aggregates in the plans.
+    def write(self, roots: Sequence[Root], operators: Collection[str]) -> list[BackfillResult]:
+        """Write the backfill of the new aggregates of these operators in the plans.
 
         Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
         shutil.rmtree(self.target, ignore_errors=True)
         try:
-            known = (node for node in operators_of(roots) if node.operator_id not in self.new_operators)
-            begun = ((node, restrict_to_new_calls(node, self.version)) for node in known)
+            nodes = (node for node in operators_of(roots) if node.operator_id in operators)
+            begun = ((node, restrict_to_new_calls(node, self.version)) for node in nodes)
             return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explain_failure(error, self.sources.opened, self.log_file) from error
@@ -122,8 +126,9 @@ class Backfill:
         assert since is not None
         rows = self._write_operator(given, operator, since)
         late = sum(int(head.get("late", 0)) for head in self._heads(name))
-        calls = tuple(call_sql(call, begun.input.schema.names) for call in begun.calls)
-        return BackfillResult(calls, rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None)
+        return BackfillResult(
+            list_calls(begun), rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None
+        )
 
     def _write_operator(self, node: Aggregating, operator: Fillable, since: int) -> int:
         """Write the backfill of an operator and return how many rows were read."""
@@ -164,7 +169,7 @@ class Backfill:
     def _heads(self, operator: str) -> list[dict[str, Any]]:
         """Return the head page of each bucket of an operator."""
         if operator not in self._read:
-            batch = newest_batch(self.checkpoint / "commits")
+            batch = last_finished_batch(self.checkpoint)
             pages = read_pages(self.reading, self.checkpoint, operator, self.epoch, batch)
             blobs = pages.where(f"tbl = '{HEAD}'").select("blob").collect()
             self._read[operator] = [decode_head(row["blob"]) for row in blobs]

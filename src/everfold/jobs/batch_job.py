@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink
-from everfold.jobs import Finished
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.sources import Sources
+from everfold.jobs.spec import Finished
 from everfold.plan.nodes import Root
 from everfold.spark.batch import BatchLowering
 from everfold.spark.batch_metrics import count_skipped_rows

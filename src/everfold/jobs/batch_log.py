@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from everfold.checkpoint.damage import damaged_checkpoint_error
+from everfold.checkpoint.file_log import read_batch
+from everfold.checkpoint.logs import last_finished_batch, last_planned_batch, read_positions
 from everfold.errors import StateError
 from everfold.files import write_atomically
-from everfold.jobs.failure import damaged_checkpoint_error
-from everfold.jobs.spark_checkpoint import newest_batch, read_positions
 
 NAME = "last_batch.json"
 _OFFSET = "logOffset"
@@ -60,7 +61,7 @@ def check_complete(checkpoint: Path, expected: int) -> None:
 
     expected: the last batch that it must have planned, -1 for none.
     """
-    planned, done = newest_batch(checkpoint / "offsets"), newest_batch(checkpoint / "commits")
+    planned, done = last_planned_batch(checkpoint), last_finished_batch(checkpoint)
     if planned < expected:
         raise _missing(checkpoint / "offsets" / str(expected), expected, planned)
     # Spark runs only the last planned batch again, on top of the state of the last finished one.
@@ -96,9 +97,9 @@ def _list_input(log: Path, start: str | None, end: str) -> list[Any]:
     files: list[tuple[str, int]] = []
     if isinstance(last, dict) and _OFFSET in last:
         before = first[_OFFSET] if isinstance(first, dict) else -1
-        for number in range(before + 1, last[_OFFSET] + 1):
-            files += _list_files(log, number)
-    return [first, last, sorted(files)]
+        read = (file for number in range(before + 1, last[_OFFSET] + 1) for file in read_batch(log, number))
+        files = sorted((file.uri.rsplit("/", 1)[-1], file.modified_ms) for file in read)
+    return [first, last, files]
 
 
 def _parse(line: str | None) -> Any:
@@ -106,21 +107,3 @@ def _parse(line: str | None) -> Any:
         return None if line is None else json.loads(line)
     except ValueError:
         return line
-
-
-def _list_files(log: Path, number: int) -> list[tuple[str, int]]:
-    """Return name and modification time of the files under a number in the log of a file source.
-
-    Spark compacts the log later; then they are read from the compacted log.
-    """
-    own = log / str(number)
-    if not own.exists():
-        compacted = (each for each in log.glob("*.compact") if int(each.stem) >= number)
-        found = min(compacted, key=lambda each: int(each.stem), default=None)
-        if found is None:
-            return []
-        own = found
-    mark = f'"batchId":{number}'
-    lines = (line for line in own.read_text(encoding="utf-8").splitlines()[1:] if mark in line)
-    entries = [entry for entry in map(json.loads, lines) if entry["batchId"] == number]
-    return [(entry["path"].rsplit("/", 1)[-1], entry["timestamp"]) for entry in entries]

@@ -9,6 +9,7 @@ from pathlib import Path
 from everfold.errors import UsageError
 from everfold.files import cache_folder
 from everfold.jobs.engine import Engine
+from everfold.jobs.spec import JobSpec
 from everfold.spark.archive import archive_of, write_archive
 from everfold.spark.java import require_java
 from everfold.spark.session import quote_option, stop_jvm
@@ -61,12 +62,15 @@ def _run(folder: Path, log_file: Path, part: Path) -> None:
     try:
         submits = [action for action in Session().run(_SCRIPT) if isinstance(action, Submit)]
         for number, submit in enumerate(submits):
+            job_dir = folder / "jobs" / str(number)  # a stream and a batch may not share one
             engine.run(
-                submit.roots,
-                settings=submit.settings,
-                base_folder=folder,
-                state_dir=folder / "jobs" / str(number),  # a stream and a batch may not share one
-                receive=lambda _: None,
+                JobSpec(
+                    roots=submit.roots,
+                    settings=submit.settings,
+                    base_folder=folder,
+                    state_dir=job_dir,
+                    receive=lambda _: None,
+                )
             )
     finally:
         engine.close()

@@ -7,23 +7,22 @@ processed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-import urllib.parse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from everfold.checkpoint.damage import check_file, check_required_files, damaged_checkpoint_error
+from everfold.checkpoint.file_log import list_logs, parse_number, read_log
+from everfold.checkpoint.files import remove_file
+from everfold.checkpoint.logs import has_unfinished_batch, last_planned_batch, read_positions, remove_half_written
 from everfold.files import link, make_private_folder
-from everfold.jobs.failure import damaged_checkpoint_error
-from everfold.jobs.spark_checkpoint import has_unfinished_batch, is_sound, list_required_files, newest_entry
 from everfold.spark.exchange import BACKFILL_COMMAND, FLUSH, REEMIT_COMMAND, TICK
 
-_HALF_WRITTEN = ".*.tmp*"
-"""Files that Spark has not finished writing, and their checksums."""
+_SOURCES = "control_"
+"""Prefix of the sources that read control files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +57,18 @@ class Control:
         Raises StateError `damaged-checkpoint`.
         """
         make_private_folder(self.folder)
-        for name in ("offsets", "commits"):
-            for part in (self.checkpoint / name).glob(_HALF_WRITTEN):
-                part.unlink()
-        if newest_entry(self.checkpoint / "offsets") is None and any((self.checkpoint / "state").glob("*")):
+        remove_half_written(self.checkpoint)
+        if last_planned_batch(self.checkpoint) < 0 and any((self.checkpoint / "state").glob("*")):
             raise damaged_checkpoint_error(self.checkpoint / "offsets")
-        for file in list_required_files(self.checkpoint):
-            if not is_sound(file):
-                raise damaged_checkpoint_error(file)
+        check_required_files(self.checkpoint)
         planned = self._planned()
         logged: set[str] = set()
         for log, entries in self._source_logs():
-            if entries and log.name.isdigit() and planned.isdisjoint(entries):
-                log.unlink()
-                log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+            names = {name for name, _ in entries}
+            if names and log.name.isdigit() and planned.isdisjoint(names):
+                remove_file(log)
             else:
-                logged.update(entries)
+                logged |= names
         for file in self.folder.iterdir():
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file)
@@ -105,7 +100,7 @@ class Control:
     @property
     def _taken(self) -> set[str]:
         """Names of the control files that are part of planned batches."""
-        return {name for _, entries in self._source_logs() for name in entries}
+        return {name for _, entries in self._source_logs() for name, _ in entries}
 
     @staticmethod
     def request_reemit(past: Path, operators: Sequence[str]) -> None:
@@ -115,50 +110,30 @@ class Control:
 
     def _planned(self) -> set[str]:
         """Return the names of the control files that the newest offsets cover."""
-        offsets = self._newest_offsets()
-        covered: set[str] = set()
-        for log, _ in self._source_logs():
-            reached = offsets.get(log.parent.name, -1)
-            covered |= {name for name, at in _log_lines(log) if at <= reached}
-        return covered
+        batch = last_planned_batch(self.checkpoint)
+        with check_file(self.checkpoint / "offsets" / str(batch)):
+            positions = read_positions(self.checkpoint, batch)
+            reached = {
+                name: parse_number(position)
+                for name, position in positions.items()
+                if name.startswith(_SOURCES) and position.startswith("{")  # not `-`, no position
+            }
+        return {
+            name
+            for log, entries in self._source_logs()
+            for name, number in entries
+            if number <= reached.get(log.parent.name, -1)
+        }
 
-    def _newest_offsets(self) -> dict[str, int]:
-        log = newest_entry(self.checkpoint / "offsets")
-        if log is None:
-            return {}
-        found: dict[str, int] = {}
-        with _check_log(log):
-            for line in log.read_text().splitlines()[2:]:
-                name, _, offset = line.partition(":")
-                if name.startswith("control_") and offset.startswith("{"):
-                    found[name] = int(json.loads(offset)["logOffset"])
-        return found
-
-    def _source_logs(self) -> Iterator[tuple[Path, list[str]]]:
+    def _source_logs(self) -> Iterator[tuple[Path, list[tuple[str, int]]]]:
+        """Yield the files of the logs of control files, each with names and log offsets."""
         sources = self.checkpoint / "sources"
-        for source in sorted(sources.glob("control_*")) if sources.is_dir() else ():
-            for log in sorted(source.iterdir()):
-                if log.name[0] != ".":
-                    yield log, [name for name, _ in _log_lines(log)]
+        for source in sorted(sources.glob(f"{_SOURCES}*")) if sources.is_dir() else ():
+            for log in list_logs(source):
+                with check_file(log):
+                    yield log, [(each.path.name, each.number) for each in read_log(log)]
 
 
 def _past_name(past: Path, file: Path) -> str:
     """Return the name of a backfill file as a control file; it is unique among versions."""
     return f"{BACKFILL_COMMAND}-{past.name}-{file.name}"
-
-
-def _log_lines(log: Path) -> Iterator[tuple[str, int]]:
-    """Yield the file names in a log of Spark's file source, each with its log offset."""
-    with _check_log(log):
-        for line in log.read_text().splitlines()[1:]:
-            entry = json.loads(line)
-            yield urllib.parse.unquote(entry["path"]).rsplit("/", 1)[-1], int(entry["batchId"])
-
-
-@contextmanager
-def _check_log(file: Path) -> Iterator[None]:
-    """Raise parse errors of the block as a StateError `damaged-checkpoint` of the file."""
-    try:
-        yield
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged_checkpoint_error(file) from error

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
+from everfold.checkpoint.damage import damaged_checkpoint_error, find_damaged_file
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.null_rowtime import find_null_rowtime
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.jobs.spark_checkpoint import final_name, find_damaged_file
 from everfold.spark.error_transport import extract_error
 
 _RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
@@ -155,20 +155,6 @@ def worker_died_error(log_file: Path) -> EverfoldError:
         f"a Python worker of Spark exited unexpectedly; see {log_file}",
         help="run the same command again to resume."
         " If the machine is short of memory, the system may have killed the worker",
-    )
-
-
-def damaged_checkpoint_error(file: Path) -> StateError:
-    """Return the error for a damaged or missing file of a job directory.
-
-    For a folder, the error is about one of the files in it. A temporary file of Spark is reported
-    under its final name.
-    """
-    file = file.with_name(final_name(file.name) or file.name)
-    return StateError.of(
-        "damaged-checkpoint",
-        f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
-        help="restore the job directory from a backup, or start from scratch with another --state folder",
     )
 
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+from everfold.checkpoint.logs import last_planned_batch, read_positions
 from everfold.compat.operator_ids import SourceNote
 from everfold.connectors.contract import Role, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import Diagnostic, EverfoldError, StateError
-from everfold.jobs.change import check_finished
-from everfold.jobs.folder import JobFolder, Manifest, Version
-from everfold.jobs.moving import Move, find_job_folder, read_log
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.moving import Move, find_job_dir, read_files
 from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
-from everfold.jobs.spark_checkpoint import newest_batch, newest_entry, read_positions
 from everfold.plan.nodes import Root, Table
 from everfold.plan.walk import scans_of
 
@@ -89,12 +89,12 @@ def show_location(note: SourceNote) -> str:
 class Locations:
     """Compares the present locations of a job's tables with those that it has read.
 
-    folder: the job directory, locked by this process. base_folder: start of relative paths.
+    job_dir: the job directory, locked by this process. base_folder: start of relative paths.
     externals: tables whose rows the caller provides.
     answers: for tables at a new location, whether the rows are the same (`--source`).
     """
 
-    folder: JobFolder
+    job_dir: JobDir
     base_folder: Path
     externals: Container[str] = ()
     answers: Mapping[str, Moved] = field(default_factory=dict)
@@ -107,10 +107,10 @@ class Locations:
         Raises StateError `changed-source` with all tables at a new location without an answer,
         StateError `unfinished-batch`, or a ConnectorError of a source.
         """
-        known = self.folder.read_manifest() or manifest
+        known = self.job_dir.read_manifest() or manifest
         pending = known.current != manifest.current
         self._look_at(known)
-        begun = newest_entry(self._checkpoint / "offsets") is not None and not (pending and manifest.version.rebuilt)
+        begun = last_planned_batch(self._checkpoint) >= 0 and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
         locations = self._find_locations(notes, roots)
         kept: dict[str, SourceNote] = {}
@@ -155,7 +155,7 @@ class Locations:
         found: list[str] = []
         for table in tables:
             notes = [each for each in manifest.version.sources or () if each["table"] == table.name]
-            if table.connector is None or not notes or newest_entry(self._checkpoint / "offsets") is None:
+            if table.connector is None or not notes or last_planned_batch(self._checkpoint) < 0:
                 continue
             try:
                 current = locate_table(table, self.base_folder)
@@ -174,10 +174,8 @@ class Locations:
         return found
 
     def _look_at(self, manifest: Manifest) -> None:
-        self._checkpoint = self.folder.checkpoint(manifest.current)
-        self._before = (
-            Path(manifest.folder) if manifest.folder else find_job_folder(self._checkpoint) or self.folder.path
-        )
+        self._checkpoint = self.job_dir.checkpoint(manifest.current)
+        self._before = Path(manifest.folder) if manifest.folder else find_job_dir(self._checkpoint) or self.job_dir.path
 
     def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, TableLocation]:
         """Return the present locations of the job's sources by name; each table is checked once."""
@@ -217,10 +215,10 @@ class Locations:
 
     def _seen_before(self, current: TableLocation) -> Path:
         """Return the old location of a table if it was moved together with the job directory."""
-        return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.folder.path)))
+        return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.job_dir.path)))
 
     def _files(self, spark_name: str) -> Collection[Path]:
-        return read_log(self._checkpoint / "sources" / spark_name)
+        return read_files(self._checkpoint / "sources" / spark_name)
 
     # --- jobs of earlier releases -----------------------------------------------------------------
 
@@ -232,7 +230,7 @@ class Locations:
         if "spark_name" in note:
             return note
         name = re.compile(re.escape(note["name"]) + "(_[0-9a-f]{8})?")
-        lines = read_positions(self._checkpoint, newest_batch(self._checkpoint / "offsets"))
+        lines = read_positions(self._checkpoint, last_planned_batch(self._checkpoint))
         found = [note | {"spark_name": each} for each in sorted(lines) if name.fullmatch(each)]
         found = [each | self._old_location(each, lines[each["spark_name"]], current) for each in found]
         return next((each for each in found if current.is_at(each)), next(iter(found), None))
@@ -269,7 +267,7 @@ class Locations:
         if asked:
             raise StateError(*asked.values())
         if changed:
-            check_finished(self.folder.path, self._checkpoint)
+            self.job_dir.check_finished(int(self._checkpoint.name))
 
     def _new_names(
         self,
@@ -310,7 +308,7 @@ class Locations:
                 return version
             return replace(version, sources=tuple(_learn(each, known) for each in version.sources))
 
-        return replace(manifest, folder=str(self.folder.path), versions=tuple(map(renew, manifest.versions)))
+        return replace(manifest, folder=str(self.job_dir.path), versions=tuple(map(renew, manifest.versions)))
 
 
 def changed_source_error(table: Table, old: SourceNote, new: TableLocation) -> Diagnostic:

@@ -7,21 +7,18 @@ killed later, the next start repeats the steps after it.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from everfold.checkpoint.damage import check_file
+from everfold.checkpoint.file_log import list_logged_files, move_files
+from everfold.checkpoint.files import link_folder
+from everfold.checkpoint.state_metadata import find_job_dir_in_state, move_schemas
 from everfold.connectors.contract import Source
-from everfold.connectors.filesystem.source_log import list_logged_files, move_files
 from everfold.files import write_atomically
-from everfold.jobs.change import copy_links, move_schemas
-from everfold.jobs.failure import damaged_checkpoint_error
-
-_SCHEMA = re.compile(r'"(?:file:/*)?(/[^"]*)/checkpoints/\d+/state/\d+/_stateSchema')
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +31,18 @@ class Move:
     new: str
 
 
-def read_log(log: Path) -> dict[Path, int]:
+def read_files(log: Path) -> dict[Path, int]:
     """Return the files in a source's log (`list_logged_files`), or raise `damaged-checkpoint`."""
-    try:
+    with check_file(log):
         return list_logged_files(log)
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged_checkpoint_error(log) from error
 
 
-def find_job_folder(checkpoint: Path) -> Path | None:
+def find_job_dir(checkpoint: Path) -> Path | None:
     """Return the path that the job directory had when a checkpoint was written, None if unknown."""
     for log in sorted((checkpoint / "sources").glob("control_*")):
-        for file in read_log(log):
+        for file in read_files(log):
             return file.parent.parent
-    for file in sorted(checkpoint.glob("state/*/_metadata/v2/[0-9]*")):
-        found = _SCHEMA.search(file.read_text(encoding="utf-8"))
-        if found is not None:
-            return Path(os.path.normpath("/" + json.loads(f'"{found.group(1)}"').lstrip("/")))
-    return None
+    return find_job_dir_in_state(checkpoint)
 
 
 def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[Move]) -> None:
@@ -65,27 +56,18 @@ def move_checkpoints(folder: Path, manifest: str, before: Path, moves: Iterable[
         return
     moved = {each.name: each for each in moves}
     shutil.rmtree(new, ignore_errors=True)
-    copy_links(old, new)
+    link_folder(old, new)
     for checkpoint in (each for each in new.iterdir() if each.name.isdigit()):
-        try:
+        with check_file(old / checkpoint.name):
             move_schemas(checkpoint, old / checkpoint.name)
             for log in (checkpoint / "sources").glob("*"):
                 if log.name not in moved:
-                    _move_files(log, before, folder)
+                    move_files(log, before, folder)
             for each in moved.values():
                 each.source.move(checkpoint, each.name, each.old, each.new)
-        except (ValueError, KeyError, TypeError) as error:
-            raise damaged_checkpoint_error(old / checkpoint.name) from error
     write_atomically(new / "manifest.json", manifest, private=True)
     os.rename(new, folder / "checkpoints.moved")
     finish_moving(folder)
-
-
-def _move_files(log: Path, before: Path, folder: Path) -> None:
-    """Rewrite the paths of a log's files in the job directory; other logs hold no files."""
-    files = [each for each in log.iterdir() if not each.name.startswith(".")]
-    if any('{"path":' in each.read_text(encoding="utf-8", errors="replace") for each in files[:1]):
-        move_files(log, before, folder)
 
 
 def finish_moving(folder: Path) -> None:

@@ -11,10 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everfold.connectors.contract import Position
+from everfold.checkpoint.logs import Position, last_planned_batch
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.sources import OpenedSource, read_position
-from everfold.jobs.spark_checkpoint import newest_batch
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """Errors of reading a damaged checkpoint, which may be the very reason for a rebuild."""
@@ -38,7 +37,7 @@ class RewindProgress:
 
     def report_lost_input(self, sources: Sequence[OpenedSource]) -> None:
         """Report which part of the input no longer exists. Call it before the first batch."""
-        if newest_batch(self.checkpoint / "offsets") >= 0:
+        if last_planned_batch(self.checkpoint) >= 0:
             return
         for each in sources:
             old = self._old_positions(each.name)

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from everfold.checkpoint.damage import check_required_files
+from everfold.checkpoint.logs import last_finished_batch, remove_planned
 from everfold.errors import StateError
-from everfold.jobs.failure import damaged_checkpoint_error
-from everfold.jobs.folder import JobFolder, Manifest, Version, load_manifest, now
+from everfold.jobs.job_dir import JobDir, load_manifest
+from everfold.jobs.manifest import Manifest, Version, now
 from everfold.jobs.rewind import check_duplicates, describe_effects
-from everfold.jobs.spark_checkpoint import is_sound, list_required_files, newest_batch
 
 
 def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
@@ -33,9 +34,8 @@ def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable
     similar.
     """
     load_manifest(path)
-    folder = JobFolder(path.absolute())
-    folder.lock()
-    try:
+    folder = JobDir(path.absolute())
+    with folder.locked():
         manifest = load_manifest(path)
         wanted = manifest.version if number is None else manifest.find_version(number)
         if number is not None and wanted == manifest.version:
@@ -46,8 +46,6 @@ def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)
         return _carry_out(folder, manifest, wanted, checkpoint)
-    finally:
-        folder.release()
 
 
 def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
@@ -75,27 +73,16 @@ def _check_checkpoint(checkpoint: Path, number: int) -> None:
             f"version {number} has no checkpoint: `{checkpoint}` does not exist",
             help="it was removed, or the version never ran; to use its query again, run it with --on-change rebuild",
         )
-    for file in list_required_files(checkpoint):
-        if not is_sound(file):
-            raise damaged_checkpoint_error(file)
+    check_required_files(checkpoint)
 
 
-def _carry_out(folder: JobFolder, manifest: Manifest, wanted: Version, checkpoint: Path) -> Version:
+def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: Path) -> Version:
     number, epoch = manifest.next_ids
-    last = newest_batch(checkpoint / "commits")
+    last = last_finished_batch(checkpoint)
     folder.link_checkpoint(checkpoint, epoch)
-    _remove_planned(folder.checkpoint(epoch), last)
+    remove_planned(folder.checkpoint(epoch), last)
     made = replace(
         wanted, number=number, epoch=epoch, created=now(), back_to=wanted.number, back_after=last, rebuilt=False
     )
     folder.write_manifest(replace(manifest, current=epoch, versions=(*manifest.versions, made)))
     return made
-
-
-def _remove_planned(checkpoint: Path, last: int) -> None:
-    """Remove what a copied checkpoint has planned after its last finished batch."""
-    offsets = checkpoint / "offsets"
-    for each in list(offsets.iterdir()) if offsets.is_dir() else ():
-        if each.name.isdigit() and int(each.name) > last:
-            each.unlink()
-            each.with_name(f".{each.name}.crc").unlink(missing_ok=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
+from everfold.checkpoint.damage import damaged_checkpoint_error, find_damaged_file
+from everfold.checkpoint.logs import last_planned_batch
 from everfold.connectors.applied import BatchId, check_not_ahead
 from everfold.errors import StateError
 from everfold.jobs.batch_log import compute_digest
-from everfold.jobs.failure import damaged_checkpoint_error
-from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.foreach_batch import Target
-from everfold.jobs.spark_checkpoint import find_damaged_file, newest_batch
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest
 
 
-def check_sinks_not_ahead(folder: JobFolder, manifest: Manifest, targets: Iterable[Target]) -> None:
+def check_sinks_not_ahead(folder: JobDir, manifest: Manifest, targets: Iterable[Target]) -> None:
     """Refuse a job whose tables hold later batches than its checkpoint.
 
     This happens when the job directory is restored from an older copy. A changed job is compared as
@@ -27,7 +27,7 @@ def check_sinks_not_ahead(folder: JobFolder, manifest: Manifest, targets: Iterab
     epoch, batch, digest = manifest.current, -1, ""
     if known.current == manifest.current or not manifest.version.rebuilt:
         checkpoint = folder.checkpoint(known.current)
-        epoch, batch = known.current, newest_batch(checkpoint / "offsets")
+        epoch, batch = known.current, last_planned_batch(checkpoint)
         digest = compute_digest(checkpoint, batch)
     past = manifest.job_lineage
     for target in targets:
@@ -54,15 +54,15 @@ def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callabl
             )
 
 
-def refuse_batch(folder: Path) -> None:
+def refuse_batch(job_dir: JobDir) -> None:
     """Refuse to run a query as a batch in the directory of a streaming job.
 
     It would write the whole result again. Raises StateError `streaming-job`.
     """
-    if JobFolder(folder).read_manifest() is not None:
+    if job_dir.read_manifest() is not None:
         raise StateError.of(
             "streaming-job",
-            f"the job in `{folder}` is a streaming job, and this query runs as a batch:"
+            f"the job in `{job_dir.path}` is a streaming job, and this query runs as a batch:"
             " it would write its whole result again",
             help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch',"
             " or run the batch with another --state folder",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import SPLIT, History, Position, Role, Source, SourceContext
+from everfold.checkpoint.logs import Position, read_positions
+from everfold.connectors.contract import SPLIT, History, Role, Source, SourceContext
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, StateError
-from everfold.jobs.spark_checkpoint import read_positions
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream
 

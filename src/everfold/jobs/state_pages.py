@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.jobs.failure import damaged_checkpoint_error
-from everfold.jobs.spark_checkpoint import newest_entry
+from everfold.checkpoint.damage import damaged_checkpoint_error
+from everfold.checkpoint.state_metadata import list_operators
 from everfold.spark.session import create_session
 
 if TYPE_CHECKING:
@@ -31,29 +29,10 @@ def read_pages(session: SparkSession, checkpoint: Path, operator: str, epoch: in
     Columns: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY. epoch: of the
     state; pages of other epochs are left out. Raises StateError `damaged-checkpoint`.
     """
-    numbers = dict(_numbers(checkpoint))
+    numbers = dict(list_operators(checkpoint))
     if operator not in numbers:
         raise damaged_checkpoint_error(checkpoint / "state")
     reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
     pages = reader.option("stateVarName", f"pages_{operator}").load(str(checkpoint))
     of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
     return pages.where(f"user_map_key.epoch = {epoch}").select("key.bucket", *of_key, "user_map_value.blob")
-
-
-def _numbers(checkpoint: Path) -> Iterator[tuple[str, int]]:
-    """Yield the name and Spark's number of each operator with state in a checkpoint.
-
-    Raises StateError `damaged-checkpoint`.
-    """
-    for folder in (checkpoint / "state").glob("*/_metadata/v2"):
-        file = newest_entry(folder)
-        if file is None:
-            continue
-        try:
-            _, facts = file.read_text(encoding="utf-8").split("\n")
-            found = json.loads(facts)
-            variables = json.loads(found["operatorPropertiesJson"])["stateVariables"]
-            number = int(found["operatorInfo"]["operatorId"])
-            yield from ((each["stateName"].removeprefix("pages_"), number) for each in variables)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged_checkpoint_error(file) from error

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.checkpoint.logs import has_unfinished_batch, read_positions
 from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
-from everfold.jobs.folder import JobFolder, Manifest
 from everfold.jobs.foreach_batch import Router, Target, combine_streams
+from everfold.jobs.job_dir import JobDir
 from everfold.jobs.lookup_tables import LookupTables
+from everfold.jobs.manifest import Manifest
 from everfold.jobs.progress import Progress
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import Sources
-from everfold.jobs.spark_checkpoint import has_unfinished_batch, read_positions
+from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
@@ -60,53 +62,45 @@ class _Stopped(Exception):
 class StreamJob:
     """One streaming query over a job directory that this process has locked.
 
-    suspend: at the end of bounded input, stop without emitting open results.
-    batch_latency_ms: how long a batch of unbounded input gathers rows.
-    stopping: returns True when the job should stop.
+    roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
-    warn: called with warnings for the user, None to skip the checks for them.
+    warn: called with warnings for the user.
     """
 
     spark: SparkSession
-    folder: JobFolder
+    job_dir: JobDir
     manifest: Manifest
+    spec: JobSpec
     roots: Sequence[Root]
     targets: Sequence[Target]
     sources: Sources
-    zone: str
-    idle_timeout_ms: int | None
-    drop_null_rowtime: bool
-    suspend: bool
-    batch_latency_ms: int = 0
-    progress: Callable[[Progress], None] | None = None
-    stopping: Callable[[], bool] = lambda: False
-    rewind_progress: RewindProgress | None = None
-    warn: Callable[[str], None] | None = None
+    rewind_progress: RewindProgress | None
+    warn: Callable[[str], None]
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
-        checkpoint = self._checkpoint
-        control = Control(self.folder.control, checkpoint)
+        settings, checkpoint = self.spec.settings, self._checkpoint
+        control = Control(self.job_dir.control, checkpoint)
         control.repair()
         if self.manifest.version.history is not None:
-            control.link_backfill(self.folder.backfill_folder(self.manifest.version.history))
+            control.link_backfill(self.job_dir.backfill_folder(self.manifest.version.history))
         lookup_tables = LookupTables(
-            BatchLowering(self.spark, self.zone, self.sources.read_scan),
+            BatchLowering(self.spark, settings.local_time_zone, self.sources.read_scan),
             self.sources,
-            self.folder.path / "beside",
+            self.job_dir.path / "beside",
             unfinished=has_unfinished_batch(checkpoint),
         )
         lowering = StreamLowering(
             spark=self.spark,
-            zone=self.zone,
+            zone=settings.local_time_zone,
             open_source=self.sources.stream,
-            control_folder=str(self.folder.control),
+            control_folder=str(self.job_dir.control),
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
-            idle_timeout_ms=self.idle_timeout_ms,
-            drop_null_rowtime=self.drop_null_rowtime,
+            idle_timeout_ms=settings.idle_timeout_ms,
+            drop_null_rowtime=settings.null_rowtime == "drop",
             epoch=self.manifest.version.state_epoch,
             foreign_operators=self.manifest.foreign_operators,
             has_reemitted_rows=bool(self.manifest.version.again),
@@ -115,25 +109,25 @@ class StreamJob:
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.folder.log_file) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.log_file) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
         router = Router(
             job=self.manifest.job,
-            log=BatchLog(self.folder.path, checkpoint, self.manifest.current),
+            log=BatchLog(self.job_dir.path, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
-            progress=self.progress,
+            progress=self.spec.progress,
             dropped=lookup_tables.skipped_rows,
         )
         writer = combine_streams(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
-        wait_ms = 0 if self._bounded else self.batch_latency_ms
+        wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
-            raise explain_failure(router.failure or error, self.sources.opened, self.folder.log_file) from error
+            raise explain_failure(router.failure or error, self.sources.opened, self.job_dir.log_file) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
@@ -170,10 +164,10 @@ class StreamJob:
                 self._tick(router, control, operators)
             return
         self._wait_until(query, router, self._all_read)
-        if any(_leaves_open(node) for node in operators) and not self.suspend:
+        if any(_leaves_open(node) for node in operators) and not self.spec.suspend:
             control.flush()
             self._wait_until(query, router, lambda: True)
-        if self.rewind_progress is not None and not self.suspend:
+        if self.rewind_progress is not None and not self.spec.suspend:
             self.rewind_progress.finish()
 
     @property
@@ -205,7 +199,7 @@ class StreamJob:
         self._observe(query, router)
 
     def _check_stop(self) -> None:
-        if self.stopping():
+        if self.spec.stopping():
             raise _Stopped
 
     def _all_read(self) -> bool:
@@ -214,7 +208,7 @@ class StreamJob:
 
     @property
     def _checkpoint(self) -> Path:
-        return self.folder.checkpoint(self.manifest.current)
+        return self.job_dir.checkpoint(self.manifest.current)
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Process the batch reports of Spark that are new since the last call."""
@@ -232,8 +226,8 @@ class StreamJob:
                 source.after_batch(offsets)
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
-            if self.progress is not None:
-                self.progress(
+            if self.spec.progress is not None:
+                self.spec.progress(
                     Progress(
                         batch=batch,
                         rows=router.rows,
@@ -248,8 +242,6 @@ class StreamJob:
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""
         self._checked_at = time.monotonic()
-        if self.warn is None:
-            return
         for source in self.sources.opened:
             for text in source.find_changes(self._checkpoint):
                 self.warn(text)
@@ -277,7 +269,8 @@ class StreamJob:
         silent_ms = (time.monotonic() - router.last_batch_at) * 1000
         now_ms = time.time() * 1000
         last_batch_ms = int(now_ms - silent_ms)
-        idle = self.idle_timeout_ms is not None and self._had_data and silent_ms > self.idle_timeout_ms
+        idle_ms = self.spec.settings.idle_timeout_ms
+        idle = idle_ms is not None and self._had_data and silent_ms > idle_ms
         due = router.reports.state_rows > 0 and any(
             now_ms > _next_end(node, last_batch_ms) + _TICK_DELAY_MS for node in operators
         )

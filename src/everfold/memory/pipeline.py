@@ -16,24 +16,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from everfold.compat import CompatOptions, carry_state, judge, shape_of
-from everfold.compat.operator_ids import fresh_names
-from everfold.compat.reuse import starts_complete
+from everfold.compat import CompatOptions, judge_pairs, pair_queries, shape_of
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
-from everfold.operators.backfill import (
-    NEW_OPERATOR,
-    is_fillable,
-    no_backfill_error,
-    restrict_to_emitted,
-    restrict_to_new_calls,
-)
+from everfold.operators.backfill import is_fillable, restrict_to_emitted, restrict_to_new_calls
+from everfold.operators.change_plan import plan_operators
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
-from everfold.operators.reemit import bootstrap, operators_to_reemit, split_reemitted
+from everfold.operators.reemit import bootstrap, split_reemitted
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind, is_updating
-from everfold.plan.naming import name_operators
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -149,29 +141,22 @@ class MemoryPipeline:
         Raises StateError `no-backfill`, or `incompatible-change` if the state cannot be reused;
         this pipeline is then unchanged.
         """
-        settings, old = settings or self._settings, shape_of(self._root)
+        settings = settings or self._settings
         terms = CompatOptions.of(settings)
-        new = shape_of(root)
-        judgement = judge([old], [new], terms)
+        pairs = pair_queries([shape_of(self._root)], [shape_of(root)])
+        judgement = judge_pairs(pairs, terms)
         if not judgement.verdict.reuses_state:
             raise StateError.of(
                 "incompatible-change", f"the change is {judgement.verdict.value}: the new query cannot use the state"
             )
-        succession = carry_state(old, root, version, terms)
-        old_names, kept = [node.operator_id for node in operators_of([self._root])], succession.matching.old
-        fresh = fresh_names(old_names)
-        names = [old_names[kept[at]] if at in kept else next(fresh) for at in range(len(new.operators))]
-        (named,) = name_operators([succession.root], names)
-        pipeline = self._continue(named, settings)
-        new_names = {name for at, name in enumerate(names) if at not in kept}
-        for node in operators_to_reemit(named, version, refresh=refresh, fresh=new_names):
-            pipeline._stages[node.operator_id].repeat = True
-        if history is not None:
-            for at, node in enumerate(operators_of([named])):
-                if at not in kept and not starts_complete(new, at, kept):
-                    raise no_backfill_error(NEW_OPERATOR, node.span)
-            for at in kept:
-                pipeline._backfill(pipeline._stages[names[at]], version, history)
+        names = [node.operator_id for node in operators_of([self._root])]
+        backfill = history is not None
+        plan = plan_operators(pairs, names, [root], version, terms, taken=names, backfill=backfill, refresh=refresh)
+        pipeline = self._continue(plan.roots[0], settings)
+        for change in plan.operators:
+            pipeline._stages[change.operator_id].repeat = change.reemits
+            if change.backfill is not None and history is not None:
+                pipeline._backfill(pipeline._stages[change.operator_id], version, history)
         return pipeline
 
     def _continue(self, root: Root, settings: Settings) -> MemoryPipeline:
@@ -185,17 +170,15 @@ class MemoryPipeline:
 
     def _backfill(self, stage: _Stage, version: int, history: Mapping[str, pa.Table]) -> None:
         """Backfill the new aggregates of a stage."""
-        beginning_node = restrict_to_new_calls(stage.node, version)
-        if beginning_node is None:
-            return
+        new = restrict_to_new_calls(stage.node, version)
+        assert new is not None
         final_until = {name: _final_until(each) for name, each in self._stages.items()}
         duck = Duck(self._settings.local_time_zone, 0)
-        beginning_node = replace(
-            beginning_node, input=restrict_to_emitted(beginning_node.input, lambda node: final_until[node.operator_id])
-        )
+        past = restrict_to_emitted(new.input, lambda node: final_until[node.operator_id])
+        beginning_node = replace(new, input=past)
         operator = operator_of(beginning_node, stage.operator.name, clock_of(beginning_node, (), None))
         assert is_fillable(operator)
-        since = final_until[stage.node.operator_id]
+        since = final_until[new.operator_id]
         assert since is not None
         below = _Stream(relation_of(duck, beginning_node.input, history))
         rows = _prepare_input(duck, beginning_node, below, operator)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 from everfold.errors import Span, StateError
 from everfold.operators.protocol import NO_WATERMARK, Operator
 from everfold.plan.changelog import is_updating
+from everfold.plan.explain import call_sql
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, column_references
 from everfold.plan.nodes import (
     Filter,
@@ -84,6 +85,11 @@ def restrict_to_new_calls(node: Plan, version: int) -> Aggregating | None:
     if why is not None:
         raise no_backfill_error(why, node.span)
     return found
+
+
+def list_calls(node: Aggregating) -> tuple[str, ...]:
+    """Return the calls of a node in SQL, for people."""
+    return tuple(call_sql(call, node.input.schema.names) for call in node.calls)
 
 
 def no_backfill_error(why: str, span: Span | None = None) -> StateError:

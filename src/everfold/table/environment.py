@@ -18,6 +18,7 @@ from everfold.jobs.engine import Engine
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
+from everfold.jobs.spec import JobSpec
 from everfold.plan.changelog import KIND, RowKind, is_updating
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_sources
@@ -186,14 +187,16 @@ class TableEnvironment:
         if settings.streaming and self._all_static(action.roots):
             settings = settings.with_option("execution.runtime-mode", "batch")
         finished = self._engine.run(
-            action.roots,
-            settings=settings,
-            base_folder=self._base_folder,
-            state_dir=state_dir,
-            receive=received.append,
-            sql=action.text,
-            decide=lambda _: on_change,
-            consent=replace(consent or Consent(), note=notes.append),
+            JobSpec(
+                roots=action.roots,
+                settings=settings,
+                base_folder=self._base_folder,
+                state_dir=state_dir,
+                receive=received.append,
+                sql=action.text,
+                decide=lambda _: on_change,
+                consent=replace(consent or Consent(), note=notes.append),
+            )
         )
         first = action.roots[0]
         if isinstance(first, Collect):

@@ -14,6 +14,7 @@ from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
+from everfold.jobs.spec import JobSpec
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Table
 from everfold.plan.walk import tables_of, walk_plan, walk_streamed
@@ -52,8 +53,8 @@ class SparkEngine:
                 _write_batch(feed, number, _fill_tables(batch, part.root))
                 number += 1
             received: list[pa.Table] = []
-            finished = self._engine_for(part.root, feed, done=done).run(
-                [part.root],
+            spec = JobSpec(
+                roots=[part.root],
                 settings=part.settings,
                 base_folder=feed,
                 state_dir=job,
@@ -61,6 +62,7 @@ class SparkEngine:
                 receive=received.append,
                 decide=lambda _, part=part: OnChange(part.on_change),  # type: ignore[misc]
             )
+            finished = self._engine_for(part.root, feed, done=done).run(spec)
             late_rows = finished.late_rows
             tables.append(_concat(received, part.root))
         shutil.rmtree(job, ignore_errors=True)
@@ -73,9 +75,10 @@ class SparkEngine:
         for number, batch in enumerate(part.batches):
             _write_batch(feed, number, _fill_tables(batch, part.root))
         received: list[pa.Table] = []
-        self._engine_for(part.root, feed, streaming=False).run(
-            [part.root], settings=part.settings, base_folder=feed, state_dir=job, receive=received.append
+        spec = JobSpec(
+            roots=[part.root], settings=part.settings, base_folder=feed, state_dir=job, receive=received.append
         )
+        self._engine_for(part.root, feed, streaming=False).run(spec)
         shutil.rmtree(job, ignore_errors=True)
         shutil.rmtree(feed, ignore_errors=True)
         return _concat(received, part.root)

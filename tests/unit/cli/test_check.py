@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from unit.job_dirs import start_job
 
 from everfold.cli.explain import explain_error
 from everfold.compat.rules import all_rules
 from everfold.error_codes import ErrorCode, all_codes
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder, compute_checksum
+from everfold.jobs.manifest import compute_checksum
 from everfold.sql.planner import Session, Submit
 
 OLD = "SELECT k, SUM(x) AS s, MAX(x) AS m FROM t GROUP BY k;\n"
@@ -147,17 +148,7 @@ def test_a_job_is_checked_by_its_directory_and_has_a_history() -> None:
     for text in (OLD, PARTLY):
         (*_, submit) = Session().run(tables + text)
         assert isinstance(submit, Submit)
-        folder = JobFolder(Path("job"))
-        manifest, _ = folder.open(
-            submit.roots,
-            "UTC",
-            "plan",
-            buckets=8,
-            partitions=2,
-            sql=submit.text,
-            decide=lambda _: OnChange.ACCEPT,
-        )
-        folder.settle(manifest)
+        start_job(Path("job"), submit.roots, sql=submit.text, how=OnChange.ACCEPT)
     assert "hunter2" not in Path("job/manifest.json").read_text()
     assert everfold("check", "partly.sql", "--state", "job").returncode == 0
     assert everfold("check", "old.sql", "--state", "job").returncode == 3

@@ -12,7 +12,7 @@ from unit.jobs.test_folder import add_checkpoint
 from unit.jobs.test_rollback import insert_into, run
 
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.job_dir import JobDir
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_wrong_rollback_is_refused(arguments: list[str], code: int, words: str
 
 
 def test_a_running_job_and_a_missing_checkpoint_are_refused() -> None:
-    running = JobFolder(Path("job"))
+    running = JobDir(Path("job"))
     running.lock()
     done = everfold("rollback", "job", "0")
     assert (done.returncode, "error[job-is-running]" in done.stderr) == (1, True)

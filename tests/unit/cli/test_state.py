@@ -22,7 +22,7 @@ from everfold.inspection.job_state import AggregateStart, Inspection, JobState, 
 from everfold.inspection.reader import read_tables
 from everfold.inspection.sizes import sizes_of
 from everfold.inspection.tables import to_state_table
-from everfold.jobs.folder import Version
+from everfold.jobs.manifest import Version
 
 SELECT = "CREATE TABLE e (k STRING, v INT, p DECIMAL(4, 2), t TIME); SELECT k, SUM(p), COUNT(DISTINCT v), MAX(t) FROM e GROUP BY k"
 RunState = Callable[..., tuple[int, str, str]]

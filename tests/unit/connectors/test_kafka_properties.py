@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from unit.connectors.tables import table
+from unit.job_dirs import open_dir
 
 from everfold.connectors.contract import OptionValues, Role
 from everfold.connectors.kafka.client import Client, client_settings, java_settings, kafka_error
 from everfold.connectors.registry import connector_of
 from everfold.errors import ConnectorError, EverfoldError, SqlError
-from everfold.jobs.folder import JobFolder
-from everfold.plan.explain import explain
 from everfold.plan.nodes import Table
 from everfold.secrets import redact_command_line, redact_script
 from everfold.sql.planner import Session, Show, Submit
@@ -128,8 +127,7 @@ def test_no_plan_and_no_manifest_contains_a_secret(tmp_path: Path) -> None:
     (*_, job) = Session().run(DDL + QUERY)
     assert isinstance(job, Submit)
     assert CANARY not in repr(job.roots)
-    folder = JobFolder(tmp_path)
-    folder.open(job.roots, "UTC", "\n".join(map(explain, job.roots)), buckets=8, partitions=2)
+    open_dir(tmp_path, job.roots)
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and CANARY in file.read_text()]
 
 

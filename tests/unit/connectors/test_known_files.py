@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from everfold.checkpoint.file_log import uri
 from everfold.connectors.filesystem.known_files import ChangedFiles, find_changed_files
-from everfold.connectors.filesystem.source_log import uri
 
 NOTHING = ChangedFiles((), ())
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.job_dirs import open_dir
 
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.inspection.job_state import Inspection, named_operators, select_operators
-from everfold.jobs.folder import JobFolder
+from everfold.jobs.job_dir import JobDir
 from everfold.sql.planner import Session, Submit
 
 TABLE = "CREATE TABLE t (n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'blackhole');"
@@ -20,15 +21,14 @@ WINDOWS = "SELECT window_start, n, COUNT(*) AS c FROM TUMBLE(TABLE t, DESCRIPTOR
 STACKED = f"SELECT c, SUM(n) FROM ({WINDOWS}) GROUP BY c"
 
 
-def create_job(folder: Path, *queries: str) -> JobFolder:
+def create_job(folder: Path, *queries: str) -> JobDir:
     """Create a job that has not run."""
     submits = [each for each in Session().run(TABLE + ";".join(queries)) if isinstance(each, Submit)]
-    made = JobFolder(folder)
-    made.open([root for each in submits for root in each.roots], "UTC", "", buckets=2, partitions=2)
-    return made
+    open_dir(folder, [root for each in submits for root in each.roots])
+    return JobDir(folder)
 
 
-def create_job_with_batch(folder: Path, *queries: str) -> JobFolder:
+def create_job_with_batch(folder: Path, *queries: str) -> JobDir:
     """Create a job whose checkpoint has a finished batch, as far as small files show it."""
     made = create_job(folder, *queries)
     files = {

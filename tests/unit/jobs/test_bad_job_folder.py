@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 from unit.jobs.test_folder import MORE, add_checkpoint, open_job
 
+from everfold.checkpoint.damage import find_damaged_file, is_sound
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.change import OnChange
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure
-from everfold.jobs.folder import JobFolder, Manifest, Version, compute_checksum
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest, Version, compute_checksum
 from everfold.jobs.rollback import roll_back
-from everfold.jobs.spark_checkpoint import find_damaged_file, is_sound
 
 MANIFEST = Manifest(
     job="abc",
@@ -40,13 +41,13 @@ MANIFEST = Manifest(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> JobFolder:
-    made = JobFolder(tmp_path / "job")
+def folder(tmp_path: Path) -> JobDir:
+    made = JobDir(tmp_path / "job")
     made.write_manifest(MANIFEST)
     return made
 
 
-def change_manifest(folder: JobFolder, **members: Any) -> bytes:
+def change_manifest(folder: JobDir, **members: Any) -> bytes:
     found = json.loads(folder.manifest_path.read_text())
     made = {key: value for key, value in {**found, **members}.items() if value is not ...}
     return json.dumps({**made, "checksum": compute_checksum(made)}).encode()
@@ -71,7 +72,7 @@ def change_manifest(folder: JobFolder, **members: Any) -> bytes:
         ({"format": "x"}, "is not a valid manifest"),
     ],
 )
-def test_an_invalid_manifest_is_refused(folder: JobFolder, members: dict[str, Any], words: str) -> None:
+def test_an_invalid_manifest_is_refused(folder: JobDir, members: dict[str, Any], words: str) -> None:
     folder.manifest_path.write_bytes(change_manifest(folder, **members))
     with pytest.raises(StateError, match="damaged-manifest") as caught:
         folder.read_manifest()
@@ -81,7 +82,7 @@ def test_an_invalid_manifest_is_refused(folder: JobFolder, members: dict[str, An
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
-def test_malformed_json_in_the_manifest_is_refused(folder: JobFolder, content: bytes) -> None:
+def test_malformed_json_in_the_manifest_is_refused(folder: JobDir, content: bytes) -> None:
     folder.manifest_path.write_bytes(content)
     with pytest.raises(StateError, match="damaged-manifest"):
         folder.read_manifest()
@@ -91,13 +92,13 @@ def test_malformed_json_in_the_manifest_is_refused(folder: JobFolder, content: b
         folder.read_manifest()
 
 
-def test_a_manifest_of_a_newer_release_may_have_any_fields(folder: JobFolder) -> None:
+def test_a_manifest_of_a_newer_release_may_have_any_fields(folder: JobDir) -> None:
     folder.manifest_path.write_bytes(change_manifest(folder, format=99, more={}, versions=...))
     with pytest.raises(StateError, match="newer-manifest"):
         folder.read_manifest()
 
 
-def test_checkpoints_without_a_manifest_are_not_a_new_job(folder: JobFolder) -> None:
+def test_checkpoints_without_a_manifest_are_not_a_new_job(folder: JobDir) -> None:
     folder.manifest_path.unlink()
     assert folder.read_manifest() is None
     folder.checkpoint(0).mkdir(parents=True)
@@ -109,7 +110,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, monkeypat
     (tmp_path / "file").write_text("x")
     for place, code in ((tmp_path / "file" / "job", "not-a-folder"), (Path("/proc/nothing"), "file-system-error")):
         with pytest.raises(EverfoldError) as caught:
-            JobFolder(place).lock()
+            JobDir(place).lock()
         assert caught.value.code == code
         assert f"the job directory `{place}` cannot be written" in str(caught.value)
         assert "--state" in str(caught.value.diagnostics[0].help)
@@ -120,14 +121,14 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(Path, "mkdir", refuse)
         with pytest.raises(EverfoldError) as caught:
-            JobFolder(tmp_path / "job").lock()
+            JobDir(tmp_path / "job").lock()
         assert (caught.value.code, caught.value.exit_code) == (code, 1)
 
 
 @pytest.mark.parametrize("character", [*"*?[]{}\\"])
 def test_a_name_that_spark_reads_as_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
     with pytest.raises(UsageError, match="folder-name") as caught:
-        JobFolder(tmp_path / f"a{character}b").lock()
+        JobDir(tmp_path / f"a{character}b").lock()
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -250,20 +251,20 @@ def test_a_failure_without_a_file_name_is_traced_to_the_damaged_file(tmp_path: P
 QUERY = "SELECT window_end, SUM(n) AS s FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"
 
 
-def real_manifest(tmp_path: Path) -> tuple[JobFolder, Manifest]:
+def real_manifest(tmp_path: Path) -> tuple[JobDir, Manifest]:
     """Create a manifest with several versions, as jobs write it."""
     for query, how in (
         (QUERY, OnChange.REFUSE),
         (QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)"), OnChange.ACCEPT),
     ):
         open_job(tmp_path, query, how=how)
-    folder = JobFolder(tmp_path)
+    folder = JobDir(tmp_path)
     found = folder.read_manifest()
     assert found is not None
     return folder, found
 
 
-def check_flips(folder: JobFolder, whole: Manifest, bits: Iterable[int]) -> None:
+def check_flips(folder: JobDir, whole: Manifest, bits: Iterable[int]) -> None:
     content = folder.manifest_path.read_bytes()
     codes: set[str] = set()
     for bit in bits:
@@ -347,7 +348,7 @@ def _change_value(value: Any) -> Any:
             return 0
 
 
-def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(folder: JobFolder) -> None:
+def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(folder: JobDir) -> None:
     members = json.loads(folder.manifest_path.read_text())
     del members["checksum"]
     folder.manifest_path.write_text(json.dumps(members))
@@ -362,12 +363,12 @@ def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(fold
 
 def test_files_that_only_a_streaming_job_writes_are_not_a_new_job(tmp_path: Path) -> None:
     for name in ("last_batch.json", "sinks/0_t/0-7.json"):
-        folder = JobFolder(tmp_path / name.replace("/", "_"))
+        folder = JobDir(tmp_path / name.replace("/", "_"))
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text("{}")
         with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, but the job's `{name}` exists"):
             folder.read_manifest()
-    batch = JobFolder(tmp_path / "batch")
+    batch = JobDir(tmp_path / "batch")
     (batch.path / "sinks" / "0_t").mkdir(parents=True)
     (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch query ran here
     assert batch.read_manifest() is None
@@ -455,7 +456,7 @@ def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content:
 def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
-    found = JobFolder(tmp_path).read_manifest()
+    found = JobDir(tmp_path).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
     assert open_job(tmp_path, MORE).format == 4

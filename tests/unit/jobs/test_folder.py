@@ -8,18 +8,21 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from unit.job_dirs import carry_out, open_dir, start_job
 
+from everfold.checkpoint.copying import copy_checkpoint
+from everfold.checkpoint.logs import add_source_positions, read_positions, restore_positions
 from everfold.compat import CompatOptions, shape_of
 from everfold.compat.kept_types import find_changed_types
 from everfold.compat.serde import from_json, to_json
 from everfold.connectors.registry import apply_connector
 from everfold.errors import StateError
 from everfold.files import make_private_file
-from everfold.jobs.change import OnChange, add_source_positions, copy_checkpoint, restore_positions
+from everfold.jobs.change import OnChange
 from everfold.jobs.engine import _warn
-from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest
 from everfold.jobs.rewind import Consent
-from everfold.jobs.spark_checkpoint import read_positions
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
@@ -37,12 +40,7 @@ def roots(query: str = QUERY) -> tuple[Root, ...]:
 def open_job(
     path: Path, query: str = QUERY, zone: str = "UTC", how: OnChange = OnChange.REFUSE, refresh: bool = False
 ) -> Manifest:
-    folder = JobFolder(path)
-    manifest, _ = folder.open(
-        roots(query), zone, "the plan", buckets=8, partitions=2, decide=lambda _: how, refresh=refresh
-    )
-    folder.settle(manifest)
-    return manifest
+    return start_job(path, roots(query), zone=zone, how=how, refresh=refresh)
 
 
 def add_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
@@ -61,7 +59,7 @@ def add_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    first, second = JobFolder(tmp_path), JobFolder(tmp_path)
+    first, second = JobDir(tmp_path), JobDir(tmp_path)
     first.lock()
     with pytest.raises(StateError, match=r"job-is-running.*process \d+"):
         second.lock()
@@ -116,10 +114,7 @@ def test_a_change_is_a_new_version_with_its_own_checkpoint(tmp_path: Path) -> No
 def test_a_change_that_is_not_settled_leaves_the_job_unchanged(tmp_path: Path) -> None:
     before = open_job(tmp_path)
     add_checkpoint(tmp_path)
-    found, _ = JobFolder(tmp_path).open(
-        roots(MORE), "UTC", "the plan", buckets=8, partitions=2, decide=lambda _: OnChange.ACCEPT
-    )
-    assert found.current == 1
+    assert open_dir(tmp_path, roots(MORE), how=OnChange.ACCEPT).manifest.current == 1
     assert open_job(tmp_path) == before
     assert not (tmp_path / "checkpoints" / "1").exists()
 
@@ -130,7 +125,7 @@ def test_an_aggregate_that_is_added_again_starts_from_scratch(tmp_path: Path) ->
     manifest = open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     (operator,) = manifest.version.query_shapes[0].operators
     assert [(call.label, call.since) for call in operator.calls] == [("SUM(n)", 0), ("COUNT(*)", 2)]
-    _, (root,) = JobFolder(tmp_path).open(roots(MORE), "UTC", "the plan", buckets=8, partitions=2)
+    (root,) = open_dir(tmp_path, roots(MORE)).roots
     (shape,) = [shape_of(root)]
     assert [call.since for call in shape.operators[0].calls] == [0, 2]
 
@@ -211,10 +206,7 @@ ARRAY_AGG could be NULL.
 
 
 def graft_query(path: Path, query: str, how: OnChange = OnChange.ACCEPT) -> Manifest:
-    folder = JobFolder(path)
-    made, _ = folder.open(roots(query), "UTC", "", buckets=8, partitions=2, terms=EXTENDED, decide=lambda _: how)
-    folder.settle(made)
-    return made
+    return start_job(path, roots(query), extended=True, how=how)
 
 
 def test_new_operators_start_next_to_reused_ones(tmp_path: Path) -> None:
@@ -273,7 +265,7 @@ def test_queries_that_cannot_be_grafted_are_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_without_sources_must_resume_once_before_grafting(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    assert JobFolder(tmp_path).read_manifest() is not None
+    assert JobDir(tmp_path).read_manifest() is not None
     with pytest.raises(StateError, match=r"reshaped-query.*\n.*run the old query once more"):
         graft_query(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
     add_state(tmp_path / "checkpoints" / "1", 1)
@@ -312,13 +304,13 @@ def test_a_job_with_state_of_older_types_resumes_with_those_types(tmp_path: Path
     (*_, last) = Session().run((golden / "job.sql").read_text())
     assert isinstance(last, Submit)
     (tmp_path / "manifest.json").write_bytes((golden / ".everfold" / "job" / "manifest.json").read_bytes())
-    folder = JobFolder(tmp_path)
+    folder = JobDir(tmp_path)
     old = folder.read_manifest()
     assert old is not None
     add_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
     for number in (1, 1):  # the change, and the same query again
-        manifest, made = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
-        folder.settle(manifest)
+        plan = open_dir(tmp_path, last.roots)
+        manifest, made = carry_out(tmp_path, plan), plan.roots
         assert manifest.version.number == number
         assert manifest.version.operators == old.version.operators
         assert [each.input.schema for each in made] == [each.input.schema for each in last.roots]
@@ -338,10 +330,7 @@ def test_a_job_without_column_positions_records_them_when_it_resumes(tmp_path: P
     def run(query: str) -> Manifest:
         (*_, last) = Session(connected=apply_connector).run(query)
         assert isinstance(last, Submit)
-        folder = JobFolder(tmp_path)
-        manifest, _ = folder.open(last.roots, "UTC", "", buckets=8, partitions=2)
-        folder.settle(manifest)
-        return manifest
+        return start_job(tmp_path, last.roots)
 
     made = run(LINES)
     path = tmp_path / "manifest.json"
@@ -350,7 +339,7 @@ def test_a_job_without_column_positions_records_them_when_it_resumes(tmp_path: P
     read["format"] = 3
     del read["checksum"]
     path.write_text(json.dumps(read))
-    assert JobFolder(tmp_path).read_manifest() != made
+    assert JobDir(tmp_path).read_manifest() != made
     assert run(LINES) == made
     with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line and is now field 3 of the line"):
         run(SWAPPED)
@@ -423,12 +412,12 @@ def list_modes(folder: Path) -> dict[str, int]:
 def test_only_the_owner_can_read_a_job(umask: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
-        folder = JobFolder(tmp_path / "missing" / "job")
+        folder = JobDir(tmp_path / "missing" / "job")
         folder.lock()
         open_job(folder.path)
         _warn(folder, Consent(), "a file has changed")
         folder.release()
-        there = JobFolder(tmp_path / "there")
+        there = JobDir(tmp_path / "there")
         there.path.mkdir(mode=0o755)
         there.path.chmod(0o755)
         for name in ("job.log", "lock"):  # as an earlier version or a log rotation creates them

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.job_dirs import carry_out, open_dir
 
-from everfold.connectors.filesystem.source_log import list_logged_files, uri
+from everfold.checkpoint.file_log import list_logged_files, uri
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder, Manifest
+from everfold.jobs.job_dir import JobDir
 from everfold.jobs.locations import LocatedSources, Locations, locate_table
+from everfold.jobs.manifest import Manifest
 from everfold.jobs.rewind import Moved
 from everfold.jobs.rollback import roll_back
 from everfold.jobs.sources import name_by_options
@@ -45,9 +47,8 @@ def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> Lo
     """Return the sources of the job in a directory of the project, as its next start
     locates them.
     """
-    folder = JobFolder(project / "job")
-    manifest, made = folder.open(roots(FILES.format(path), query), "UTC", "", buckets=8, partitions=2)
-    return Locations(folder, project, (), answers).locate(manifest, made)
+    plan = open_dir(project / "job", roots(FILES.format(path), query))
+    return Locations(JobDir(project / "job"), project, (), answers).locate(plan.manifest, plan.roots)
 
 
 def start(project: Path, path: str, **answers: Moved) -> Manifest:
@@ -55,9 +56,9 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
     its directory.
     """
     located = locate(project, path, **answers)
-    folder = JobFolder(project / "job")
+    folder = JobDir(project / "job")
     folder.move(located)
-    folder.settle(located.manifest)
+    folder.write_manifest(located.manifest)
     name, checkpoint = located.spark_names["t"], project / "job" / "checkpoints" / "0"
     log = checkpoint / "sources" / name
     if not log.exists():
@@ -93,7 +94,7 @@ def test_a_moved_project_keeps_its_names_and_gets_new_paths(project: Path) -> No
     moved = project.rename(project.with_name("m\u00f6ved here"))
     manifest = start(moved, "in")
     assert [each["spark_name"] for each in manifest.version.sources or ()] == [first.spark_names["t"]]
-    assert JobFolder(moved / "job").read_manifest() == manifest
+    assert JobDir(moved / "job").read_manifest() == manifest
     log = moved / "job" / "checkpoints" / "0" / "sources" / first.spark_names["t"]
     assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
     assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
@@ -117,7 +118,7 @@ def test_data_at_another_location_must_be_confirmed(project: Path) -> None:
     assert f"table `t`: {message}" in str(caught.value)
     assert "--source t=moved" in str(caught.value)
     assert "--source t=new" in str(caught.value)
-    assert JobFolder(project / "job").read_manifest() == first
+    assert JobDir(project / "job").read_manifest() == first
     other = locate(project, "there", t=Moved.NEW)
     assert other.spark_names["t"] != first.version.sources[0]["spark_name"]  # type: ignore[index]
     moved = start(project, "there", t=Moved.MOVED)
@@ -136,9 +137,9 @@ def test_an_unfinished_batch_of_the_old_data_must_be_finished_first(project: Pat
 
 def test_another_connector_counts_as_other_data(project: Path) -> None:
     start(project, "in")
-    folder = JobFolder(project / "job")
-    plan = roots(DATABASE.format("jdbc:postgresql://h/d", "t"))
-    manifest, made = folder.open(plan, "UTC", "", buckets=8, partitions=2)
+    folder = JobDir(project / "job")
+    plan = open_dir(folder.path, roots(DATABASE.format("jdbc:postgresql://h/d", "t")))
+    manifest, made = plan.manifest, plan.roots
     with pytest.raises(StateError, match="changed-source") as caught:
         Locations(folder, project, (), {"t": Moved.MOVED}).locate(manifest, made)
     assert "`h:5432/d/t` (jdbc)" in str(caught.value)
@@ -160,7 +161,7 @@ def downgrade_job(project: Path, change: Callable[[str], str] = lambda name: nam
     offsets.write_text(offsets.read_text().replace(note["spark_name"], old_name))
     bare = {each: note[each] for each in ("name", "table", "reader")}
     version = replace(manifest.version, sources=(bare,))
-    JobFolder(project / "job").write_manifest(replace(manifest, folder="", versions=(version,)))
+    JobDir(project / "job").write_manifest(replace(manifest, folder="", versions=(version,)))
     return old_name
 
 
@@ -183,9 +184,9 @@ def test_a_job_of_an_earlier_version_detects_a_new_location(project: Path) -> No
 def test_a_second_reader_of_a_table_is_named_after_the_first(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     twice = f"{QUERY} UNION ALL SELECT k, MAX(x) FROM t GROUP BY k"
-    folder = JobFolder(project / "other")
-    manifest, made = folder.open(roots(FILES.format("in"), twice), "UTC", "", buckets=8, partitions=2)
-    names = Locations(folder, project).locate(manifest, made).spark_names
+    folder = JobDir(project / "other")
+    plan = open_dir(folder.path, roots(FILES.format("in"), twice))
+    names = Locations(folder, project).locate(plan.manifest, plan.roots).spark_names
     assert names == {"t": name, "t_1": name.replace("t_", "t_1_", 1)}
 
 
@@ -228,16 +229,16 @@ def test_check_reports_data_at_another_location(
 def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     moved = project.rename(project.with_name("moved"))
-    folder = JobFolder(moved / "job")
-    plan = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
-    found, made = folder.open(plan, "UTC", "", buckets=8, partitions=2, decide=lambda _: OnChange.ACCEPT)
-    located = Locations(folder, moved).locate(found, made)
+    folder = JobDir(moved / "job")
+    changed = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
+    plan = open_dir(folder.path, changed, how=OnChange.ACCEPT)
+    located = Locations(folder, moved).locate(plan.manifest, plan.roots)
     assert located.spark_names == {"t": name}
     folder.move(located)
     before = folder.read_manifest()
     assert before is not None
     assert before.current == 0  # moved, but not changed yet
-    folder.settle(located.manifest)
+    carry_out(folder.path, replace(plan, manifest=located.manifest))
     after = folder.read_manifest()
     assert after is not None
     assert [each.epoch for each in after.versions] == [0, 1]
@@ -254,9 +255,9 @@ def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
 def test_a_rebuild_needs_no_confirmation_of_a_new_location(project: Path) -> None:
     start(project, "in")
     (project / "there").mkdir()
-    folder = JobFolder(project / "job")
-    plan = roots(FILES.format("there"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
-    found, made = folder.open(plan, "UTC", "", buckets=8, partitions=2, decide=lambda _: OnChange.REBUILD)
-    located = Locations(folder, project).locate(found, made)
+    folder = JobDir(project / "job")
+    changed = roots(FILES.format("there"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
+    plan = open_dir(folder.path, changed, how=OnChange.REBUILD)
+    located = Locations(folder, project).locate(plan.manifest, plan.roots)
     assert located.manifest.version.sources is not None
     assert located.manifest.version.sources[0]["location"] == str(project / "there")

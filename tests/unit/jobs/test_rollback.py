@@ -12,12 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unit.job_dirs import start_job
 from unit.jobs.test_folder import MORE, QUERY, add_checkpoint, open_job, roots
 
+from everfold.checkpoint import files, state_metadata
 from everfold.errors import ConnectorError, EverfoldError, StateError, UsageError
-from everfold.jobs import change, folder
+from everfold.jobs import job_dir
 from everfold.jobs.change import OnChange
-from everfold.jobs.folder import JobFolder, Manifest, Version
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.rewind import check_duplicates, sink_notes
 from everfold.jobs.rollback import roll_back
 
@@ -48,10 +51,7 @@ def run(path: Path, script: str, how: OnChange = OnChange.REFUSE) -> Manifest:
 
     (*_, last) = Session().run(script)
     assert isinstance(last, Submit)
-    job = JobFolder(path)
-    manifest, _ = job.open(last.roots, "UTC", "plan", buckets=8, partitions=2, decide=lambda _: how)
-    job.settle(manifest)
-    return manifest
+    return start_job(path, last.roots, how=how)
 
 
 def roll_back_to(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
@@ -63,7 +63,7 @@ def roll_back_to(path: Path, number: int, *, duplicates: bool = False) -> list[s
 
 def content(path: Path) -> dict[str, bytes]:
     """Return all files that are part of a job: its manifest, and the checkpoints that it names."""
-    job = JobFolder(path)
+    job = JobDir(path)
     manifest = job.read_manifest()
     assert manifest is not None
     found = [job.manifest_path]
@@ -167,7 +167,7 @@ def test_a_running_job_is_not_rolled_back(tmp_path: Path) -> None:
     open_job(tmp_path)
     add_checkpoint(tmp_path)
     open_job(tmp_path, MORE, how=OnChange.ACCEPT)
-    running = JobFolder(tmp_path)
+    running = JobDir(tmp_path)
     running.lock()
     with pytest.raises(StateError, match="job-is-running"):
         roll_back_to(tmp_path, 0)
@@ -223,7 +223,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error:
     monkeypatch.setattr(owner, name, fails)
 
 
-STEPS = [(change, "link", 0), (change, "link", 5), (change, "_replace", 0), (os, "rename", 0), (folder, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
+STEPS = [(files, "link", 0), (files, "link", 5), (state_metadata, "replace_file", 0), (os, "rename", 0), (job_dir, "write_atomically", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
 OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
 WAYS: dict[str, Callable[[Path], object]] = {
     "rollback": lambda path: roll_back_to(path, 0),
@@ -232,7 +232,7 @@ WAYS: dict[str, Callable[[Path], object]] = {
 }
 NO_SUCH_STEP = {
     ("rebuild", "link"),
-    ("rebuild", "_replace"),
+    ("rebuild", "replace_file"),
     ("rebuild", "rename"),
     ("rebuild", "replace", 1),
 }
@@ -263,7 +263,7 @@ def test_an_interrupted_change_leaves_the_old_version_unchanged(
             WAYS[way](tmp_path)
     assert content(tmp_path) == before
     WAYS[way](tmp_path)  # the same change succeeds the second time
-    manifest = JobFolder(tmp_path).read_manifest()
+    manifest = JobDir(tmp_path).read_manifest()
     assert manifest is not None
     assert (len(manifest.versions), manifest.current) == (3, 2)
     left = {each.name for each in (tmp_path / "checkpoints").iterdir()}
@@ -273,7 +273,7 @@ def test_an_interrupted_change_leaves_the_old_version_unchanged(
 def test_a_full_disk_leaves_no_part_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_job(tmp_path)
     add_checkpoint(tmp_path)
-    fail_after(monkeypatch, change, "link", OSError(errno.ENOSPC, "No space left on device"), 3)
+    fail_after(monkeypatch, files, "link", OSError(errno.ENOSPC, "No space left on device"), 3)
     with pytest.raises(ConnectorError, match="disk-full"):
         open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir()] == ["0"]
@@ -390,7 +390,7 @@ def test_sink_names_of_all_versions_are_collected(tmp_path: Path) -> None:
     add_checkpoint(tmp_path)
     run(tmp_path, insert_into("nowhere"))
     roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
-    manifest = JobFolder(tmp_path).read_manifest()
+    manifest = JobDir(tmp_path).read_manifest()
     assert manifest is not None
     assert manifest.job_lineage is not None
     assert dict(manifest.job_lineage.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
@@ -400,7 +400,7 @@ def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
     run(tmp_path, insert_into("shown"))
     other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")
     run(tmp_path, insert_into("shown").replace(TABLES, other))
-    manifest = JobFolder(tmp_path).read_manifest()
+    manifest = JobDir(tmp_path).read_manifest()
     assert manifest is not None
     assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
     assert len(manifest.versions) == 1
@@ -411,7 +411,7 @@ def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
 
 def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    found = JobFolder(tmp_path).read_manifest()
+    found = JobDir(tmp_path).read_manifest()
     assert found is not None
     assert [(each.number, each.back_to, each.rebuilt, each.sinks) for each in found.versions] == [
         (0, None, False, None),

@@ -10,8 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from everfold.checkpoint.file_log import list_logged_files
 from everfold.connectors.filesystem.paths import list_files
-from everfold.connectors.filesystem.source_log import list_logged_files
 from everfold.files import write_atomically
 
 FileStamp = tuple[int, int]

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from everfold.checkpoint.file_log import list_read_files, move_files
+from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import connector_error
-from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
@@ -33,7 +35,6 @@ from everfold.connectors.filesystem.paths import (
     resolve,
     unescape_in_spark,
 )
-from everfold.connectors.filesystem.source_log import list_read_files, move_files
 from everfold.connectors.formats.format import (
     BAD,
     Format,

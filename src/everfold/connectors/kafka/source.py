@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.checkpoint.logs import Position, read_first_position, rewrite_positions
 from everfold.connectors.connector_errors import connector_error
-from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.source import bad_record_error
 from everfold.connectors.formats.format import (
     BAD,
@@ -85,26 +86,16 @@ class KafkaSource(Source):
     def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
         """Rewrite the topic in the positions, if there is one topic and it has been renamed."""
         names = topics(self.options)
-        files = [each for each in (checkpoint / "offsets").glob("[0-9]*") if each.name.isdigit()]
-        for file in (*files, checkpoint / "sources" / name / "0"):
-            if file.is_file():
-                lines = file.read_text(encoding="utf-8").split("\n")
-                moved = [self._rename_topic(line, name, names) for line in lines]
-                if moved != lines:
-                    write_atomically(file, "\n".join(moved))
-                    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        rewrite_positions(checkpoint, name, lambda position: self._rename_topic(position, names))
 
-    def _rename_topic(self, line: str, name: str, names: tuple[str, ...]) -> str:
-        """Return a line of a log; in positions of the source the topic is renamed.
+    def _rename_topic(self, position: str, names: tuple[str, ...]) -> str:
+        """Return a position with the topic renamed.
 
         Raises StateError `changed-source` for several topics.
         """
-        head = f"{name}:" if line.startswith(f"{name}:") else ""
-        if not head and not (line.startswith("{") and not line.startswith('{"batchWatermarkMs"')):
-            return line
-        positions = json.loads(line.removeprefix(head))
+        positions = json.loads(position)
         if set(positions) == set(names):
-            return line
+            return position
         if len(positions) != 1 or len(names) != 1:
             known = ", ".join(f"`{each}`" for each in positions)
             what = (
@@ -114,7 +105,7 @@ class KafkaSource(Source):
             raise StateError.of(
                 "changed-source", what, help=f"--source {self.table.name}=new reads the new topics from their start"
             )
-        return head + json.dumps({names[0]: next(iter(positions.values()))}, separators=(",", ":"))
+        return json.dumps({names[0]: next(iter(positions.values()))}, separators=(",", ":"))
 
     # -- Spark -------------------------------------------------------------------------------------
 
@@ -477,7 +468,7 @@ def _first_offsets(log: Path) -> Offsets | None:
     log: the source's folder in its checkpoint. None if it has no offsets.
     """
     try:
-        return _offsets(json.loads((log / "0").read_text(encoding="utf-8").partition("\n")[2]))
+        return _offsets(json.loads(read_first_position(log)))
     except (OSError, ValueError, AttributeError):
         return None
 

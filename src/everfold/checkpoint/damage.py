@@ -1,4 +1,4 @@
-"""Read and check Spark's files in a checkpoint.
+"""Find damaged and missing files in a checkpoint.
 
 Spark reports a damaged file often without its name. The small files consist of a version and lines
 of JSON. Each file comes with a checksum file of Hadoop's file system, `.<name>.crc`. It holds
@@ -12,7 +12,11 @@ import re
 import uuid
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from everfold.checkpoint.logs import newest_entry
+from everfold.errors import StateError
 
 _VERSION = re.compile("\0?v\\d+")
 """The first line of a file; in the file of Kafka's first offsets it begins with a zero byte."""
@@ -23,6 +27,29 @@ _HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-
 """Spark's name of a file that it is still writing; a task adds its number."""
 _MAX_BYTES = 64 << 20
 """Larger files are not read in search of the damaged one."""
+
+
+def damaged_checkpoint_error(file: Path) -> StateError:
+    """Return the error for a damaged or missing file of a job directory.
+
+    For a folder, the error is about one of the files in it. A temporary file of Spark is reported
+    under its final name.
+    """
+    file = file.with_name(final_name(file.name) or file.name)
+    return StateError.of(
+        "damaged-checkpoint",
+        f"{'a file in ' if file.is_dir() else ''}`{file}` is damaged or missing",
+        help="restore the job directory from a backup, or start from scratch with another --state folder",
+    )
+
+
+@contextmanager
+def check_file(file: Path) -> Iterator[None]:
+    """Raise parse errors of the block as a StateError `damaged-checkpoint` of the file."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged_checkpoint_error(file) from error
 
 
 def find_damaged_file(job: Path) -> Path | None:
@@ -83,29 +110,16 @@ def list_required_files(checkpoint: Path) -> Iterator[Path]:
     yield from logs
 
 
-def newest_entry(log: Path) -> Path | None:
-    """Return the entry with the highest number in a log of Spark, None if it is empty."""
-    entries = [each for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
-    return max(entries, key=lambda each: int(each.name), default=None)
+def check_required_files(checkpoint: Path) -> None:
+    """Check the files that a start depends on. Raises StateError `damaged-checkpoint`.
 
-
-def newest_batch(log: Path) -> int:
-    """Return the highest number in a log of Spark, -1 if it is empty."""
-    entry = newest_entry(log)
-    return -1 if entry is None else int(entry.name)
-
-
-def has_unfinished_batch(checkpoint: Path) -> bool:
-    """Whether a planned batch is not finished; the next start runs it again."""
-    return newest_batch(checkpoint / "offsets") > newest_batch(checkpoint / "commits")
-
-
-def read_positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
-    """Return the position of each source as JSON, after a batch or after the last finished one."""
-    batch = newest_batch(checkpoint / "commits") if batch is None else batch
-    log = checkpoint / "offsets" / str(batch)
-    lines = log.read_text(encoding="utf-8").splitlines()[2:] if log.exists() else []
-    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+    These are the query's metadata, the offsets of the newest batch, and the newest commit.
+    """
+    logs = [newest_entry(checkpoint / name) for name in ("offsets", "commits")]
+    files = [log for log in logs if log is not None]
+    for file in [checkpoint / "metadata", *files] if files else []:
+        if not is_sound(file):
+            raise damaged_checkpoint_error(file)
 
 
 def is_sound(file: Path) -> bool:

@@ -1,0 +1,358 @@
+"""The manifest of a job: every version of its query, and which checkpoint is in use.
+
+It is a JSON file with a checksum. It names the current checkpoint, so switching to another one is a
+single atomic write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from everfold.compat import QueryShape, shape_of
+from everfold.compat.operator_ids import SourceNote, first_names, source_notes
+from everfold.compat.serde import from_json, to_json
+from everfold.connectors.replay import JobLineage
+from everfold.errors import StateError, UsageError
+from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
+from everfold.plan.naming import name_operators, name_sources
+from everfold.plan.nodes import Root, Sink
+from everfold.plan.walk import operators_of
+from everfold.secrets import redact_script
+
+MANIFEST_FORMAT = 4
+"""Version of the manifest format; earlier formats are still read.
+
+2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
+3: versions have `filled`, `again` and `sources`.
+4: adds a checksum, `folder`, and the locations of sources.
+"""
+_CHECKED_SINCE = 4
+
+
+def fingerprint(roots: Sequence[Root], zone: str) -> str:
+    """Return a digest that is equal for plans with the same meaning.
+
+    A checkpoint is compared by it. Table options are left out because they hold secrets.
+    """
+    parts = [f"{root.table.name}<-{root.input!r}" if isinstance(root, Sink) else repr(root.input) for root in roots]
+    return hashlib.sha256("\n".join([zone, *parts]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One version of a job's query.
+
+    number: counted from 0.
+    fingerprint: identifies the plan (`fingerprint`).
+    sql, plan: the script without secrets and the explained plan; for people only.
+    shapes: compared when the query changes (`compat.serde`); they record the version since which
+        each aggregate counts.
+    operators: names of the operators in the checkpoint, by position (`compat.operator_ids`).
+    state_epoch: number of the version in which the state as a whole began; 0 if it began at the
+        beginning of the input.
+    history: number of the folder under `backfill/` with the control files for the first batch of
+        this version; None if there are none.
+    filled: whether those files hold the backfill of new aggregates.
+    again: operators that re-emitted their rows in that batch.
+    back_to, back_after: for a rollback, the number of the restored version and the last batch that
+        its checkpoint had finished.
+    rebuilt: whether the job started again at the beginning of its input with this version.
+    sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
+        release did not record them.
+    """
+
+    number: int
+    epoch: int
+    fingerprint: str
+    zone: str
+    sql: str
+    plan: str
+    shapes: tuple[dict[str, Any], ...]
+    created: str
+    operators: tuple[str, ...] = ()
+    state_epoch: int = 0
+    history: int | None = None
+    filled: bool = True
+    again: tuple[str, ...] = ()
+    back_to: int | None = None
+    back_after: int | None = None
+    rebuilt: bool = False
+    sinks: tuple[SinkNote, ...] | None = None
+    sources: tuple[SourceNote, ...] | None = None
+
+    @property
+    def is_backfilled(self) -> bool:
+        """Whether its new aggregates were backfilled."""
+        return self.history is not None and self.filled
+
+    @property
+    def query_shapes(self) -> list[QueryShape]:
+        """The parsed shapes of its queries."""
+        return [from_json(each) for each in self.shapes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The manifest of a job.
+
+    buckets, partitions: fixed when the job is created.
+    current: epoch of the checkpoint in use.
+    folder: path of the job directory when the job last ran; empty if it was not recorded.
+
+    Raises ValueError or TypeError if the values are inconsistent.
+    """
+
+    job: str
+    buckets: int
+    partitions: int
+    current: int
+    versions: tuple[Version, ...]
+    folder: str = ""
+    format: int = MANIFEST_FORMAT
+
+    def __post_init__(self) -> None:
+        if min(self.buckets, self.partitions) < 1:
+            raise ValueError("`buckets` and `partitions` must be positive")
+        if self.current not in (version.epoch for version in self.versions):
+            raise ValueError(f"it has no version with the current epoch {self.current}")
+        for at, version in enumerate(self.versions):
+            if version.back_to not in (None, *(each.number for each in self.versions[:at])):
+                raise ValueError(
+                    f"its version {version.number} goes back to {version.back_to}, which is not an earlier version"
+                )
+
+    @property
+    def version(self) -> Version:
+        """The version that the current checkpoint belongs to."""
+        return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    def find_version(self, number: int) -> Version:
+        """Return the version with a number. Raises UsageError `no-version`."""
+        versions = {each.number: each for each in self.versions}
+        if number not in versions:
+            there = ", ".join(map(str, versions))
+            raise UsageError.of("no-version", f"the job has no version {number}", help=f"its versions are {there}")
+        return versions[number]
+
+    @property
+    def next_ids(self) -> tuple[int, int]:
+        """The number and the epoch for the next version."""
+        return max(each.number for each in self.versions) + 1, max(each.epoch for each in self.versions) + 1
+
+    def lineage(self, of: Version) -> list[tuple[Version, int | None]]:
+        """Return the versions whose batches are part of a version's state, newest first.
+
+        The version itself comes first. Each comes with the last of its batches that counts, or None
+        if all of them do.
+        """
+        found: list[tuple[Version, int | None]] = [(of, None)]
+        while not of.rebuilt and of != self.versions[0]:
+            if of.back_to is None:
+                of = self.versions[self.versions.index(of) - 1]
+                found.append((of, None))
+            else:
+                last = of.back_after
+                of = next(each for each in self.versions if each.number == of.back_to)
+                found.append((of, last))
+        return found
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The names of all operators that the job has ever had."""
+        return frozenset(name for version in self.versions for name in version.operators)
+
+    @property
+    def new_operators(self) -> frozenset[str]:
+        """The names of the operators that are new in the current version."""
+        before = [name for version, _ in self.lineage(self.version)[1:2] for name in version.operators]
+        return frozenset(self.version.operators).difference(before)
+
+    @property
+    def foreign_operators(self) -> dict[str, tuple[str, ...]]:
+        """The other operators, for each operator that was added to the job later.
+
+        Such an operator starts with a copy of the state of one of them (`change.copy_checkpoint`).
+        """
+        later = self.operators.difference(self.versions[0].operators)
+        return {name: tuple(sorted(self.operators - {name})) for name in later}
+
+    @property
+    def sources(self) -> list[tuple[SourceNote, ...]]:
+        """The sources of each version in the current version's `lineage`, newest first."""
+        return [version.sources or () for version, _ in self.lineage(self.version)]
+
+    @property
+    def origin(self) -> int:
+        """The epoch in which the job last started at the beginning of its input."""
+        return self.lineage(self.version)[-1][0].epoch
+
+    @property
+    def abandoned_versions(self) -> tuple[Version, ...]:
+        """The versions that the last rewind left, oldest first; empty without a rewind."""
+        back = self._back
+        return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
+
+    @property
+    def _back(self) -> Version | None:
+        """The version with which the job last went back in its input, None if it never did."""
+        return next((each for each, _ in self.lineage(self.version) if each.rebuilt or each.back_to is not None), None)
+
+    def _first_left(self, back: Version) -> int:
+        """Return the index of the first version that the rewind left."""
+        return 0 if back.back_to is None else self.versions.index(self.find_version(back.back_to)) + 1
+
+    @property
+    def job_lineage(self) -> JobLineage | None:
+        """Which batches of the job's epochs count; None for a job with a single version."""
+        if len(self.versions) == 1:
+            return None
+        last = {version.epoch: batch for version, batch in self.lineage(self.version)}
+        back = self._back
+        return JobLineage(
+            job=self.job,
+            epoch=self.current,
+            last_batches=last,
+            rewind_epoch=None if back is None else back.epoch,
+            first_discarded_epoch=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
+            sinks=self._sinks,
+        )
+
+    @property
+    def _sinks(self) -> dict[str, frozenset[str]]:
+        """The sink names of each table over all versions."""
+        found: dict[str, set[str]] = {}
+        for version in self.versions:
+            for at, shape in enumerate(version.query_shapes):
+                found.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
+        return {table: frozenset(names) for table, names in found.items()}
+
+    @classmethod
+    def parse(cls, text: str, path: Path) -> Manifest:
+        """Parse a manifest. Raises StateError `damaged-manifest` or `newer-manifest`."""
+        try:
+            parsed = json.loads(text)
+            if isinstance(parsed, dict) and parsed.get("format", MANIFEST_FORMAT) > MANIFEST_FORMAT:
+                raise StateError.of(
+                    "newer-manifest",
+                    f"`{path}` was written by a newer everfold (format {parsed['format']};"
+                    f" this one reads {MANIFEST_FORMAT})",
+                    help="run it with that release of everfold, or start with a new --state folder",
+                )
+            found = _check_fields(cls, _verify_checksum(parsed))
+            versions = tuple(_parse_version(each) for each in found["versions"])
+            return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
+        except (ValueError, TypeError) as error:
+            raise damaged_manifest_error(f"`{path}` is not a valid manifest: {error}") from error
+
+    def to_json(self) -> str:
+        """Return the manifest as the content of its file."""
+        members = json.loads(json.dumps(asdict(self)))
+        return json.dumps({**members, "checksum": compute_checksum(members)}, indent=2) + "\n"
+
+
+def compute_checksum(members: dict[str, Any]) -> str:
+    """Return the checksum of a manifest's JSON members."""
+    text = json.dumps({name: value for name, value in members.items() if name != "checksum"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _verify_checksum(parsed: Any) -> Any:
+    """Return a manifest's members without the checksum, which earlier formats lack.
+
+    Raises ValueError if the checksum does not match.
+    """
+    if not isinstance(parsed, dict) or ("checksum" not in parsed and parsed.get("format", 1) < _CHECKED_SINCE):
+        return parsed
+    if parsed.get("checksum") != compute_checksum(parsed):
+        raise ValueError("its checksum does not match: it was damaged or edited by hand")
+    return {name: value for name, value in parsed.items() if name != "checksum"}
+
+
+def _check_fields(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
+    """Return a parsed object if it has the fields of the class.
+
+    Fields with a default may be missing. Raises ValueError for anything but an object, and for
+    missing or other fields.
+    """
+    names = {each.name for each in fields(of)}
+    needed = {each.name for each in fields(of) if each.default is MISSING}
+    if not isinstance(found, dict) or not needed <= found.keys() <= names:
+        raise ValueError(f"it is not an object with the fields {', '.join(sorted(names))}")
+    return found
+
+
+def _parse_version(found: Any) -> Version:
+    members = _check_fields(Version, found)
+    notes = {name: members.get(name) for name in ("sinks", "sources")}
+    lists = {
+        "shapes": tuple(members["shapes"]),
+        "operators": tuple(members.get("operators", ())),
+        "again": tuple(members.get("again", ())),
+        **{name: None if found is None else tuple(found) for name, found in notes.items()},
+    }
+    version = Version(**{**members, **lists})
+    try:
+        # Format 1 has no operator names: operators could not change their positions then.
+        return replace(version, operators=version.operators or first_names(version.query_shapes))
+    except KeyError as error:
+        raise ValueError(f"the shape of a query lacks {error}") from error
+
+
+def damaged_manifest_error(message: str) -> StateError:
+    return StateError.of(
+        "damaged-manifest", message, help="restore it from a backup, or start with a new --state folder"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQuery:
+    """A query that a job is to run. sql, explained: the script and its plan, for people."""
+
+    roots: Sequence[Root]
+    zone: str
+    sql: str = ""
+    explained: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of its plans."""
+        return fingerprint(self.roots, self.zone)
+
+
+def create_version(
+    number: int, epoch: int, query: NewQuery, roots: Sequence[Root], sources: Sequence[Sequence[SourceNote]] = ()
+) -> Version:
+    """Create a version of a job's query.
+
+    roots: the plans, with named operators, and with the versions since which aggregates count.
+    sources: the sources of earlier versions, the latest first.
+    """
+    return Version(
+        number=number,
+        epoch=epoch,
+        fingerprint=query.fingerprint,
+        zone=query.zone,
+        sql=redact_script(query.sql).strip(),
+        plan=query.explained,
+        shapes=tuple(to_json(shape_of(root)) for root in roots),
+        created=now(),
+        operators=tuple(node.operator_id for node in operators_of(roots)),
+        sinks=sink_notes(roots),
+        sources=source_notes(roots, sources),
+    )
+
+
+def name_plans(roots: Sequence[Root], version: Version) -> tuple[Root, ...]:
+    """Return the plans with the names that operators and sources have in a version."""
+    return name_sources(name_operators(roots, version.operators), [note["name"] for note in version.sources or ()])
+
+
+def now() -> str:
+    """Return the current UTC time in the format of `Version.created`."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

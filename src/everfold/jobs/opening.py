@@ -1,0 +1,146 @@
+"""Open the job directory of a stream: create the job, resume it, or plan its change."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+
+from everfold.checkpoint.logs import has_unfinished_batch
+from everfold.compat import CompatOptions, carry_state, judge_pairs, pair_queries, shape_of
+from everfold.compat.operator_ids import source_notes
+from everfold.compat.serde import add_positions
+from everfold.errors import StateError
+from everfold.files import make_private_folder
+from everfold.jobs.batch_log import check_complete, last_batch
+from everfold.jobs.change import OnChange, decide_change
+from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
+from everfold.jobs.control import Control
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
+from everfold.jobs.rewind import sink_notes
+from everfold.jobs.spec import JobSpec
+from everfold.plan.explain import explain
+from everfold.plan.naming import name_operators, number_operators
+
+
+def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -> ChangePlan:
+    """Return how a stream starts in a job directory that this process has locked.
+
+    A new job gets its manifest at once. If the query has changed and the change is allowed, the
+    plan has its stages. With `Consent.refresh`, also an unchanged query gets a new version, whose
+    operators re-emit the result. buckets, partitions: of a new job.
+
+    Raises StateError `incompatible-change` and similar (`decide_change`), `changed-zone`,
+    `unfinished-batch`, `unfinished-change`, `no-backfill`, `reshaped-query`, `damaged-checkpoint`.
+    """
+    explained = "\n".join(explain(root) for root in spec.roots)
+    query = NewQuery(
+        roots=number_operators(spec.roots), zone=spec.settings.local_time_zone, sql=spec.sql, explained=explained
+    )
+    known = job_dir.read_manifest()
+    if known is None:
+        return _create_job(job_dir, query, buckets, partitions)
+    if known.version.fingerprint == query.fingerprint and not (
+        spec.consent.refresh and not _is_starting(job_dir, known.version)
+    ):
+        return _resume(job_dir, known, query)
+    return _change(job_dir, known, query, spec)
+
+
+def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int) -> ChangePlan:
+    name = hashlib.sha256(f"{job_dir.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
+    version = create_version(0, 0, query, query.roots)
+    manifest = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
+    with job_dir.writing():
+        make_private_folder(job_dir.control)
+    job_dir.write_manifest(manifest)
+    return _start(manifest, query)
+
+
+def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
+    check_batches(job_dir, known)
+    last = known.version
+    shapes = add_positions(last.shapes, [shape_of(root) for root in query.roots])
+    sources = last.sources or source_notes(name_operators(query.roots, last.operators))
+    version = replace(last, shapes=shapes, sinks=sink_notes(query.roots), sources=sources)
+    versions = tuple(version if each.epoch == known.current else each for each in known.versions)
+    return _start(replace(known, versions=versions), query)
+
+
+def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
+    """Return the plan of a job whose query has not changed."""
+    version = manifest.version
+    pairs = pair_queries(version.query_shapes, [shape_of(root) for root in query.roots])
+    roots = [carry_state(pair, root, version.number) for pair, root in zip(pairs, query.roots, strict=False)]
+    stages = (SwitchManifest(version.number), SettleTables.of(version))
+    return ChangePlan(manifest, name_plans(roots, version), stages)
+
+
+def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) -> ChangePlan:
+    last = known.version
+    if last.zone != query.zone:
+        raise StateError.of(
+            "changed-zone",
+            f"the state in `{job_dir.path}` was computed in the time zone {last.zone}, but the session uses"
+            f" {query.zone}",
+            help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
+        )
+    terms = CompatOptions.of(spec.settings)
+    pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
+    judgement = judge_pairs(pairs, terms)
+    how = decide_change(job_dir.path, judgement, spec.decide)
+    if how is not OnChange.REBUILD:
+        check_batches(job_dir, known)
+        job_dir.check_finished(last.epoch)
+    if how not in (OnChange.REBUILD, OnChange.RESET) and _awaits_files(job_dir, last):
+        raise StateError.of(
+            "unfinished-change",
+            f"the job in `{job_dir.path}` was interrupted before the first batch of its last change, which fills new"
+            " aggregates",
+            help="run that query once more, and then change it; --on-change rebuild needs no old state",
+        )
+    return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
+
+
+def check_batches(job_dir: JobDir, manifest: Manifest) -> None:
+    """Refuse a checkpoint that lacks batches which the job has run.
+
+    Raises StateError `damaged-checkpoint`.
+    """
+    check_complete(job_dir.checkpoint(manifest.current), _expected_batch(job_dir, manifest))
+
+
+def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
+    """Return the last batch that the current checkpoint must have planned, -1 for none.
+
+    This is the last batch that the sinks received, in this epoch or in the epoch that the
+    checkpoint was copied from.
+    """
+    ran, version = last_batch(job_dir.path), manifest.version
+    if ran is not None and ran[0] == version.epoch:
+        return ran[1]
+    if version.back_after is not None:
+        return version.back_after
+    line = manifest.lineage(version)
+    if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
+        return ran[1]
+    return -1
+
+
+def _is_starting(job_dir: JobDir, version: Version) -> bool:
+    """Whether the first batch of a version with backfill or re-emit files is not done yet."""
+    if version.history is None:
+        return False
+    begun = has_unfinished_batch(job_dir.checkpoint(version.epoch)) and any(
+        job_dir.backfill_folder(version.history).glob("part-*")
+    )
+    return begun or _awaits_files(job_dir, version)
+
+
+def _awaits_files(job_dir: JobDir, version: Version) -> bool:
+    """Whether no batch has read the backfill or re-emit files of a version yet."""
+    if version.history is None:
+        return False
+    control = Control(job_dir.control, job_dir.checkpoint(version.epoch))
+    return bool(control.list_pending(job_dir.backfill_folder(version.history)))
