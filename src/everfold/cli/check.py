@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.run import RunOptions, Script, create_session
-from everfold.errors import SqlError, UsageError
+from everfold.errors import SqlError, StateError, UsageError
 
 if TYPE_CHECKING:
-    from everfold.compat import QueryShape
-    from everfold.plan.nodes import Table
+    from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
+    from everfold.jobs.manifest import Manifest
+    from everfold.plan.nodes import Root, Table
     from everfold.sql.settings import Settings
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
@@ -22,46 +23,100 @@ CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
-    """The queries of a script or job.
+    """The queries of a script.
 
-    notes: what `everfold run` would refuse, and how it was judged. settings: of the script; None
-    for a job. tables: the tables that the script reads.
+    notes: what `everfold run` would refuse, and how it was judged. tables: those that it reads.
+    complete: whether everything that it uses is declared.
     """
 
-    shapes: tuple[QueryShape, ...]
+    roots: tuple[Root, ...]
     notes: tuple[str, ...]
-    settings: Settings | None
-    tables: tuple[Table, ...] = ()
+    settings: Settings
+    tables: tuple[Table, ...]
+    sql: str
+    complete: bool
+
+    @property
+    def shapes(self) -> list[QueryShape]:
+        """The shapes of the queries."""
+        from everfold.compat import shape_of
+
+        return [shape_of(root) for root in self.roots]
 
 
 def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
     """Print the verdict on two scripts, or on a job directory and a script; return its exit code.
 
+    For a job directory, also print the stages in which `everfold run` would carry the change out.
+
     Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
     is not a job directory; StateError `damaged-manifest`.
     """
-    from everfold.compat import CompatOptions, judge, report
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries, report
 
-    before = _read_job(old) if isinstance(old, Path) else _read_script(old, options)
     after = _read_script(new, options)
-    assert after.settings is not None
     terms = CompatOptions.of(after.settings)
-    judgement = judge(before.shapes, after.shapes, terms)
-    moved = _find_moved(old, after, new.folder) if isinstance(old, Path) else []
-    notes = tuple(dict.fromkeys((*before.notes, *after.notes, *moved)))
+    if isinstance(old, Path):
+        from everfold.jobs.job_dir import load_manifest
+
+        manifest = load_manifest(old)
+        pairs = pair_queries(manifest.version.query_shapes, after.shapes)
+        judgement = judge_pairs(pairs, terms)
+        moved = _find_moved(old, after, new.folder)
+        plans = _plan_change(manifest, after, pairs, judgement, terms) if after.complete else {}
+        notes = (*after.notes, *moved)
+    else:
+        before = _read_script(old, options)
+        judgement = judge_pairs(pair_queries(before.shapes, after.shapes), terms)
+        moved, plans = [], {}
+        notes = (*before.notes, *after.notes)
+    notes = tuple(dict.fromkeys(notes))
     match format_:
         case "json":
-            text = report.as_json(judgement, notes)
+            text = report.as_json(judgement, notes, plans)
         case "github":
             text = "\n".join([report.as_github(judgement), *map(report.as_warning, moved)])
         case _:
-            text = report.as_text(judgement, notes)
+            text = report.as_text(judgement, notes, plans)
     sys.stdout.write(text + "\n")
     return judgement.verdict.exit_code
 
 
+def _plan_change(
+    manifest: Manifest, new: _Queries, pairs: Sequence[QueryPair], judgement: Judgement, terms: CompatOptions
+) -> dict[str, list[str]]:
+    """Return the stages of the change by value of `--on-change`.
+
+    These are the values that the verdict allows; if nothing has changed, there are none.
+    """
+    from everfold.compat import Verdict
+    from everfold.jobs.change import OnChange
+    from everfold.jobs.change_plan import Judge, plan_change
+    from everfold.jobs.manifest import NewQuery
+    from everfold.plan.naming import number_operators
+
+    query = NewQuery(roots=number_operators(new.roots), zone=new.settings.local_time_zone, sql=new.sql)
+    if query.fingerprint == manifest.version.fingerprint:
+        return {}
+    match judgement.verdict:
+        case Verdict.FULLY:
+            ways = [OnChange.ACCEPT]
+        case Verdict.PARTIALLY:
+            ways = [OnChange.ACCEPT, OnChange.BACKFILL]
+        case _:
+            ways = [OnChange.REBUILD, OnChange.RESET]
+    found: dict[str, list[str]] = {}
+    for how in ways:
+        try:
+            plan = plan_change(manifest, query, pairs, judgement, how, terms=terms, refresh=False)
+        except StateError as error:
+            found[how.value] = [f"refused: {error.code}: {error.diagnostics[0].message}"]
+        else:
+            found[how.value] = [stage.summary for stage in plan.stages if not isinstance(stage, Judge)]
+    return found
+
+
 def _read_script(script: Script, options: RunOptions) -> _Queries:
-    from everfold.compat import shape_of
     from everfold.sql.planner import Submit
 
     notes: list[str] = []
@@ -69,10 +124,15 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
     submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
     if not submits:
         raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
-    notes += _refusals(session.catalog.tolerated_errors or ())
-    shapes = tuple(shape_of(root) for each in submits for root in each.roots)
-    tables = dict.fromkeys(table for each in submits for table in each.sources)
-    return _Queries(shapes, tuple(f"{script.source}: {each}" for each in notes), session.settings, tuple(tables))
+    refused = _refusals(session.catalog.tolerated_errors or ())
+    return _Queries(
+        roots=tuple(root for each in submits for root in each.roots),
+        notes=tuple(f"{script.source}: {each}" for each in (*notes, *refused)),
+        settings=session.settings,
+        tables=tuple(dict.fromkeys(table for each in submits for table in each.sources)),
+        sql=script.text,
+        complete=not refused,
+    )
 
 
 def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
@@ -82,13 +142,6 @@ def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
 
     opened = JobDir(Path(os.path.realpath(job)))
     return Locations(opened, folder).find_changed(load_manifest(job), script.tables)
-
-
-def _read_job(path: Path) -> _Queries:
-    """Return the queries of the job in a folder."""
-    from everfold.jobs.job_dir import load_manifest
-
-    return _Queries(tuple(load_manifest(path).version.query_shapes), (), None)
 
 
 def _refusals(errors: Sequence[SqlError]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from everfold.compat.judgement import ColumnJudgement, Finding, Judgement
@@ -17,9 +18,13 @@ _LEVELS = {
 }
 
 
-def as_json(judgement: Judgement, notes: Sequence[str] = ()) -> str:
-    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` if
-    there are any.
+def as_json(
+    judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> str:
+    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` and
+    `plans` if there are any.
+
+    plans: the stages of the change, by value of `--on-change`.
     """
     several = len({each.sink for each in judgement.columns}) > 1
     found: dict[str, Any] = {
@@ -42,7 +47,11 @@ def as_json(judgement: Judgement, notes: Sequence[str] = ()) -> str:
             for each in judgement.columns
         ],
     }
-    return json.dumps(found | ({"notes": list(notes)} if notes else {}), ensure_ascii=False, indent=2)
+    if notes:
+        found["notes"] = list(notes)
+    if plans:
+        found["plans"] = {how: list(stages) for how, stages in plans.items()}
+    return json.dumps(found, ensure_ascii=False, indent=2)
 
 
 def _finding(found: Finding) -> dict[str, Any]:
@@ -90,9 +99,13 @@ def _describe(verdict: Verdict) -> str:
     return "of unknown compatibility" if verdict is Verdict.UNKNOWN else verdict.value
 
 
-def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
+def as_text(
+    judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> str:
     """Format the judgement as text: the verdict, the findings by operator, a table of the columns,
-    notes.
+    the stages of the change, notes.
+
+    plans: the stages of the change, by value of `--on-change`.
     """
     lines = [f"The change is {_describe(judgement.verdict)}."]
     for operator in judgement.operators:
@@ -100,6 +113,10 @@ def as_text(judgement: Judgement, notes: Sequence[str] = ()) -> str:
         lines += [f"  {each.code}  {each.message}{_place(each)}" for each in operator.findings]
     if judgement.columns:
         lines += ["", *_table(judgement.columns)]
+    for how, stages in plans.items():
+        option = "" if judgement.verdict is Verdict.FULLY else f" with --on-change {how}"
+        lines += ["", f"`everfold run`{option} would:"]
+        lines += [f"  {number}. {stage}" for number, stage in enumerate(stages, 1)]
     if notes:
         lines += ["", *(f"note: {each}" for each in notes)]
     return "\n".join(lines)

@@ -43,7 +43,7 @@ class BackfillCalls:
     def summary(self) -> str:
         """What the stage does, for people."""
         calls = [call for each in self.operators for call in each.backfill or ()]
-        return f"backfill {', '.join(calls)}: compute them from the input that the job has read"
+        return f"backfill {', '.join(calls)} from the input that the job has read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,29 @@ class CopyCheckpoint:
     """Start a new epoch with a copy of the old checkpoint.
 
     Each operator of the new query has the state of the old one or, if it is new, none.
+
+    dropped: the labels of operators that the new query lacks. reset: the state of all operators is
+        discarded, and only the position in the input is kept.
     """
 
     old_epoch: int
     epoch: int
     operators: tuple[OperatorChange, ...]
+    dropped: tuple[str, ...]
+    reset: bool
 
     @property
     def summary(self) -> str:
         """What the stage does, for people."""
-        copy = f"copy checkpoint {self.old_epoch} to checkpoint {self.epoch}"
         carried = [each.label for each in self.operators if each.old_position is not None]
         new = [each.label for each in self.operators if each.old_position is None]
-        parts = [f"{verb} {', '.join(labels)}" for verb, labels in (("carry", carried), ("start", new)) if labels]
-        return "; ".join([copy, *parts])
+        kept = "discard the state of" if self.reset else "keep the state of"
+        parts = [
+            f"{what} {', '.join(labels)}"
+            for what, labels in ((kept, carried), ("start", new), ("drop", self.dropped))
+            if labels
+        ]
+        return "; ".join([f"copy checkpoint {self.old_epoch} to checkpoint {self.epoch}", *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ class SettleTables:
     def summary(self) -> str:
         """What the stage does, for people."""
         names = ", ".join(f"`{each}`" for each in self.tables)
-        return f"take a key snapshot of {names}" if self.rewinds else f"keep the rows of {names}"
+        return f"take a key snapshot of {names}" if self.rewinds else f"leave the rows of {names} as they are"
 
 
 Stage: TypeAlias = (
@@ -232,9 +241,12 @@ def _plan_continuation(
         filled=backfill,
         again=tuple(each.operator_id for each in reemitting),
     )
+    kept = {each.old_position for each in change.operators}
+    labels = [operator.label for shape in last.query_shapes for operator in shape.operators]
+    dropped = tuple(label for at, label in enumerate(labels) if at not in kept)
     earlier = tuple(each.epoch for each, _ in known.lineage(last)[1:])
     stages: list[Stage] = [
-        CopyCheckpoint(last.epoch, epoch, change.operators),
+        CopyCheckpoint(last.epoch, epoch, change.operators, dropped, reset),
         PositionSources(epoch, earlier, tuple(_donors(known, version).items())),
     ]
     filled = tuple(each for each in change.operators if each.backfill)

@@ -22,7 +22,7 @@ from everfold.jobs.change_plan import ChangePlan
 from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.locations import Locations
+from everfold.jobs.locations import Locations, move_job
 from everfold.jobs.manifest import Manifest, fingerprint, now
 from everfold.jobs.opening import open_job
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
@@ -189,7 +189,7 @@ class Engine:
         elif plan.replaces is not None and manifest.version.state_epoch != manifest.version.number:
             _report_stale_rows(plan, consent)
         spark = self._start(job_dir, manifest.partitions)
-        job_dir.move(located)
+        move_job(job_dir, located)
         with self._open_targets(job_dir, spec, plan.roots, spark) as targets:
             if not is_new:
                 check_sinks_not_ahead(job_dir, manifest, targets)

@@ -35,12 +35,10 @@ from everfold.files import make_private_file, make_private_folder, write_atomica
 from everfold.jobs.batch_log import NAME as LAST_BATCH
 from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.manifest import Manifest, damaged_manifest_error
-from everfold.jobs.moving import finish_moving, move_checkpoints
+from everfold.jobs.moving import finish_moving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from everfold.jobs.locations import LocatedSources
 
 _JVM_LOCK_PATIENCE_S = 10.0
 _DIGITS_OF_TIME = 15
@@ -215,16 +213,6 @@ class JobDir:
         with self.writing():
             if old.exists():
                 copy_checkpoint(old, self.checkpoint(epoch), old_positions)
-
-    def move(self, located: LocatedSources) -> None:
-        """Rewrite the paths in the checkpoints if the job directory or a source's data was moved.
-
-        Raises StateError `changed-source` if the old positions mean nothing in the new data,
-        `damaged-checkpoint`, ConnectorError `disk-full` and similar.
-        """
-        if located.moves or located.previous_folder != self.path:
-            with self.writing():
-                move_checkpoints(self.path, located.current_manifest.to_json(), located.previous_folder, located.moves)
 
 
 def load_manifest(path: Path) -> Manifest:

@@ -22,7 +22,7 @@ from everfold.connectors.registry import connector_of
 from everfold.errors import Diagnostic, EverfoldError, StateError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
-from everfold.jobs.moving import Move, find_job_dir, read_files
+from everfold.jobs.moving import Move, find_job_dir, move_checkpoints, read_files
 from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table
@@ -68,6 +68,18 @@ class LocatedSources:
         """The names of the sources in Spark's checkpoint, by their names in the job."""
         sources = self.manifest.version.sources or ()
         return {each["name"]: each["spark_name"] for each in sources if "spark_name" in each}
+
+
+def move_job(job_dir: JobDir, located: LocatedSources) -> None:
+    """Rewrite the paths in the checkpoints if the job directory or a source's data was moved.
+
+    Raises StateError `changed-source` if the old positions mean nothing in the new data,
+    `damaged-checkpoint`, ConnectorError `disk-full` and similar.
+    """
+    if located.moves or located.previous_folder != job_dir.path:
+        with job_dir.writing():
+            manifest = located.current_manifest.to_json()
+            move_checkpoints(job_dir.path, manifest, located.previous_folder, located.moves)
 
 
 def locate_table(table: Table, base_folder: Path) -> TableLocation:

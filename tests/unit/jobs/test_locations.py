@@ -18,7 +18,7 @@ from everfold.checkpoint.file_log import list_logged_files, uri
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.locations import LocatedSources, Locations, locate_table
+from everfold.jobs.locations import LocatedSources, Locations, locate_table, move_job
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.rewind import Moved
 from everfold.jobs.rollback import roll_back
@@ -57,7 +57,7 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
     """
     located = locate(project, path, **answers)
     folder = JobDir(project / "job")
-    folder.move(located)
+    move_job(folder, located)
     folder.write_manifest(located.manifest)
     name, checkpoint = located.spark_names["t"], project / "job" / "checkpoints" / "0"
     log = checkpoint / "sources" / name
@@ -234,7 +234,7 @@ def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     plan = open_dir(folder.path, changed, how=OnChange.ACCEPT)
     located = Locations(folder, moved).locate(plan.manifest, plan.roots)
     assert located.spark_names == {"t": name}
-    folder.move(located)
+    move_job(folder, located)
     before = folder.read_manifest()
     assert before is not None
     assert before.current == 0  # moved, but not changed yet
