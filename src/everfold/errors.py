@@ -25,6 +25,8 @@ EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
 EXIT_WRONG_USE = 2
 """Exit code for an invalid command, script or option: nothing has been started."""
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a process that SIGINT has ended."""
 
 LONGEST_LINE = 400
 """Longest excerpt of a line of the script in an error message, in characters."""

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.cli.runner import Finished, JobRequest
+from everfold.cli.runner import JobRequest
 from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature, UsageError
+from everfold.jobs import Finished
 from everfold.jobs.progress import Progress
 from everfold.plan.nodes import Collect, Root, Sink, batch_inputs, tables_of, walk_plan, walk_streamed
 

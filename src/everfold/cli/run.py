@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import click
 
-from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, Finished, JobRequest, JobRunner, load_runner
-from everfold.errors import UsageError, suggest_name
+from everfold.cli.runner import EngineName, JobRequest, JobRunner
+from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
+from everfold.jobs import Finished
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
 from everfold.plan.changelog import is_updating
@@ -138,7 +138,7 @@ def run(script: Script, options: RunOptions) -> None:
     from everfold.connectors.validate import check_tables
     from everfold.sql.planner import Done, Show, Submit
 
-    engine = load_runner(options.engine)
+    engine = _load_runner(options.engine)
     actions: list[Show | Submit] = []
     for action in create_session(options, script.folder).run(script.text, source=script.source):
         match action:
@@ -165,6 +165,16 @@ def run(script: Script, options: RunOptions) -> None:
             click.echo(f"\n{redact_script(action.text)}", err=True)
         if _run_job(engine, _make_request(action, script, options, folders, brief=brief), options):
             return
+
+
+def _load_runner(engine: EngineName) -> JobRunner:
+    if engine == "memory":
+        from everfold.cli import memory_jobs
+
+        return memory_jobs
+    from everfold import jobs
+
+    return jobs
 
 
 def _check_sources(options: RunOptions, tables: Collection[str]) -> None:

@@ -7,13 +7,11 @@ submitted.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from everfold.jobs import Finished
 from everfold.jobs.change import OnChange, refuse
 from everfold.jobs.rewind import Consent
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.compat import Judgement
+    from everfold.jobs import Finished
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
@@ -57,7 +56,7 @@ class JobRequest:
 
 
 class JobRunner(Protocol):
-    """An engine that runs jobs."""
+    """An engine that runs jobs: the module `everfold.jobs` or `everfold.cli.memory_jobs`."""
 
     def is_bounded(self, request: JobRequest) -> bool:
         """Return whether all inputs of the job are bounded. Looks only at the options of tables."""
@@ -70,13 +69,3 @@ class JobRunner(Protocol):
         rows: called in the thread of the caller with the rows that a Collect emits (`c0`, …, and
         `__kind` if it is updating). progress: called after every batch.
         """
-
-
-__all__ = ["EngineName", "Finished", "JobRequest", "JobRunner", "load_runner"]
-
-_MODULES: Mapping[EngineName, str] = {"spark": "everfold.jobs", "memory": "everfold.cli.memory_jobs"}
-
-
-def load_runner(engine: EngineName) -> JobRunner:
-    """Return the job runner of an engine."""
-    return cast(JobRunner, importlib.import_module(_MODULES[engine]))

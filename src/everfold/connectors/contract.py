@@ -54,7 +54,6 @@ __all__ = [
     "SourceContext",
     "columns_of",
     "parse_memory",
-    "physical_columns",
     "refuse_metadata",
     "wrong_option_error",
 ]
@@ -463,18 +462,6 @@ def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:
     A source emits all columns, a sink accepts those that are not VIRTUAL.
     """
     return table.columns if role is Role.SOURCE else tuple(column for column in table.columns if not column.virtual)
-
-
-def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn], ...]:
-    """Return the columns stored in the records, with their positions.
-
-    METADATA columns and partition keys, which are stored in folder names, are left out.
-    """
-    return tuple(
-        (at, column)
-        for at, column in enumerate(columns_of(table, role))
-        if column.metadata_key is None and column.name not in table.partition_keys
-    )
 
 
 def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:

@@ -15,12 +15,11 @@ from everfold.connectors.contract import (
     Role,
     SinkContext,
     Source,
-    physical_columns,
     refuse_metadata,
     wrong_option_error,
 )
 from everfold.connectors.filesystem.paths import check_path, escape
-from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import (
     CHANGES,
     changelog_of,
@@ -191,11 +190,6 @@ CONNECTOR = FilesystemConnector(
     updates_help="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
     " write the changes themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
 )
-
-
-def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
-    """Return the columns stored in the files."""
-    return tuple(RecordColumn(column.name, at, column.type) for at, column in physical_columns(table, role))
 
 
 def _check_partitions(table: Table, options: OptionValues) -> None:

@@ -44,10 +44,10 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
-from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, WRITE_FAILED_PREFIX, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
 from everfold.connectors.formats.csv import NEEDS_QUOTES_PREFIX, needs_quotes_error
+from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import string_literal
 from everfold.connectors.formats.text_encode import scalar_string_sql

@@ -18,7 +18,6 @@ from urllib.parse import unquote, urlsplit
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
-from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
     ListedFolders,
@@ -41,6 +40,7 @@ from everfold.connectors.formats.format import (
     RecordLocation,
     find_bad_record,
     raise_bad_record,
+    record_columns,
 )
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of

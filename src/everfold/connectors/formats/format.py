@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.formats.text_decode import string_literal
 from everfold.plan.nodes import Table
 from everfold.types import DataType
@@ -36,6 +37,18 @@ class RecordColumn:
     name: str
     position: int
     type: DataType
+
+
+def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
+    """Return the columns stored in the records of a table.
+
+    METADATA columns and partition keys, which are stored in folder names, are left out.
+    """
+    return tuple(
+        RecordColumn(column.name, at, column.type)
+        for at, column in enumerate(columns_of(table, role))
+        if column.metadata_key is None and column.name not in table.partition_keys
+    )
 
 
 @dataclass(frozen=True, slots=True)

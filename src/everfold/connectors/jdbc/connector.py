@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -21,7 +20,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.jdbc.address import Address, parse_url
+from everfold.connectors.jdbc.address import name_parts, parse_url
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -73,7 +72,6 @@ OPTIONS = OptionSet(
         Option("sink.bookkeeping-schema", role="sink", meaning="schema of `everfold_commits`, the staging tables and the key snapshots; the schema of the table if not set"),
     )
 )  # fmt: skip
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 class JdbcConnector(Connector):
@@ -147,38 +145,6 @@ CONNECTOR = JdbcConnector(
     meaning="tables of PostgreSQL",
     updates_help="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
 )
-
-
-# --- option values --------------------------------------------------------------------------------
-
-
-def address_of(options: OptionValues) -> Address:
-    """Return the address of the database, with user and password."""
-    address = parse_url(options.string("url"))
-    return address.with_user(options.string_or_none("username"), options.string_or_none("password"))
-
-
-def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
-    """Return the schema (if given) and the name of the table, each with whether it is quoted.
-
-    Raises SqlError `wrong-option-value` for anything else.
-    """
-    found, at = [], 0
-    while (part := _PART.match(name, at)) is not None and "\0" not in name:
-        quoted, plain = part.groups()
-        found.append((quoted.replace('""', '"'), True) if quoted is not None else (plain, False))
-        at = part.end()
-        if at == len(name):
-            break
-        if name[at] != ".":
-            found.clear()
-            break
-        at += 1
-    if at != len(name) or not 1 <= len(found) <= 2:
-        raise wrong_option_error(
-            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if necessary'
-        )
-    return tuple(found)
 
 
 def _is_supported(of: DataType) -> bool:

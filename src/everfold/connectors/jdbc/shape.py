@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
+from everfold.connectors.jdbc.address import name_parts
 from everfold.connectors.jdbc.client import Connection
-from everfold.connectors.jdbc.connector import name_parts
 from everfold.errors import ConnectorError, Diagnostic, suggest_name
 from everfold.plan.nodes import Table
 from everfold.types import (

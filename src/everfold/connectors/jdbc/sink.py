@@ -28,8 +28,8 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
+from everfold.connectors.jdbc.address import address_of
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
-from everfold.connectors.jdbc.connector import address_of
 from everfold.connectors.jdbc.key_snapshot import KeySnapshot
 from everfold.connectors.jdbc.merge import Merge
 from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, find_table

@@ -22,8 +22,8 @@ from psycopg import sql
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
 from everfold.connectors.formats.text_decode import string_literal
+from everfold.connectors.jdbc.address import address_of, name_parts
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
-from everfold.connectors.jdbc.connector import address_of, name_parts
 from everfold.connectors.jdbc.reading import FAILURE_PREFIX, ReadRows
 from everfold.connectors.jdbc.shape import Target, check_fits, find_table
 from everfold.connectors.jdbc.values import expression

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import OptionValues
-from everfold.connectors.kafka.connector import SERVERS, topics
+from everfold.connectors.kafka.table_options import SERVERS, topics
 from everfold.errors import ConnectorError, suggest_name
 from everfold.plan.nodes import Table
 from everfold.secrets import is_secret

@@ -26,7 +26,8 @@ from everfold.connectors.formats.format import (
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, string_literal
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
-from everfold.connectors.kafka.connector import (
+from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.kafka.table_options import (
     key_columns,
     key_format,
     parse_offsets,
@@ -34,7 +35,6 @@ from everfold.connectors.kafka.connector import (
     value_columns,
     value_format,
 )
-from everfold.connectors.kafka.jars import add_jars
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.connectors.skipped_rows import count_bad_records
 from everfold.errors import ConnectorError, StateError

@@ -23,7 +23,8 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.formats.registry import CHANGES, options_of, require_format
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
-from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, record_positions, topics
+from everfold.connectors.kafka.connector import check_records
+from everfold.connectors.kafka.table_options import ROWS, is_read_whole, record_positions, topics
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
