@@ -24,7 +24,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.formats.text_decode import string_literal
+from everfold.engine_literals import spark_string
 from everfold.errors import SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.settings import parse_duration
@@ -124,7 +124,7 @@ class DatagenSource(Source):
             f"{_value(column.type, field, at)} AS {physical_name(at)}"
             for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
         ]
-        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}")
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""
@@ -280,7 +280,7 @@ def _value(of: DataType, field: _Field, at: int) -> str:
 
 
 def _hash(at: int, salt: str = "") -> str:
-    return f"xxhash64(__row, {at}, {string_literal(salt)})"
+    return f"xxhash64(__row, {at}, {spark_string(salt)})"
 
 
 def _share(at: int, salt: str = "") -> str:

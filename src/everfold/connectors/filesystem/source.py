@@ -44,17 +44,10 @@ from everfold.connectors.formats.format import (
 )
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
-from everfold.connectors.formats.text_decode import (
-    BadValue,
-    TextRules,
-    convert_sql,
-    converter,
-    excerpt,
-    identifier,
-    string_literal,
-)
+from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
 from everfold.connectors.skipped_rows import count_bad_records
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
@@ -251,9 +244,9 @@ class FileSource(Source):
         ]
         pattern = self.options.string_or_none("source.path.regex-pattern")
         if pattern is not None:
-            frame = frame.where(f"rlike(__path, {string_literal(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+            frame = frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
+        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str | list[str]
@@ -281,7 +274,7 @@ class FileSource(Source):
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
         location = RecordLocation(self.table.name, (("path", "__path"),))
-        fields = {column.position: identifier(column.name) for column in self.columns}
+        fields = {column.position: spark_identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
         if form.ignore_errors:
             frame = self._skip_bad_records(frame, form, fields, context.name)
@@ -320,13 +313,13 @@ class FileSource(Source):
         keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
         folder = f"(?s).*/(?:{keys})=([^/]*)/"
         within = f"substring(__path, {len(str(root)) + 1})"
-        name = f"regexp_extract({within}, {string_literal(folder)}, 1)"
+        name = f"regexp_extract({within}, {spark_string(folder)}, 1)"
         text = unescape_in_spark(name)
         value = convert_sql(text, column.type, _PARTITION_RULES)
         where = RecordLocation(self.table.name, (("path", "__path"),))
         return (
-            f"CASE WHEN NOT rlike({within}, {string_literal(folder)}) THEN {raise_bad_record(where, column.name, name)}"
-            f" WHEN {name} = {string_literal(self.options.string('partition.default-name'))} THEN NULL"
+            f"CASE WHEN NOT rlike({within}, {spark_string(folder)}) THEN {raise_bad_record(where, column.name, name)}"
+            f" WHEN {name} = {spark_string(self.options.string('partition.default-name'))} THEN NULL"
             f" ELSE coalesce({value}, {raise_bad_record(where, column.name, text)}) END"
         )
 

@@ -17,8 +17,9 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
-from everfold.connectors.formats.text_decode import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
+from everfold.engine_literals import spark_identifier
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -91,11 +92,11 @@ class AvroFormat(Format):
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.pandas.functions import arrow_udf
 
-        fields = [f"{identifier(column.name)}: {column.type.spark}" for column in columns]
+        fields = [f"{spark_identifier(column.name)}: {column.type.spark}" for column in columns]
         make: Any = arrow_udf
         decode = make(_as_plain_function(_Records(tuple(columns))), f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>")
-        own = [identifier(name) for name in frame.columns]
-        names = [*(identifier(column.name) for column in columns), BAD]
+        own = [spark_identifier(name) for name in frame.columns]
+        names = [*(spark_identifier(column.name) for column in columns), BAD]
         if not keep_empty:
             frame = frame.where(f"{raw} IS NOT NULL")
         # A nondeterministic function is evaluated once, not again in every filter above.

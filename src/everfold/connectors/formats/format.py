@@ -9,14 +9,14 @@ report after a failure which line was bad and why.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import Role, columns_of
-from everfold.connectors.formats.text_decode import string_literal
+from everfold.engine_literals import spark_string
+from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.plan.nodes import Table
 from everfold.types import DataType
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 BAD = "__bad"
 """Column with the record itself if it cannot be parsed, otherwise NULL."""
-BAD_RECORD_PREFIX = "everfold[bad-record]: "
-"""Prefix of the error message about a record; JSON follows."""
 _MAX_EXCERPT = 300
 
 
@@ -69,13 +67,13 @@ def raise_bad_record(location: RecordLocation, column: str | None, text: str) ->
     The error contains the location, the column (None for the whole record) and the string that
     could not be read.
     """
-    parts = [
-        ("table", string_literal(location.table)),
-        ("column", "CAST(NULL AS STRING)" if column is None else string_literal(column)),
-    ]
-    parts += [*location.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
-    struct = ", ".join(f"{string_literal(name)}, {sql}" for name, sql in parts)
-    return f"raise_error(concat({string_literal(BAD_RECORD_PREFIX)}, to_json(named_struct({struct}))))"
+    values = {
+        "table": spark_string(location.table),
+        "column": "CAST(NULL AS STRING)" if column is None else spark_string(column),
+        **dict(location.parts),
+        "text": f"left(CAST({text} AS STRING), {_MAX_EXCERPT})",
+    }
+    return raise_report_in_spark("bad-record", values)
 
 
 def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
@@ -83,16 +81,7 @@ def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
 
     None if the text has no report about this table.
     """
-    at = 0
-    while (at := error_text.find(BAD_RECORD_PREFIX, at)) >= 0:
-        at += len(BAD_RECORD_PREFIX)
-        try:
-            report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
-        except ValueError:
-            continue
-        if isinstance(report, dict) and report.get("table") == table:
-            return report
-    return None
+    return next((each for each in find_reports(error_text, "bad-record") if each.get("table") == table), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everfold.connectors.formats.text_decode import identifier, string_literal
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 
@@ -21,9 +21,9 @@ def rewrite_scalars(value: str, of: DataType, rewrite: Callable[[str, DataType],
             inner = rewrite_scalars(item, of.value, rewrite, depth + 1)
             return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
         case RowType():
-            fields = ((part.name, f"{value}.{identifier(part.name)}", part.type) for part in of.fields)
+            fields = ((part.name, f"{value}.{spark_identifier(part.name)}", part.type) for part in of.fields)
             parts = ", ".join(
-                f"{string_literal(name)}, {rewrite_scalars(field, type_, rewrite, depth)}"
+                f"{spark_string(name)}, {rewrite_scalars(field, type_, rewrite, depth)}"
                 for name, field, type_ in fields
             )
             return f"IF({value} IS NULL, NULL, named_struct({parts}))"

@@ -24,7 +24,7 @@ from everfold.connectors.formats.format import (
     raise_bad_record,
 )
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, string_literal
+from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
 from everfold.connectors.kafka.jars import add_jars
 from everfold.connectors.kafka.table_options import (
@@ -37,6 +37,7 @@ from everfold.connectors.kafka.table_options import (
 )
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.connectors.skipped_rows import count_bad_records
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
@@ -214,7 +215,7 @@ class KafkaSource(Source):
         return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
 
     def _split(self) -> str:
-        name = string_literal(self.table.name + "/")
+        name = spark_string(self.table.name + "/")
         if len(topics(self.options)) == 1:
             return f"concat({name}, __partition)"
         return f"concat({name}, __topic, '/', __partition)"
@@ -244,8 +245,8 @@ class KafkaSource(Source):
         frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
         fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
         frame = frame.selectExpr(
-            *(identifier(each) for each in others),
-            *(f"{identifier(column.name)} AS {fields[column.position]}" for column in columns),
+            *(spark_identifier(each) for each in others),
+            *(f"{spark_identifier(column.name)} AS {fields[column.position]}" for column in columns),
             # An upsert without a key is a bad record: rows are identified by their keys.
             f"IF({raw} IS NULL, '', {BAD}) AS {BAD}" if self.upsert and raw == "__key" else BAD,
         )
@@ -463,7 +464,7 @@ def _record_parts(raw: str) -> tuple[tuple[str, str], ...]:
     """Return the position of a record's key or value (`raw`), and its beginning, for an error."""
     head = f"base64(substring({raw}, 1, {_RAW_BYTES}))"
     return (
-        ("part", string_literal(raw[2:])),
+        ("part", spark_string(raw[2:])),
         ("topic", "__topic"),
         ("partition", "__partition"),
         ("offset", "__offset"),
@@ -496,6 +497,6 @@ def _is_before_end(ends: Offsets) -> str:
     Partitions that were added later are not read.
     """
     pairs = ", ".join(
-        f"{string_literal(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
+        f"{spark_string(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
     )
     return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"
