@@ -47,6 +47,6 @@ def report_errors() -> Iterator[None]:
 
 
 def find_reported_error(error_text: str, span: Span | None) -> ConnectorError | None:
-    """Return the error of a task from the text of Spark's error, located at `span`; None if none."""
+    """Return a task's error from the text of Spark's error, located at `span`; None if none."""
     found = next(find_reports(error_text, "task-failed"), None)
     return None if found is None else connector_error(found["code"], found["message"], span, found["help"])

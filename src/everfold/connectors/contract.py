@@ -296,6 +296,15 @@ class _Sink:
         """Notes for the author of the table, as sentences."""
         return self.options.notes
 
+    def prepare(self) -> None:
+        """Finish or remove what a crash left, and check that the target exists.
+
+        Called once before the first batch.
+        """
+
+    def close(self) -> None:
+        """Release resources. Called once at the end, also after a failure."""
+
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of a job that the table holds; None if it records none.
 
@@ -332,18 +341,9 @@ class LocalSink(_Sink, ABC):
     After a crash a batch may be replayed; it is not applied a second time.
     """
 
-    def prepare(self) -> None:
-        """Finish or remove what a crash left, and check that the target exists.
-
-        Called once before the first batch.
-        """
-
     @abstractmethod
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Apply a batch: `c0…` and `__kind`. The changes of one key are in order."""
-
-    def close(self) -> None:
-        """Release resources. Called once at the end, also after a failure."""
 
 
 class ClusterSink(_Sink, ABC):
@@ -351,12 +351,6 @@ class ClusterSink(_Sink, ABC):
 
     A batch that was applied before is run again, but changes nothing.
     """
-
-    def prepare(self) -> None:
-        """Finish or remove what a crash left, and check that the target exists.
-
-        Called once before the first batch.
-        """
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
@@ -367,35 +361,38 @@ class ClusterSink(_Sink, ABC):
         retracted one.
         """
 
-    def close(self) -> None:
-        """Release resources. Called once at the end, also after a failure."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connector(ABC):
+class Connector:
     """A kind of table.
 
-    updates_help: the help text where a query updates its result and the table accepts only inserts.
+    own_options: its options, without those of formats. accepts: the changes that its tables accept
+    as sinks. on_replay: the effect of replayed rows. updates_help: the help text where a query
+    updates its result and the table accepts only inserts.
     """
 
     name: str
     meaning: str = field(default="", compare=False)
+    own_options: OptionSet = field(default_factory=OptionSet)
+    accepts: ChangelogMode = ChangelogMode.INSERT_ONLY
+    on_replay: ReplayEffect = ReplayEffect.DUPLICATES
     updates_help: str = field(
         default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
         " or aggregate by windows, whose rows are final",
         compare=False,
     )
 
-    @abstractmethod
     def options(self, table: Table) -> OptionSet:
         """Return the options of such a table, those of its format included."""
+        return self.own_options
 
-    @abstractmethod
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check that the table can be read or written as declared, and return its options.
 
         Raises SqlError. Does not touch the external system.
         """
+        refuse_metadata(table, (), role)
+        return self.options(table).read(table, role.value)
 
     def changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode of the table when it is read.
@@ -433,11 +430,11 @@ class Connector(ABC):
 
         Upsert changes are written by its PRIMARY KEY. Never raises.
         """
-        return ChangelogMode.INSERT_ONLY
+        return self.accepts
 
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
-        return ReplayEffect.DUPLICATES
+        return self.on_replay
 
     def source(self, table: Table) -> Source:
         """Return the source of the table. Raises UnsupportedFeature `not-a-source`."""

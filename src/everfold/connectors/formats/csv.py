@@ -138,13 +138,11 @@ class CsvFormat(Format):
         delimiter = _literal(self.delimiter)
         ends = f"(?={delimiter}|\\z)"
         escaped = "" if self.escape is None else f"|{_literal(self.escape)}[\\s\\S]"
-        stop = "" if self.escape is None else _in_class(self.escape)
-        plain = (
-            f"(?:[^{_in_class(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_in_class(self.delimiter)}]*+"
-        )
+        stop = "" if self.escape is None else _literal(self.escape)
+        plain = f"(?:[^{_literal(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_literal(self.delimiter)}]*+"
         if self.quote is None:
             return f"{delimiter}({plain}){ends}"
-        quote, not_quote = _literal(self.quote), f"[^{_in_class(self.quote)}{stop}]*+"
+        quote, not_quote = _literal(self.quote), f"[^{_literal(self.quote)}{stop}]*+"
         quoted_field = f"{quote}{not_quote}(?:(?:{quote}{quote}{escaped}){not_quote})*+{quote}"
         return f"{delimiter}({quoted_field}{ends}|(?!{quote}){plain}{ends})"
 
@@ -194,19 +192,6 @@ class CsvFormat(Format):
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
 
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("CSV is read as lines")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("CSV is read as lines")
-
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
@@ -245,13 +230,13 @@ class CsvFormat(Format):
         match column.type:
             case ArrayType(element=element):
                 parts = f"IF({field} = '', array(), {self._elements(field)})"
-                inner = self._scalar_sql("x", element, f"{column.name}[]", location)
+                inner = self.convert_or_raise("x", element, RULES, f"{column.name}[]", location)
                 return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
             case RowType(fields=fields):
                 parts = ", ".join(
                     f"{spark_string(part.name)}, "
-                    + self._scalar_sql(
-                        f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", location
+                    + self.convert_or_raise(
+                        f"get({self._elements(field)}, {at})", part.type, RULES, f"{column.name}.{part.name}", location
                     )
                     for at, part in enumerate(fields)
                 )
@@ -261,20 +246,10 @@ class CsvFormat(Format):
                     struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
                 return f"IF({field} IS NULL, NULL, {struct})"
             case of:
-                return self._scalar_sql(field, of, column.name, location)
+                return self.convert_or_raise(field, of, RULES, column.name, location)
 
     def _elements(self, field: str) -> str:
         return f"split({field}, {spark_string(_literal(self.element_delimiter))}, -1)"
-
-    def _scalar_sql(self, text: str, of: DataType, path: str, location: RecordLocation) -> str:
-        if isinstance(of, StringType):
-            return text
-        value = convert_sql(text, of, RULES)
-        return (
-            value
-            if self.ignore_errors
-            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
-        )
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
@@ -519,7 +494,3 @@ def _literal(text: str) -> str:
     return "".join(
         each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
     )
-
-
-def _in_class(character: str) -> str:
-    return _literal(character)

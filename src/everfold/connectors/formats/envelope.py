@@ -117,19 +117,6 @@ class Envelope(Format):
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
 
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("changes are read as lines")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("changes are read as lines")
-
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:

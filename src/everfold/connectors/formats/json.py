@@ -26,7 +26,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from everfold.connectors.connector_errors import connector_error
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
@@ -140,25 +140,15 @@ class JsonFormat(Format):
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
 
-    @property
-    def reader(self) -> str | None:
-        """Spark's JSON source, unless options need more than it reports.
+    def reader(self, columns: Sequence[RecordColumn]) -> SparkReader | None:
+        """Return Spark's JSON source, unless options need more than it reports.
 
         It does not report whether a field is missing, nor the content of a record that it cannot
         read in full.
         """
-        return None if self.fail_on_missing or self.ignore_errors else "json"
-
-    def reader_options(self) -> dict[str, str]:
-        """Return the options for Spark's reader."""
-        return dict(_PARSER_OPTIONS)
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Return the schema for Spark's reader: every value as a string."""
-        fields = [f"{spark_identifier(column.name)} {_string_type(column.type)}" for column in columns] or [
-            "`__none` STRING"
-        ]
-        return ", ".join([*fields, f"{BAD} STRING"])
+        if self.fail_on_missing or self.ignore_errors:
+            return None
+        return SparkReader("json", _PARSER_OPTIONS, _text_schema(columns))
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
@@ -198,7 +188,7 @@ class JsonFormat(Format):
 
     def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the fields of an object, all as strings."""
-        return f"from_json({text}, {spark_string(self.reader_schema(columns))}, {_OPTIONS})"
+        return f"from_json({text}, {spark_string(_text_schema(columns))}, {_OPTIONS})"
 
     def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: as `_parse`, with quoted numbers, NULL if that makes no difference."""
@@ -226,33 +216,11 @@ class JsonFormat(Format):
 
     def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of a column from its string(s) `field`."""
-        return self._value(field, column.type, column.name, location)
 
-    def _value(self, text: str, of: DataType, path: str, location: RecordLocation, depth: int = 0) -> str:
-        item = f"x{depth}"
-        match of:
-            case StringType():
-                return text
-            case ArrayType():
-                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', location, depth + 1)})"
-            case MapType():
-                single = f"map_from_entries(map_entries({text}))"  # keeps the last entry of a key
-                inner = self._value(item, of.value, path + "{}", location, depth + 1)
-                return f"transform_values({single}, (k{depth}, {item}) -> {inner})"
-            case RowType():
-                parts = ", ".join(
-                    f"{spark_string(part.name)}, "
-                    + self._value(
-                        f"{text}.{spark_identifier(part.name)}", part.type, f"{path}.{part.name}", location, depth + 1
-                    )
-                    for part in of.fields
-                )
-                return f"IF({text} IS NULL, NULL, named_struct({parts}))"
-            case _:
-                value = convert_sql(text, of, self.rules)
-                if self.ignore_errors:
-                    return value
-                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
+        def convert(text: str, of: DataType, path: str) -> str:
+            return self.convert_or_raise(text, of, self.rules, path, location)
+
+        return rewrite_scalars(field, column.type, convert, column.name, last_entries=True)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
@@ -504,7 +472,7 @@ def _match_end(pattern: str, text: str, at: int) -> int:
 
 def _sql(of: DataType, value: str, iso: bool) -> str:
     """Return Spark SQL: a value in a form that `to_json` writes as Flink does."""
-    return rewrite_scalars(value, of, lambda scalar, of: string_sql(of, scalar, iso=iso) or scalar)
+    return rewrite_scalars(value, of, lambda scalar, of, _: string_sql(of, scalar, iso=iso) or scalar)
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
@@ -739,6 +707,14 @@ def _dump(value: object) -> str:
 
 
 # --- schemas --------------------------------------------------------------------------------------
+
+
+def _text_schema(columns: Sequence[RecordColumn]) -> str:
+    """Return a Spark schema of a record with every value as a string, and `__bad`."""
+    fields = [f"{spark_identifier(column.name)} {_string_type(column.type)}" for column in columns] or [
+        "`__none` STRING"
+    ]
+    return ", ".join([*fields, f"{BAD} STRING"])
 
 
 def _string_type(of: DataType) -> str:

@@ -80,7 +80,7 @@ def restore(text: str) -> str:
 def unmark(field: str, of: DataType) -> str:
     """Return Spark SQL: a field of a record whose numbers were quoted, without the marks."""
 
-    def unmark_scalar(text: str, of: DataType) -> str:
+    def unmark_scalar(text: str, of: DataType, _: str) -> str:
         if isinstance(of, StringType):
             return _replace(text, rf'\A{NUMBER_MARK}({_NUMBER})\z|"{NUMBER_MARK}({_NUMBER})"', "$1$2")
         return _replace(text, rf"\A{NUMBER_MARK}({_NUMBER})\z", "$1")

@@ -85,19 +85,6 @@ class RawFormat(Format):
                 table.span_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("raw records have no reader")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("raw records have no reader")
-
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
@@ -147,14 +134,6 @@ class RawFormat(Format):
     @staticmethod
     def _width(column: RecordColumn) -> int | None:
         return None if isinstance(column.type, StringType | BytesType) else _bytes_of(column.type)
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return None: only a record as a whole can be bad."""
-        return None
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether the record has another width."""
-        return f"{BAD} IS NOT NULL"
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the line of a row; only a STRING is written as lines."""

@@ -24,18 +24,7 @@ from everfold.connectors.jdbc.address import name_parts, parse_url
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
-from everfold.types import (
-    BooleanType,
-    BytesType,
-    DataType,
-    DateType,
-    DecimalType,
-    FloatingType,
-    IntegerType,
-    StringType,
-    TimestampType,
-    TimeType,
-)
+from everfold.types import BooleanType, BytesType, IntegerType, NumericType, StringType, TemporalType
 
 _WHOLE = "has no meaning here: a batch is written as a whole"
 _PER_BATCH = "has no meaning here: a join reads the table once per batch"
@@ -77,10 +66,6 @@ OPTIONS = OptionSet(
 class JdbcConnector(Connector):
     """Tables of PostgreSQL."""
 
-    def options(self, table: Table) -> OptionSet:
-        """Return the options of the connector."""
-        return OPTIONS
-
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check the URL, the table name, the column types and the partitions of a scan."""
         options = OPTIONS.read(table, role.value)
@@ -95,13 +80,13 @@ class JdbcConnector(Connector):
                 Diagnostic(
                     "missing-option",
                     f"table `{table.name}` needs option `username`, as `password` is set",
-                    dict(table.option_spans).get("password"),
+                    table.span_of_option("password"),
                 )
             )
         name_parts(table, options.string("table-name"))
         refuse_metadata(table, (), role)
         for column in columns_of(table, role):
-            if not _is_supported(column.type):
+            if not isinstance(column.type, BooleanType | NumericType | StringType | BytesType | TemporalType):
                 raise UnsupportedFeature.of(
                     "jdbc-type",
                     f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, "
@@ -143,23 +128,9 @@ class JdbcConnector(Connector):
 CONNECTOR = JdbcConnector(
     name="jdbc",
     meaning="tables of PostgreSQL",
+    own_options=OPTIONS,
     updates_help="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
 )
-
-
-def _is_supported(of: DataType) -> bool:
-    return isinstance(
-        of,
-        BooleanType
-        | IntegerType
-        | FloatingType
-        | DecimalType
-        | StringType
-        | BytesType
-        | DateType
-        | TimeType
-        | TimestampType,
-    )
 
 
 def _check_bounds(table: Table, options: OptionValues) -> None:
@@ -172,7 +143,7 @@ def _check_bounds(table: Table, options: OptionValues) -> None:
                 Diagnostic(
                     "missing-option",
                     f"table `{table.name}` needs option `{name}`, as `{given[0]}` is set",
-                    dict(table.option_spans).get(given[0]),
+                    table.span_of_option(given[0]),
                 )
             )
     by = options.string(_BOUNDS[0])

@@ -122,7 +122,7 @@ def find_table(connection: Connection, table: Table, name: str) -> Target:
         raise connector_error(
             "no-such-table",
             f"table `{table.name}`: PostgreSQL has no table `{name}`",
-            dict(table.option_spans).get("table-name"),
+            table.span_of_option("table-name"),
             suggest_name(plain[0], known) or "create it first: everfold does not create tables",
         )
     oid, in_schema, spelled, kind = found

@@ -168,7 +168,7 @@ class JdbcSink(ClusterSink):
             raise connector_error(
                 "no-such-schema",
                 f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
-                dict(self.table.option_spans).get("sink.bookkeeping-schema"),
+                self.table.span_of_option("sink.bookkeeping-schema"),
             )
         if allowed != (True,):
             raise self._permission_error(

@@ -109,7 +109,7 @@ class KafkaConnector(Connector):
 
     def positions(self, table: Table) -> dict[str, str]:
         """Return the positions of columns in keys and values."""
-        return record_positions(table, split_names(dict(table.options).get("key.fields")))
+        return record_positions(table, split_names(table.option("key.fields")))
 
     def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return the changes that the value format can represent: records are never replaced."""
@@ -157,7 +157,7 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
             Diagnostic(
                 "missing-option",
                 f"table `{table.name}` needs option `key.format`, as `key.fields` is set",
-                dict(table.option_spans).get("key.fields"),
+                table.span_of_option("key.fields"),
             )
         )
     if (count := options.number("scan.max-records-per-batch")) <= 0:
@@ -178,14 +178,14 @@ def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
                 f"table `{table.name}` needs option `topic`"
                 if not names
                 else f"table `{table.name}`: `topic` or `topic-pattern`, not both",
-                dict(table.option_spans).get("topic-pattern" if names else "connector"),
+                table.span_of_option("topic-pattern" if names else "connector"),
             )
         )
     if role is Role.SINK and len(names) != 1:
         raise UnsupportedFeature.of(
             "sink-topics",
             f"table `{table.name}`: rows can be written to one topic only",
-            dict(table.option_spans).get("topic"),
+            table.span_of_option("topic"),
         )
     if pattern is not None:
         try:
@@ -209,7 +209,7 @@ def _check_stores(table: Table, options: OptionValues) -> None:
             raise UnsupportedFeature.of(
                 "java-key-store",
                 f"table `{table.name}`: `{option}` is a store of type {of}, which only Java can read",
-                dict(table.option_spans).get(option),
+                table.span_of_option(option),
                 f"write it as PEM (keytool, openssl pkcs12) and set 'properties.ssl.{store}.type' = 'PEM'",
             )
 
@@ -224,7 +224,7 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
                     "missing-option",
                     f"table `{table.name}` needs option `properties.group.id`, as `scan.{side}.mode` is `group-offsets`"
                     + (", its default" if default else ""),
-                    dict(table.option_spans).get(f"scan.{side}.mode") or dict(table.option_spans).get("connector"),
+                    table.span_of_option(f"scan.{side}.mode") or table.span_of_option("connector"),
                     f"to read all records, set 'scan.{side}.mode' = 'earliest-offset'" if side == "startup" else None,
                 )
             )
@@ -235,7 +235,7 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
                     Diagnostic(
                         "missing-option",
                         f"table `{table.name}` needs option `{name}`, as `scan.{side}.mode` is `{mode}`",
-                        dict(table.option_spans).get(f"scan.{side}.mode"),
+                        table.span_of_option(f"scan.{side}.mode"),
                     )
                 )
         if mode == "specific-offsets":

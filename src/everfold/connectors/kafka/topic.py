@@ -62,10 +62,6 @@ OPTIONS = OptionSet(
 class TopicConnector(Connector):
     """Tables of topics, as Lenses SQL declares them."""
 
-    def options(self, table: Table) -> OptionSet:
-        """Return the options of the connector."""
-        return OPTIONS
-
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check storage formats, and the converted Kafka table."""
         options = self.options(table).read(table, role.value)
@@ -112,4 +108,6 @@ class TopicConnector(Connector):
         return TopicSink(context, converted, options, converted.connector.check(converted.table, Role.SINK))
 
 
-CONNECTOR = TopicConnector(name="topic", meaning="topics of Apache Kafka as Lenses SQL declares them")
+CONNECTOR = TopicConnector(
+    name="topic", meaning="topics of Apache Kafka as Lenses SQL declares them", own_options=OPTIONS
+)

@@ -105,7 +105,7 @@ def convert_table(table: Table) -> ConvertedTable:
 
 def _key_columns(table: Table, column: TableColumn) -> list[TableColumn]:
     """Return the columns of a key: its fields if it is a ROW, else the key itself."""
-    if dict(table.options).get("key.format") in SINGLE_VALUE:
+    if table.option("key.format") in SINGLE_VALUE:
         return [column]
     if not isinstance(column.type, RowType):
         raise UnsupportedFeature.of(
