@@ -30,6 +30,8 @@ LAYERS = (
     ("udf",),
     ("error_codes",),
     ("limits",),
+    ("error_transport",),
+    ("engine_literals",),
     ("types", "errors", "secrets", "files"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each

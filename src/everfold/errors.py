@@ -15,7 +15,7 @@ A bug is an `assert`, never one of these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Self
 
@@ -25,6 +25,8 @@ EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
 EXIT_WRONG_USE = 2
 """Exit code for an invalid command, script or option: nothing has been started."""
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a process that SIGINT has ended."""
 
 LONGEST_LINE = 400
 """Longest excerpt of a line of the script in an error message, in characters."""
@@ -144,6 +146,10 @@ class EverfoldError(Exception):
     def of(cls, code: str, message: str, span: Span | None = None, help: str | None = None) -> Self:
         """Create an error of this class with one diagnostic."""
         return cls(Diagnostic(code, message, span, help))
+
+    def at(self, span: Span | None) -> Self:
+        """Return the error with a location for the diagnostics that have none."""
+        return type(self)(*(replace(each, span=each.span or span) for each in self.diagnostics))
 
     @property
     def code(self) -> str:

@@ -89,7 +89,10 @@ class DataType:
 
 @dataclass(frozen=True, kw_only=True)
 class _Simple(DataType):
-    """A type without parameters. `names` are its names in Flink, Spark, DuckDB and pyarrow."""
+    """A type without parameters in the engines.
+
+    `names` are its names in Flink, Spark, DuckDB and pyarrow.
+    """
 
     names = ("", "", "", "")
 
@@ -226,9 +229,7 @@ class DecimalType(NumericType):
     def spark(self) -> str:
         return f"DECIMAL({self.precision},{self.scale})"
 
-    @property
-    def duckdb(self) -> str:
-        return f"DECIMAL({self.precision},{self.scale})"
+    duckdb = spark
 
     @property
     def arrow(self) -> pa.DataType:
@@ -238,8 +239,10 @@ class DecimalType(NumericType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StringType(DataType):
+class StringType(_Simple):
     """CHAR(n) (`fixed`) and VARCHAR(n); STRING is VARCHAR(2147483647)."""
+
+    names = ("STRING", "STRING", "VARCHAR", "string")
 
     length: int = MAX_VARCHAR
     fixed: bool = False
@@ -250,24 +253,12 @@ class StringType(DataType):
             return f"CHAR({self.length})"
         return "STRING" if self.length == MAX_VARCHAR else f"VARCHAR({self.length})"
 
-    @property
-    def spark(self) -> str:
-        return "STRING"
-
-    @property
-    def duckdb(self) -> str:
-        return "VARCHAR"
-
-    @property
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.string()
-
 
 @dataclass(frozen=True, kw_only=True)
-class BytesType(DataType):
+class BytesType(_Simple):
     """BINARY(n) (`fixed`) and VARBINARY(n); BYTES is VARBINARY(2147483647)."""
+
+    names = ("BYTES", "BINARY", "BLOB", "binary")
 
     length: int = MAX_VARCHAR
     fixed: bool = False
@@ -278,20 +269,6 @@ class BytesType(DataType):
             return f"BINARY({self.length})"
         return "BYTES" if self.length == MAX_VARCHAR else f"VARBINARY({self.length})"
 
-    @property
-    def spark(self) -> str:
-        return "BINARY"
-
-    @property
-    def duckdb(self) -> str:
-        return "BLOB"
-
-    @property
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.binary()
-
 
 @dataclass(frozen=True, kw_only=True)
 class DateType(_Simple, TemporalType):
@@ -301,28 +278,16 @@ class DateType(_Simple, TemporalType):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeType(TemporalType):
+class TimeType(_Simple, TemporalType):
     """A time of day. Flink computes with milliseconds for every precision."""
+
+    names = ("TIME", "INT", "INTEGER", "int32")
 
     precision: int = 0
 
     @property
     def sql(self) -> str:
         return f"TIME({self.precision})"
-
-    @property
-    def spark(self) -> str:
-        return "INT"
-
-    @property
-    def duckdb(self) -> str:
-        return "INTEGER"
-
-    @property
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.int32()
 
 
 @dataclass(frozen=True, kw_only=True)

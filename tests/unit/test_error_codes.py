@@ -23,8 +23,8 @@ RAISED = re.compile(r"everfold\[(?P<raised>[a-z-]+)\]: |\{fail: (?P<fail>[a-z-]+
 DOCUMENTED = re.compile(r"(?:Error|UnsupportedFeature)\s((?:`[a-z]+(?:-[a-z]+)+`(?:,?\s(?:and\s|or\s)?)?)+)")
 """The codes after the name of an error class in a docstring."""
 
-MARKERS = {"nul-in-text", "read-failed", "staging-failed", "write-failed"}
-"""Prefixes of exceptions that carry another code through Spark. Users never see them."""
+MARKERS = {"task-failed", "write-failed"}
+"""Codes of reports that carry another code through Spark. Users never see them."""
 COMPUTED = {
     ("connectors/connector_errors.py", "code"): {"disk-full", "file-system-error", "no-permission", "not-a-folder"},
     ("sql/binder/expressions.py", "code"): {"aggregate-in-where", "misplaced-aggregate"},
@@ -32,7 +32,7 @@ COMPUTED = {
     ("sql/binder/show.py", "f'not-a-{kind.lower()}'"): {"not-a-table", "not-a-view"},
     ("sql/catalog.py", "f'not-a-{kind}'"): {"not-a-table", "not-a-view"},
     ("sql/catalog.py", "f'unknown-{kind}'"): {"unknown-table", "unknown-view"},
-    ("connectors/jdbc/sink.py", "code"): set[str](),
+    ("sql/functions/render.py", "code"): set[str](),
     ("memory/duck.py", "code"): set[str](),
 }
 """Codes that are computed from other values, by file and expression. Empty: a transported code."""

@@ -17,17 +17,9 @@ from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.first_n import parse_limit
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, Fault, Signature, Slot, SqlArguments, aggregate
-from everfold.types import (
-    STRING,
-    ArrayType,
-    DataType,
-    DateType,
-    NullType,
-    RowField,
-    RowType,
-    StringType,
-    TimeType,
-)
+from everfold.engine_literals import duckdb_string, spark_string
+from everfold.error_transport import raise_in_duckdb, raise_in_spark
+from everfold.types import STRING, ArrayType, DataType, DateType, NullType, RowField, RowType, StringType, TimeType
 
 
 class _Sequence(Aggregate):
@@ -157,11 +149,11 @@ class ListAgg(_Sequence):
         return pl.when(values.list.len() > 0).then(values.list.join(self._separator(of)))
 
     def spark_sql(self, of: Signature, over: SqlArguments) -> str:
-        joined = f"array_join({sql_lists.spark_list(over)}, {sql_lists.spark_string(self._separator(of))})"
+        joined = f"array_join({sql_lists.spark_list(over)}, {spark_string(self._separator(of))})"
         return f"CASE WHEN COUNT({over.texts[0]}) > 0 THEN {joined} END"
 
     def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
-        return f"array_to_string({sql_lists.duckdb_list(over)}, {sql_lists.duckdb_string(self._separator(of))})"
+        return f"array_to_string({sql_lists.duckdb_list(over)}, {duckdb_string(self._separator(of))})"
 
     def _join(self, of: Signature, column: pl.Expr) -> pl.Expr:
         return pl.when(column.count() > 0).then(column.drop_nulls().str.join(self._separator(of)))
@@ -352,10 +344,9 @@ class JsonObjectAgg(_Json):
         keys = f"transform({pairs}, __p -> __p.key)"
         sorted_ = f"array_sort({pairs}, (__a, __b) -> {_SPARK_ORDER})"
         texts = f"transform({sorted_}, __p -> concat(__p.key, ':', __p.value))"
-        repeated = f"raise_error('everfold[repeated-key]: {_REPEATED_KEY}')"
         return (
-            f"CASE WHEN exists({keys}, __k -> __k IS NULL) THEN raise_error('everfold[null-key]: {_NULL_KEY}') "
-            f"WHEN size(array_distinct({keys})) < size({keys}) THEN {repeated} "
+            f"CASE WHEN exists({keys}, __k -> __k IS NULL) THEN {raise_in_spark('null-key', _NULL_KEY)} "
+            f"WHEN size(array_distinct({keys})) < size({keys}) THEN {raise_in_spark('repeated-key', _REPEATED_KEY)} "
             f"ELSE concat('{{', array_join({texts}, ','), '}}') END"
         )
 
@@ -367,8 +358,8 @@ class JsonObjectAgg(_Json):
         texts = f"list_transform(list_sort({pairs}), lambda p: p.key || ':' || p.value)"
         has_null = f"len(list_filter({keys}, lambda k: k IS NULL)) > 0"
         return (
-            f"CASE WHEN {has_null} THEN error('everfold[null-key]: {_NULL_KEY}') "
-            f"WHEN len(list_distinct({keys})) < len({keys}) THEN error('everfold[repeated-key]: {_REPEATED_KEY}') "
+            f"CASE WHEN {has_null} THEN {raise_in_duckdb('null-key', _NULL_KEY)} "
+            f"WHEN len(list_distinct({keys})) < len({keys}) THEN {raise_in_duckdb('repeated-key', _REPEATED_KEY)} "
             f"ELSE concat('{{', array_to_string({texts}, ','), '}}') END"
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, Fault, Signature, Slot, SqlArguments, aggregate
+from everfold.error_transport import raise_in_duckdb, raise_in_spark
 from everfold.types import BIGINT, ArrayType, DataType, NullType
 
 _MESSAGE = "SINGLE_VALUE got more than one row"
@@ -44,10 +45,10 @@ class SingleValue(Aggregate):
 
     def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.spark_list(over, nulls=True)
-        failed = f"raise_error('everfold[several-values]: {_MESSAGE}')"
-        return f"CASE WHEN size({values}) > 1 THEN {failed} ELSE get({values}, 0) END"
+        return (
+            f"CASE WHEN size({values}) > 1 THEN {raise_in_spark('several-values', _MESSAGE)} ELSE get({values}, 0) END"
+        )
 
     def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         values = sql_lists.duckdb_list(over, nulls=True)
-        failed = f"error('everfold[several-values]: {_MESSAGE}')"
-        return f"CASE WHEN len({values}) > 1 THEN {failed} ELSE ({values})[1] END"
+        return f"CASE WHEN len({values}) > 1 THEN {raise_in_duckdb('several-values', _MESSAGE)} ELSE ({values})[1] END"

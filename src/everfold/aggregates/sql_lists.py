@@ -1,4 +1,4 @@
-"""Lists and literals in the SQL of the batch engines.
+"""Lists in the SQL of the batch engines.
 
 Functions that need the values of a group in their order use them.
 """
@@ -41,18 +41,6 @@ def duckdb_list(over: SqlArguments, nulls: bool = False) -> str:
 def spark_last(array: str) -> str:
     """Return the last element of an array in Spark SQL, NULL if the array is empty."""
     return f"get({array}, size({array}) - 1)"
-
-
-def spark_string(text: str) -> str:
-    """Return a string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def duckdb_string(text: str) -> str:
-    """Return a string literal of DuckDB SQL."""
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
 
 
 def spark_percentile(ordered: str, share: object, *, counted: bool) -> str:

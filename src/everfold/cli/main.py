@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 import click
 
 from everfold import __version__
-from everfold.errors import EXIT_FAILED, EXIT_WRONG_USE, EverfoldError
+from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError
 from everfold.files import cache_folder
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings=_SETTINGS)

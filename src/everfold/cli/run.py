@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import click
 
-from everfold.cli.main import EXIT_INTERRUPTED
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
 from everfold.cli.runner import EngineName, JobRunner, load_runner
-from everfold.errors import UsageError, suggest_name
+from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec

@@ -55,7 +55,6 @@ __all__ = [
     "SourceContext",
     "columns_of",
     "parse_memory",
-    "physical_columns",
     "refuse_metadata",
     "wrong_option_error",
 ]
@@ -287,6 +286,15 @@ class _Sink:
         """Notes for the author of the table, as sentences."""
         return self.options.notes
 
+    def prepare(self) -> None:
+        """Finish or remove what a crash left, and check that the target exists.
+
+        Called once before the first batch.
+        """
+
+    def close(self) -> None:
+        """Release resources. Called once at the end, also after a failure."""
+
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of a job that the table holds; None if it records none.
 
@@ -323,18 +331,9 @@ class LocalSink(_Sink, ABC):
     After a crash a batch may be replayed; it is not applied a second time.
     """
 
-    def prepare(self) -> None:
-        """Finish or remove what a crash left, and check that the target exists.
-
-        Called once before the first batch.
-        """
-
     @abstractmethod
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Apply a batch: `c0…` and `__kind`. The changes of one key are in order."""
-
-    def close(self) -> None:
-        """Release resources. Called once at the end, also after a failure."""
 
 
 class ClusterSink(_Sink, ABC):
@@ -342,12 +341,6 @@ class ClusterSink(_Sink, ABC):
 
     A batch that was applied before is run again, but changes nothing.
     """
-
-    def prepare(self) -> None:
-        """Finish or remove what a crash left, and check that the target exists.
-
-        Called once before the first batch.
-        """
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
@@ -358,35 +351,38 @@ class ClusterSink(_Sink, ABC):
         retracted one.
         """
 
-    def close(self) -> None:
-        """Release resources. Called once at the end, also after a failure."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connector(ABC):
+class Connector:
     """A kind of table.
 
-    updates_help: the help text where a query updates its result and the table accepts only inserts.
+    own_options: its options, without those of formats. accepts: the changes that its tables accept
+    as sinks. on_replay: the effect of replayed rows. updates_help: the help text where a query
+    updates its result and the table accepts only inserts.
     """
 
     name: str
     meaning: str = field(default="", compare=False)
+    own_options: OptionSet = field(default_factory=OptionSet)
+    accepts: ChangelogMode = ChangelogMode.INSERT_ONLY
+    on_replay: ReplayEffect = ReplayEffect.DUPLICATES
     updates_help: str = field(
         default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
         " or aggregate by windows, whose rows are final",
         compare=False,
     )
 
-    @abstractmethod
     def options(self, table: Table) -> OptionSet:
         """Return the options of such a table, those of its format included."""
+        return self.own_options
 
-    @abstractmethod
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check that the table can be read or written as declared, and return its options.
 
         Raises SqlError. Does not touch the external system.
         """
+        refuse_metadata(table, (), role)
+        return self.options(table).read(table, role.value)
 
     def changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode of the table when it is read.
@@ -424,11 +420,11 @@ class Connector(ABC):
 
         Upsert changes are written by its PRIMARY KEY. Never raises.
         """
-        return ChangelogMode.INSERT_ONLY
+        return self.accepts
 
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
-        return ReplayEffect.DUPLICATES
+        return self.on_replay
 
     def source(self, table: Table) -> Source:
         """Return the source of the table. Raises UnsupportedFeature `not-a-source`."""
@@ -453,18 +449,6 @@ def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:
     A source emits all columns, a sink accepts those that are not VIRTUAL.
     """
     return table.columns if role is Role.SOURCE else tuple(column for column in table.columns if not column.virtual)
-
-
-def physical_columns(table: Table, role: Role) -> tuple[tuple[int, TableColumn], ...]:
-    """Return the columns stored in the records, with their positions.
-
-    METADATA columns and partition keys, which are stored in folder names, are left out.
-    """
-    return tuple(
-        (at, column)
-        for at, column in enumerate(columns_of(table, role))
-        if column.metadata_key is None and column.name not in table.partition_keys
-    )
 
 
 def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:

@@ -21,10 +21,9 @@ from everfold.connectors.contract import (
     Role,
     Source,
     SourceContext,
-    refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.formats.text_decode import string_literal
+from everfold.engine_literals import spark_string
 from everfold.errors import SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.nodes import Table, TableColumn
 from everfold.sql.settings import parse_duration
@@ -36,7 +35,9 @@ from everfold.types import (
     DecimalType,
     FloatingType,
     IntegerType,
+    NumericType,
     StringType,
+    TemporalType,
     TimestampType,
     TimeType,
     physical_name,
@@ -124,7 +125,7 @@ class DatagenSource(Source):
             f"{_value(column.type, field, at)} AS {physical_name(at)}"
             for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
         ]
-        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}")
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""
@@ -136,14 +137,9 @@ class DatagenSource(Source):
 class DatagenConnector(Connector):
     """The `datagen` connector."""
 
-    def options(self, table: Table) -> OptionSet:
-        """Return `rows-per-second`, `number-of-rows`, `fields.…`."""
-        return OPTIONS
-
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check the types and the settings of the columns."""
-        refuse_metadata(table, (), role)
-        options = OPTIONS.read(table, role.value)
+        options = super().check(table, role)
         for name, least in (("rows-per-second", 1), ("number-of-rows", 0)):
             value = options.number_or_none(name)
             if value is not None and value < least:
@@ -164,7 +160,7 @@ class DatagenConnector(Connector):
         return DatagenSource(table, self.check(table, Role.SOURCE))
 
 
-CONNECTOR = DatagenConnector(name="datagen", meaning="generated rows")
+CONNECTOR = DatagenConnector(name="datagen", meaning="generated rows", own_options=OPTIONS)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ def _fields(table: Table, options: OptionValues) -> tuple[_Field, ...]:
         if setting not in _SETTINGS:
             raise SqlError.of(
                 "unknown-option", f"table `{table.name}`: the connector `datagen` has no option `fields.{name}`",
-                dict(table.option_spans).get(f"fields.{name}"), suggest_name(setting, _SETTINGS),
+                table.span_of_option(f"fields.{name}"), suggest_name(setting, _SETTINGS),
             )  # fmt: skip
         settings[column][setting] = text
     return tuple(_field(table, column, settings[column.name]) for column in table.columns)
@@ -209,18 +205,7 @@ def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _F
             raise wrong(setting, "it takes a number") from None
 
     of = column.type
-    if not isinstance(
-        of,
-        BooleanType
-        | IntegerType
-        | FloatingType
-        | DecimalType
-        | StringType
-        | BytesType
-        | DateType
-        | TimeType
-        | TimestampType,
-    ):
+    if not isinstance(of, BooleanType | NumericType | StringType | BytesType | TemporalType):
         raise UnsupportedFeature.of(
             "datagen-type",
             f"table `{table.name}`: datagen does not generate {of} (column `{column.name}`)",
@@ -230,7 +215,7 @@ def _field(table: Table, column: TableColumn, settings: Mapping[str, str]) -> _F
     if kind not in ("random", "sequence"):
         raise wrong("kind", "it takes `random` or `sequence`")
     if kind == "sequence":
-        if not isinstance(of, IntegerType | FloatingType | DecimalType | StringType):
+        if not isinstance(of, NumericType | StringType):
             raise UnsupportedFeature.of(
                 "datagen-type",
                 f"table `{table.name}`: datagen does not generate a sequence of {of} (column `{column.name}`)",
@@ -280,7 +265,7 @@ def _value(of: DataType, field: _Field, at: int) -> str:
 
 
 def _hash(at: int, salt: str = "") -> str:
-    return f"xxhash64(__row, {at}, {string_literal(salt)})"
+    return f"xxhash64(__row, {at}, {spark_string(salt)})"
 
 
 def _share(at: int, salt: str = "") -> str:

@@ -1,16 +1,12 @@
-"""Report rows whose time attribute is NULL: raise inside a stream and turn into a ConnectorError.
-
-The stream raises `everfold[null-rowtime]: ` followed by JSON with the table, the column and the
-location, which is the source's column `__place`.
-"""
+"""Report rows whose time attribute is NULL: SQL raises a report, and the driver an error."""
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from dataclasses import dataclass
 
 from everfold.connectors.connector_errors import connector_error
+from everfold.engine_literals import spark_string
+from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.errors import ConnectorError
 from everfold.sql.settings import NULL_ROWTIME_HELP
 
@@ -19,8 +15,6 @@ LOCATION = "__place"
 
 A source may leave it out.
 """
-NULL_ROWTIME_PREFIX = "everfold[null-rowtime]: "
-"""Prefix of the error message in the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +41,11 @@ class NullRowtime:
 
 def raise_null_rowtime(table: str, column: str) -> str:
     """Return Spark SQL that fails the job at a row without a time. Reads the column `__place`."""
-    report = json.dumps({"table": table, "column": column}, ensure_ascii=False)[:-1] + ', "place": '
-    text = report.replace("\\", "\\\\").replace("'", "\\'")
-    place = f"coalesce(to_json(named_struct('at', {LOCATION})), '{{}}')"
-    return f"raise_error(concat('{NULL_ROWTIME_PREFIX}{text}', {place}, '}}'))"
+    values = {"table": spark_string(table), "column": spark_string(column), "place": LOCATION}
+    return raise_report_in_spark("null-rowtime", values)
 
 
 def find_null_rowtime(error_text: str) -> NullRowtime | None:
     """Find the row that `raise_null_rowtime` reported in the text of Spark's error."""
-    at = 0
-    while (at := error_text.find(NULL_ROWTIME_PREFIX, at)) >= 0:
-        at += len(NULL_ROWTIME_PREFIX)
-        with suppress(ValueError):  # a plan in the text contains the prefix too
-            report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
-            return NullRowtime(report["table"], report["column"], report["place"].get("at"))
-    return None
+    report = next(find_reports(error_text, "null-rowtime"), None)
+    return None if report is None else NullRowtime(report["table"], report["column"], report.get("place"))

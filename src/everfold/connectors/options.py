@@ -153,7 +153,7 @@ class OptionValues:
 class OptionSet:
     """The options of a connector or format."""
 
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] = ()
 
     def __add__(self, other: OptionSet) -> OptionSet:
         return OptionSet((*self.options, *other.options))

@@ -20,14 +20,11 @@ from everfold.connectors.contract import (
     LocalSink,
     Option,
     OptionSet,
-    OptionValues,
     Role,
     SinkContext,
     columns_of,
-    refuse_metadata,
 )
 from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
     BooleanType,
@@ -104,25 +101,12 @@ class PrintSink(LocalSink):
 class PrintConnector(Connector):
     """The `print` connector."""
 
-    def options(self, table: Table) -> OptionSet:
-        """Return `print-identifier`, `standard-error` and the ignored options."""
-        return OPTIONS
-
-    def check(self, table: Table, role: Role) -> OptionValues:
-        """Check the options; every type can be printed."""
-        refuse_metadata(table, (), role)
-        return OPTIONS.read(table, role.value)
-
-    def accepted_changelog(self, table: Table) -> ChangelogMode:
-        """Accept all changes."""
-        return ChangelogMode.ALL
-
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Return a sink that prints the rows."""
         return PrintSink(context, self.check(context.table, Role.SINK))
 
 
-CONNECTOR = PrintConnector(name="print", meaning="prints rows")
+CONNECTOR = PrintConnector(name="print", meaning="prints rows", own_options=OPTIONS, accepts=ChangelogMode.ALL)
 
 
 # --- values as Java prints them -------------------------------------------------------------------

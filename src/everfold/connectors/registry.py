@@ -60,7 +60,7 @@ def connector_of(table: Table) -> Connector:
         raise SqlError.of(
             "unknown-connector",
             f"table `{table.name}`: {_unknown(name)}",
-            dict(table.option_spans).get("connector"),
+            table.span_of_option("connector"),
             _help(name),
         )
     return get_connector(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import Role, columns_of
@@ -73,9 +72,7 @@ def _check_sink(sink: Sink) -> None:
     try:
         check_sink_accepts(sink.table, changelog_of(sink.input), keys)
     except UnsupportedFeature as error:
-        raise UnsupportedFeature(
-            *(replace(found, span=found.span or sink.span) for found in error.diagnostics)
-        ) from None
+        raise error.at(sink.span) from None
 
 
 def _check_key(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:

@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote
 from everfold.checkpoint.damage import damaged_checkpoint_error, find_damaged_file
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.null_rowtime import find_null_rowtime
+from everfold.error_transport import MESSAGE_START, extract_error
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
-from everfold.spark.error_transport import extract_error
 
-_RAISED = re.compile(r"USER_RAISED_EXCEPTION\] everfold\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
+_RAISED = re.compile(rf"USER_RAISED_EXCEPTION\] {MESSAGE_START}(?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
 _FAMILIES: dict[str, type[EverfoldError]] = {each.__name__: each for each in (ConnectorError, StateError, SqlError)}
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.I)

@@ -14,6 +14,7 @@ from functools import lru_cache
 import duckdb
 import pyarrow as pa
 
+from everfold.error_transport import MESSAGE_START
 from everfold.errors import ConnectorError
 from everfold.memory.python import project_with_python
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
@@ -21,20 +22,11 @@ from everfold.plan.expressions import Expr, InputRef, PythonCall
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
-from everfold.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    MultisetType,
-    RowType,
-    Schema,
-    TimestampType,
-    physical_name,
-)
+from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, Schema, TimestampType, physical_name
 
 _MAX_PREPARED = 32
 """Number of queries that are kept prepared: batches repeat them unless they depend on the time."""
-_FAILURE = re.compile(r"everfold\[([a-z-]+)\]: (.*)", re.S)
+_FAILURE = re.compile(rf"{MESSAGE_START}(.*)", re.S)
 JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
 
 

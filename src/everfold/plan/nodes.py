@@ -104,10 +104,18 @@ class Table:
         """Return the location of a column's declaration, or else of the table's."""
         return next((of.span for of in self.columns if of.name == column and of.span is not None), self.span)
 
+    def span_of_option(self, name: str) -> Span | None:
+        """Return the location of an option, None if it is not set."""
+        return dict(self.option_spans).get(name)
+
+    def option(self, name: str) -> str | None:
+        """Return an option as written, None if it is not set."""
+        return dict(self.options).get(name)
+
     @property
     def connector(self) -> str | None:
         """The name of the connector, None for a table of a case file, without WITH."""
-        return dict(self.options).get("connector")
+        return self.option("connector")
 
     @property
     def schema(self) -> Schema:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import LOCATION
-from everfold.spark.error_transport import transport_errors
+from everfold.error_transport import transport_errors
 from everfold.spark.exchange import BACKFILL_COMMAND, HASH, TASK_SHIFT, chunks, split_by_bucket, task_number, to_ipc
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.error_transport import transport_errors
 from everfold.operators.protocol import Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
-from everfold.spark.error_transport import transport_errors
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.error_transport import transport_errors
 from everfold.operators.over_batch import ARRIVAL, OverBatch
 from everfold.plan.nodes import OverAggregate
-from everfold.spark.error_transport import transport_errors
 from everfold.spark.exchange import HASH
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars

@@ -82,9 +82,9 @@ class BucketProcessor(StatefulProcessor):
             handle.deleteIfExists(f"pages_{name}")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        from everfold.error_transport import transport_errors
         from everfold.operators.protocol import Meta
         from everfold.operators.reemit import bootstrap
-        from everfold.spark.error_transport import transport_errors
         from everfold.spark.exchange import (
             BACKFILL,
             META,

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from everfold.error_transport import transport_errors
 from everfold.operators.protocol import Operator
 from everfold.plan.expressions import PythonCall
 from everfold.plan.nodes import Plan
 from everfold.plan.python_aggregates import AggregateNode
-from everfold.spark.error_transport import transport_errors
 from everfold.types import DataType
 from everfold.udf.declared import unwrap_function
 from everfold.udf.function import PythonFunction

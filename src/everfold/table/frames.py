@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everfold.engine_literals import spark_identifier
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import (
@@ -104,7 +105,7 @@ class FrameReader:
     def __call__(self, spark: SparkSession, name: str, table: Table) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812
 
-        quoted = (column.name.replace("`", "``") for column in table.columns)
+        columns = (spark_identifier(column.name) for column in table.columns)
         return move_to_session(self.frame, spark).select(
-            *(F.col(f"`{each}`").alias(physical_name(at)) for at, each in enumerate(quoted))
+            *(F.col(each).alias(physical_name(at)) for at, each in enumerate(columns))
         )

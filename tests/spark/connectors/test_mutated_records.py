@@ -27,8 +27,9 @@ from everfold.connectors.formats.format import (
 )
 from everfold.connectors.formats.json import SESSION, _elements
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.text_decode import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.registry import connector_of
+from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND
 from everfold.spark.batch_metrics import count_skipped_rows
 from everfold.spark.session import create_session
@@ -69,9 +70,9 @@ class Reading:
     def spark(self, records: Sequence[bytes]) -> tuple[dict[int, Rows], set[int]]:
         """Return the rows of each record, and the records that are not readable in full."""
         form, location = self.format, RecordLocation("t", (("at", "at"),))
-        partly = [sql for each in self.columns if (sql := form.is_bad(each, identifier(each.name)))]
+        partly = [sql for each in self.columns if (sql := form.is_bad(each, spark_identifier(each.name)))]
         values = [
-            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
+            f"{form.value(each, spark_identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
         frame = self._parse(records).selectExpr(
@@ -95,7 +96,7 @@ class Reading:
         """Return the rows of each record. Raise at a record that is not readable in full."""
         form, location = self.format, RecordLocation("t", (("at", "at"),))
         values = [
-            f"{form.value(each, identifier(each.name), location)} AS {physical_name(each.position)}"
+            f"{form.value(each, spark_identifier(each.name), location)} AS {physical_name(each.position)}"
             for each in self.columns
         ]
         frame = self._parse(records).where(

@@ -123,7 +123,9 @@ def test_percentile_accepts_fractions_from_0_to_1() -> None:
 
 @pytest.mark.parametrize("of", [INT, STRING, DOUBLE, D10])
 def test_extremes_are_recomputed_after_a_retraction(of: DataType) -> None:
-    low, middle, high = {INT: (1, 2, 3), STRING: ("a", "b", "c"), DOUBLE: (-0.0, 1.0, NAN)}.get(of, (D(1), D(2), D(3)))
+    values: dict[DataType, tuple[object, object, object]]
+    values = {INT: (1, 2, 3), STRING: ("a", "b", "c"), DOUBLE: (-0.0, 1.0, NAN)}
+    low, middle, high = values.get(of, (D(1), D(2), D(3)))
     frame = rows([of], [middle, high, low, None, high, low], [1, 1, 1, 1, -1, -1])
     for name in ("MIN", "MAX"):
         assert set(compute_all_ways(frame, call(name, of, retracting=True))) == {middle}

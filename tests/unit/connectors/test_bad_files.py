@@ -13,8 +13,8 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
-from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.source import FileSource
+from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.registry import connector_of

@@ -12,8 +12,7 @@ from unit.connectors.envelopes import ROWS, SAMPLES, Sample
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
-from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.formats.format import Format
+from everfold.connectors.formats.format import Format, record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.registry import apply_connector, connector_of
 from everfold.errors import ConnectorError, SqlError

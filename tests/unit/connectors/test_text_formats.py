@@ -16,8 +16,7 @@ from unit.connectors.samples import FLINK_READS, JSON_TEXTS, OURS, TYPES
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
-from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.formats.format import Format
+from everfold.connectors.formats.format import Format, record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.printing import java_double, java_string

@@ -36,7 +36,7 @@ def explain(text: str) -> EverfoldError:
     ("text", "code", "words"),
     [
         ("Job aborted: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] everfold[cast-failed]: `x` is not a valid INT SQLSTATE: P0001", "cast-failed", "`x` is not a valid INT"),
-        ('[USER_RAISED_EXCEPTION] everfold[null-rowtime]: {"table": "t", "column": "ts", "place": {"at":"in/1.json"}} SQLSTATE: P0001', "null-rowtime", "in/1.json: the time attribute `ts` is NULL"),
+        ('[USER_RAISED_EXCEPTION] everfold[null-rowtime]: {"table": "t", "column": "ts", "place": "in/1.json"} SQLSTATE: P0001', "null-rowtime", "in/1.json: the time attribute `ts` is NULL"),
         ("java.io.IOException: No space left on device", "disk-full", "the disk is full"),
         ("java.io.FileNotFoundException: /jobs/j/x.tmp (Permission denied)", "no-permission", "no permission to read or write `/jobs/j/x.tmp`"),
         ("java.nio.file.AccessDeniedException: /data/x", "no-permission", "no permission to read or write a file"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from everfold.connectors.kafka.topic import convert_table
+from everfold.connectors.kafka.topic_table import convert_table
 from everfold.errors import SqlError
 from everfold.plan.changelog import ChangelogMode, changelog_of
 from everfold.plan.keys import unique_key

@@ -15,12 +15,11 @@ from everfold.connectors.contract import (
     Role,
     SinkContext,
     Source,
-    physical_columns,
     refuse_metadata,
     wrong_option_error,
 )
 from everfold.connectors.filesystem.paths import check_path, escape
-from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import (
     CHANGES,
     changelog_of,
@@ -152,25 +151,21 @@ class FilesystemConnector(Connector):
 
     def changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode of the format."""
-        return changelog_of(dict(table.options).get("format"))
+        return changelog_of(table.option("format"))
 
     def needs_whole_record(self, table: Table) -> bool:
         """Return whether the fields of a record have no names."""
-        return is_positional(dict(table.options).get("format"))
+        return is_positional(table.option("format"))
 
     def positions(self, table: Table) -> dict[str, str]:
         """Return the positions in a line, which does not contain the PARTITIONED BY columns."""
         columns = (each.name for each in table.columns if each.metadata_key is None)
         in_lines = (each for each in columns if each not in table.partition_keys)
-        return positions_in(dict(table.options).get("format"), "line", in_lines)
+        return positions_in(table.option("format"), "line", in_lines)
 
     def accepted_changelog(self, table: Table) -> ChangelogMode:
         """Return the changelog mode of the format: a written line cannot be changed."""
         return self.changelog(table)
-
-    def replay_effect(self, table: Table) -> ReplayEffect:
-        """Files of batches outside the job's lineage are withdrawn."""
-        return ReplayEffect.WITHDRAWS
 
     def source(self, table: Table) -> Source:
         """Return a source that reads the files."""
@@ -188,14 +183,10 @@ class FilesystemConnector(Connector):
 CONNECTOR = FilesystemConnector(
     name="filesystem",
     meaning="files in a folder",
+    on_replay=ReplayEffect.WITHDRAWS,
     updates_help="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
     " write the changes themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
 )
-
-
-def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
-    """Return the columns stored in the files."""
-    return tuple(RecordColumn(column.name, at, column.type) for at, column in physical_columns(table, role))
 
 
 def _check_partitions(table: Table, options: OptionValues) -> None:

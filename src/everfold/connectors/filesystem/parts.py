@@ -7,18 +7,17 @@ commits its batch: readers see neither uncommitted files nor those that a failed
 from __future__ import annotations
 
 import errno
-import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from everfold.error_transport import write_report
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WRITE_FAILED_PREFIX = "everfold[write-failed]: "
-"""Prefix of a task's error message if a file could not be written; JSON follows."""
 REPORT = "temporary STRING, final STRING, rows BIGINT"
 """Spark schema of a task's report: the paths of its files, relative to the table's folder."""
 FOLDER = "__folder"
@@ -68,7 +67,7 @@ class PartWriter:
                 part.discard()
             if isinstance(error, OSError):
                 reason = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": self.root}
-                raise RuntimeError(WRITE_FAILED_PREFIX + json.dumps(reason)) from error
+                raise RuntimeError(write_report("write-failed", reason)) from error
             raise
         report = {
             "temporary": [part.temporary for part in files],
@@ -172,6 +171,3 @@ def _by_folder(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     for folder, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
         yield folder, rows.slice(start, end - start)
         start = end
-
-
-WriteParts = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]

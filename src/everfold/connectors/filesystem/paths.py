@@ -32,7 +32,7 @@ def check_path(table: Table, path: str) -> None:
         raise UnsupportedFeature.of(
             "file-system",
             f"table `{table.name}`: paths of `{scheme.group()[:-1].lower()}` are not supported, only local paths",
-            dict(table.option_spans).get("path"),
+            table.span_of_option("path"),
             "mount the file system, and use its local path",
         )
     if not path.strip() or "\0" in path:
@@ -59,14 +59,14 @@ def require_readable(table: Table, root: Path, shown: str) -> None:
         raise connector_error(
             "no-such-path",
             f"table `{table.name}`: there is no file or folder `{shown}`",
-            dict(table.option_spans).get("path"),
+            table.span_of_option("path"),
             f"the full path is {root}" if shown != str(root) else None,
         )
     if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
         raise connector_error(
             "no-permission",
             f"table `{table.name}`: no permission to read `{shown}`",
-            dict(table.option_spans).get("path"),
+            table.span_of_option("path"),
         )
     loop = _find_loop(root)
     if loop is not None:
@@ -74,7 +74,7 @@ def require_readable(table: Table, root: Path, shown: str) -> None:
             "link-loop",
             f"table `{table.name}`: the link `{loop}` leads back to a folder that contains it:"
             " files would be read again and again",
-            dict(table.option_spans).get("path"),
+            table.span_of_option("path"),
             "remove the link",
         )
 
@@ -107,7 +107,7 @@ def check_names(
             if not _is_unicode(name):
                 shown = display_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
                 message = f"table `{table.name}`: the name of `{shown}` is not UTF-8, and Spark does not see such files"
-                raise connector_error("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
+                raise connector_error("bad-file-name", message, table.span_of_option("path"), "rename it")
             if for_spark and ":" in name and name in names:
                 raise colon_in_name_error(table, display_path(Path(folder, name), base_folder))
 
@@ -150,7 +150,7 @@ def _is_unicode(name: str) -> bool:
 def colon_in_name_error(table: Table, shown: str) -> ConnectorError:
     """Return the error for a file that Spark cannot open."""
     message = f"table `{table.name}`: `{shown}` has a `:` in its name, and Spark cannot open such files"
-    return connector_error("bad-file-name", message, dict(table.option_spans).get("path"), "rename it")
+    return connector_error("bad-file-name", message, table.span_of_option("path"), "rename it")
 
 
 def is_hidden(name: str) -> bool:

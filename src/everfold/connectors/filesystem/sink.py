@@ -44,13 +44,14 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
-from everfold.connectors.filesystem.connector import record_columns
-from everfold.connectors.filesystem.parts import FOLDER, REPORT, WRITE_FAILED_PREFIX, PartWriter
+from everfold.connectors.filesystem.parts import FOLDER, REPORT, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
-from everfold.connectors.formats.csv import NEEDS_QUOTES_PREFIX, needs_quotes_error
+from everfold.connectors.formats.csv import needs_quotes_error
+from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.text_decode import string_literal
 from everfold.connectors.formats.text_encode import scalar_string_sql
+from everfold.engine_literals import spark_string
+from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.types import DataType, TimeType, physical_name
@@ -245,14 +246,12 @@ class FileSink(ClusterSink):
             at, of = positions[key]
             text = scalar_string_sql(of, physical_name(at))
             for character in _escaped_characters():
-                text = f"replace({text}, char({ord(character)}), {string_literal(escape(character))})"
+                text = f"replace({text}, char({ord(character)}), {spark_string(escape(character))})"
             null_name = self.options.string("partition.default-name")
             dots = f"WHEN rlike({text}, '^[.]+$') THEN replace({text}, '.', '%2E')"
-            no_null = f"WHEN {text} = {string_literal(null_name)} THEN {string_literal(escape_differently(null_name))}"
-            null = f"WHEN coalesce({text}, '') = '' THEN {string_literal(null_name)}"
-            parts.append(
-                f"concat({string_literal(escape_key(key) + '=')}, CASE {null} {no_null} {dots} ELSE {text} END)"
-            )
+            no_null = f"WHEN {text} = {spark_string(null_name)} THEN {spark_string(escape_differently(null_name))}"
+            null = f"WHEN coalesce({text}, '') = '' THEN {spark_string(null_name)}"
+            parts.append(f"concat({spark_string(escape_key(key) + '=')}, CASE {null} {no_null} {dots} ELSE {text} END)")
         return f"concat_ws('/', {', '.join(parts)})"
 
     def _parquet_schema(self) -> pa.Schema:
@@ -332,14 +331,11 @@ class FileSink(ClusterSink):
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return this sink's error from the text of Spark's error, None without one."""
         self._swept.clear()
-        at = error_text.find(WRITE_FAILED_PREFIX)
-        if at >= 0:
-            reason, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(WRITE_FAILED_PREFIX))
+        for reason in find_reports(error_text, "write-failed"):
             number = getattr(errno, reason["errno"] or "EIO", errno.EIO)
             return self._write_error(OSError(number, reason["text"]))
-        at = error_text.find(NEEDS_QUOTES_PREFIX)
-        if at >= 0:
-            return needs_quotes_error(error_text[at + len(NEEDS_QUOTES_PREFIX) :].split("\n")[0])
+        for bare in find_reports(error_text, "csv-needs-quotes"):
+            return needs_quotes_error(bare["text"])
         return None
 
     def _write_error(self, wrong: OSError) -> ConnectorError:

@@ -20,7 +20,6 @@ from everfold.checkpoint.file_log import list_read_files, move_files
 from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
-from everfold.connectors.filesystem.connector import record_columns
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
     ListedFolders,
@@ -42,20 +41,13 @@ from everfold.connectors.formats.format import (
     RecordLocation,
     find_bad_record,
     raise_bad_record,
+    record_columns,
 )
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
-from everfold.connectors.formats.text_decode import (
-    BadValue,
-    TextRules,
-    convert_sql,
-    converter,
-    excerpt,
-    identifier,
-    string_literal,
-)
+from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
-from everfold.connectors.skipped_rows import count_bad_records
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
@@ -188,7 +180,7 @@ class FileSource(Source):
                 "job-in-source",
                 f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
-                dict(self.table.option_spans).get("path"),
+                self.table.span_of_option("path"),
                 "remove it, and use another one: --state FOLDER",
             )
         return root
@@ -252,9 +244,9 @@ class FileSource(Source):
         ]
         pattern = self.options.string_or_none("source.path.regex-pattern")
         if pattern is not None:
-            frame = frame.where(f"rlike(__path, {string_literal(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+            frame = frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{string_literal(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
+        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
 
     def _text_frame(
         self, reader: Any, context: SourceContext, path: str | list[str]
@@ -266,10 +258,9 @@ class FileSource(Source):
         form = self.format
         for key, value in {"spark.sql.json.filterPushdown.enabled": "false", **JSON_SESSION}.items():
             context.spark.conf.set(key, value)
-        if form.reader is not None:
-            reader = (
-                reader.format(form.reader).options(**form.reader_options()).schema(form.reader_schema(self.columns))
-            )
+        known = form.reader(self.columns)
+        if known is not None:
+            reader = reader.format(known.source).options(**known.options).schema(known.schema)
         else:
             reader = reader.format("text").option("lineSep", "\n")
         frame = reader.load(path).selectExpr(
@@ -278,31 +269,18 @@ class FileSource(Source):
             "_metadata.file_size AS __size",
             "_metadata.file_modification_time AS __changed",
         )
-        if form.reader is None:
+        if known is None:
             frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
             frame = form.from_text(frame, self.columns, "__raw")
         location = RecordLocation(self.table.name, (("path", "__path"),))
-        fields = {column.position: identifier(column.name) for column in self.columns}
+        fields = {column.position: spark_identifier(column.name) for column in self.columns}
         first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
-        if form.ignore_errors:
-            frame = self._skip_bad_records(frame, form, fields, context.name)
-        else:
-            # Reading the first field too avoids a query of the record alone, which Spark refuses.
-            text = f"coalesce({BAD}, CAST({first} AS STRING))"
-            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, text)} END")
+        # Reading the first field too avoids a query of the record alone, which Spark refuses.
+        text = f"coalesce({BAD}, CAST({first} AS STRING))"
+        frame = form.keep_readable(frame, self.columns, fields, location, context.name, text)
         return frame, {
             column.position: form.value(column, fields[column.position], location) for column in self.columns
         }
-
-    def _skip_bad_records(self, frame: DataFrame, form: Format, fields: dict[int, str], name: str) -> DataFrame:
-        """Keep the readable records, and count those that are not readable in full."""
-        from pyspark.sql.functions import expr
-
-        partly = [sql for column in self.columns if (sql := form.is_bad(column, fields[column.position]))]
-        lost = form.is_unreadable(self.columns)
-        frame = frame.withColumn("__lost", expr(lost))
-        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
-        return frame.where("NOT __lost").drop("__lost")
 
     def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Path) -> str:
         if at in values:
@@ -321,13 +299,13 @@ class FileSource(Source):
         keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
         folder = f"(?s).*/(?:{keys})=([^/]*)/"
         within = f"substring(__path, {len(str(root)) + 1})"
-        name = f"regexp_extract({within}, {string_literal(folder)}, 1)"
+        name = f"regexp_extract({within}, {spark_string(folder)}, 1)"
         text = unescape_in_spark(name)
         value = convert_sql(text, column.type, _PARTITION_RULES)
         where = RecordLocation(self.table.name, (("path", "__path"),))
         return (
-            f"CASE WHEN NOT rlike({within}, {string_literal(folder)}) THEN {raise_bad_record(where, column.name, name)}"
-            f" WHEN {name} = {string_literal(self.options.string('partition.default-name'))} THEN NULL"
+            f"CASE WHEN NOT rlike({within}, {spark_string(folder)}) THEN {raise_bad_record(where, column.name, name)}"
+            f" WHEN {name} = {spark_string(self.options.string('partition.default-name'))} THEN NULL"
             f" ELSE coalesce({value}, {raise_bad_record(where, column.name, text)}) END"
         )
 
@@ -392,7 +370,7 @@ class FileSource(Source):
                     if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
                 )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
-        return bad_record_error(where, reason, record, self.format)
+        return self.format.bad_record_error(where, reason, record)
 
     def _timeless_line(self, timeless: NullRowtime) -> str | None:
         """Return file and line of the first record whose time is NULL.
@@ -452,8 +430,8 @@ class FileSource(Source):
             partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
         )
         if folder_values is None:
-            raise bad_record_error(
-                f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", "", self.format
+            raise self.format.bad_record_error(
+                f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", ""
             )
         state = path.stat()
         for at, column in enumerate(self.table.columns):
@@ -477,18 +455,6 @@ class FileSource(Source):
             [found[at] for at in range(len(self.table.columns))],
             names=[physical_name(at) for at in range(len(self.table.columns))],
         )
-
-
-def bad_record_error(where: str, reason: str, record: str, form: Format, *, lasting: bool = False) -> ConnectorError:
-    """Return the error for a record that cannot be read.
-
-    where: the location of the record. lasting: the stored record cannot be fixed.
-    """
-    message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
-    options = [] if lasting else ["fix the record"]
-    if form.ignore_option:
-        options.append(f"set '{form.ignore_option}' = 'true' to skip and count such records")
-    return connector_error("bad-record", message, help=", or ".join(options) or None)
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -539,8 +505,8 @@ def _decode_file(
             if form.ignore_errors:
                 continue
             text = line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
-            raise bad_record_error(
-                f"`{display_path(path, base_folder)}` line {number}", wrong.reason, text, form
+            raise form.bad_record_error(
+                f"`{display_path(path, base_folder)}` line {number}", wrong.reason, text
             ) from None
         if len(rows) >= _CHUNK_ROWS:
             yield rows

@@ -17,8 +17,9 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
-from everfold.connectors.formats.text_decode import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
+from everfold.engine_literals import spark_identifier
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -33,8 +34,10 @@ from everfold.types import (
     FloatType,
     IntegerType,
     MapType,
+    NumericType,
     RowType,
     StringType,
+    TemporalType,
     TimestampType,
     TimeType,
     with_article,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-OPTIONS = OptionSet(())
+OPTIONS = OptionSet()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RECORD = "record"
 _EPOCH = datetime(1970, 1, 1)
@@ -71,19 +74,6 @@ class AvroFormat(Format):
                     table.span_of(column.name),
                 )
 
-    @property
-    def reader(self) -> str | None:
-        """None: records without a schema are not stored in files."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("records without a schema are not read from files")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("records without a schema are not read from files")
-
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
@@ -91,11 +81,11 @@ class AvroFormat(Format):
         from pyspark.sql import functions as F  # noqa: N812
         from pyspark.sql.pandas.functions import arrow_udf
 
-        fields = [f"{identifier(column.name)}: {column.type.spark}" for column in columns]
+        fields = [f"{spark_identifier(column.name)}: {column.type.spark}" for column in columns]
         make: Any = arrow_udf
         decode = make(_as_plain_function(_Records(tuple(columns))), f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>")
-        own = [identifier(name) for name in frame.columns]
-        names = [*(identifier(column.name) for column in columns), BAD]
+        own = [spark_identifier(name) for name in frame.columns]
+        names = [*(spark_identifier(column.name) for column in columns), BAD]
         if not keep_empty:
             frame = frame.where(f"{raw} IS NOT NULL")
         # A nondeterministic function is evaluated once, not again in every filter above.
@@ -105,18 +95,6 @@ class AvroFormat(Format):
     def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return the field, which is the value already."""
         return field
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return None: only a record as a whole can be bad."""
-        return None
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether the bytes are not a record."""
-        return f"{BAD} IS NOT NULL"
-
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as records are binary."""
-        raise AssertionError("Avro records are not lines")
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """Return a function from the values of a row to its record."""
@@ -232,10 +210,7 @@ def _unsupported(name: str, of: DataType) -> str | None:
             return _unsupported("value", of.value) if isinstance(of.key, StringType) else with_article(of)
         case TimestampType() if of.precision > 6:
             return with_article(of)
-        case (
-            BooleanType() | IntegerType() | FloatType() | DoubleType() | DecimalType() | StringType() | BytesType()
-            | DateType() | TimeType() | TimestampType()
-        ):  # fmt: skip
+        case BooleanType() | NumericType() | StringType() | BytesType() | TemporalType():
             return None
         case _:
             return with_article(of)

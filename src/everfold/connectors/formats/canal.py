@@ -25,8 +25,9 @@ from everfold.connectors.formats.envelope import (
     envelope_value_format,
 )
 from everfold.connectors.formats.format import RecordColumn
-from everfold.connectors.formats.text_decode import BadValue, identifier, string_literal
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
@@ -103,7 +104,7 @@ class CanalFormat(Envelope):
             case "sql-type":
                 return "transform_values(sqlType, (k, x) -> try_cast(x AS INT))"
             case _:
-                return identifier(_MEMBERS[key][0])
+                return spark_identifier(_MEMBERS[key][0])
 
     def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
         """Return the rows by `type`; none of a database or table that is filtered out."""
@@ -115,9 +116,9 @@ class CanalFormat(Envelope):
             (name, pattern) for name, pattern in (("database", self.databases), ("table", self.tables)) if pattern
         ]
         cases = [
-            *(f"WHEN {identifier(name)} IS NULL THEN NULL" for name, _ in filters),
+            *(f"WHEN {spark_identifier(name)} IS NULL THEN NULL" for name, _ in filters),
             *(
-                f"WHEN NOT rlike({identifier(name)}, {string_literal(f'{_START}(?:{pattern}){_END}')}) THEN array()"
+                f"WHEN NOT rlike({spark_identifier(name)}, {spark_string(f'{_START}(?:{pattern}){_END}')}) THEN array()"
                 for name, pattern in filters
             ),
             "WHEN `type` = 'CREATE' THEN array()",
@@ -136,8 +137,8 @@ class CanalFormat(Envelope):
         """
         changed = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
         fields = (
-            f"'f{at}', IF(map_contains_key({changed}, {string_literal(column.name)}),"
-            f" get(old, i).{identifier(column.name)}, d.{identifier(column.name)})"
+            f"'f{at}', IF(map_contains_key({changed}, {spark_string(column.name)}),"
+            f" get(old, i).{spark_identifier(column.name)}, d.{spark_identifier(column.name)})"
             for at, column in enumerate(columns)
         )
         return f"named_struct({', '.join(fields)})"

@@ -17,17 +17,11 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
-from everfold.connectors.formats.text_decode import (
-    BadValue,
-    TextRules,
-    convert_sql,
-    converter,
-    excerpt,
-    identifier,
-    string_literal,
-)
+from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.formats.text_encode import scalar_string_sql, string_encoder
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.engine_literals import spark_identifier, spark_string
+from everfold.error_transport import raise_report_in_spark
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -69,7 +63,6 @@ OPTIONS = OptionSet(
 )
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
-NEEDS_QUOTES_PREFIX = "everfold[csv-needs-quotes]: "
 _LONG_STRING = 24
 """Longer strings are written in quotes."""
 _STAND_IN = "\U0010ffff"
@@ -145,26 +138,24 @@ class CsvFormat(Format):
         delimiter = _literal(self.delimiter)
         ends = f"(?={delimiter}|\\z)"
         escaped = "" if self.escape is None else f"|{_literal(self.escape)}[\\s\\S]"
-        stop = "" if self.escape is None else _in_class(self.escape)
-        plain = (
-            f"(?:[^{_in_class(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_in_class(self.delimiter)}]*+"
-        )
+        stop = "" if self.escape is None else _literal(self.escape)
+        plain = f"(?:[^{_literal(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_literal(self.delimiter)}]*+"
         if self.quote is None:
             return f"{delimiter}({plain}){ends}"
-        quote, not_quote = _literal(self.quote), f"[^{_in_class(self.quote)}{stop}]*+"
+        quote, not_quote = _literal(self.quote), f"[^{_literal(self.quote)}{stop}]*+"
         quoted_field = f"{quote}{not_quote}(?:(?:{quote}{quote}{escaped}){not_quote})*+{quote}"
         return f"{delimiter}({quoted_field}{ends}|(?!{quote}){plain}{ends})"
 
     def _tokens(self, text: str) -> str:
         """Return Spark SQL: the raw fields of a line, NULL if it is not well formed."""
         special = [each for each in (self.quote, self.escape) if each is not None]
-        split = f"split({text}, {string_literal(_literal(self.delimiter))}, -1)"
+        split = f"split({text}, {spark_string(_literal(self.delimiter))}, -1)"
         if not special:
             return split
-        pattern = string_literal(self.token_pattern())
-        tokens = f"regexp_extract_all(concat({string_literal(self.delimiter)}, {text}), {pattern}, 1)"
-        checked = f"IF(array_join({tokens}, {string_literal(self.delimiter)}) = {text}, {tokens}, NULL)"
-        none = " AND ".join(f"NOT contains({text}, {string_literal(each)})" for each in special)
+        pattern = spark_string(self.token_pattern())
+        tokens = f"regexp_extract_all(concat({spark_string(self.delimiter)}, {text}), {pattern}, 1)"
+        checked = f"IF(array_join({tokens}, {spark_string(self.delimiter)}) = {text}, {tokens}, NULL)"
+        none = " AND ".join(f"NOT contains({text}, {spark_string(each)})" for each in special)
         return f"CASE WHEN {none} THEN {split} ELSE {checked} END"
 
     def _unquote_sql(self, token: str) -> str:
@@ -173,12 +164,12 @@ class CsvFormat(Format):
         if self.quote is not None:
             inner = f"substring({token}, 2, length({token}) - 2)"
             text = (
-                f"IF(startswith({token}, {string_literal(self.quote)}),"
+                f"IF(startswith({token}, {spark_string(self.quote)}),"
                 f" {self._unescape_sql(inner, in_quotes=True)}, {self._unescape_sql(token)})"
             )
         elif self.escape is not None:
             text = self._unescape_sql(token)
-        return text if self.null_literal is None else f"nullif({text}, {string_literal(self.null_literal)})"
+        return text if self.null_literal is None else f"nullif({text}, {spark_string(self.null_literal)})"
 
     def _unescape_sql(self, body: str, *, in_quotes: bool = False) -> str:
         """Return Spark SQL: a field without its escapes.
@@ -196,23 +187,10 @@ class CsvFormat(Format):
         if in_quotes and self.quote is not None:
             pairs.append((self.quote * 2, self.quote))
         for written, means in pairs:
-            body = f"replace({body}, {string_literal(written)}, {string_literal(means)})"
+            body = f"replace({body}, {spark_string(written)}, {spark_string(means)})"
         return body
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
-
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("CSV is read as lines")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("CSV is read as lines")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
@@ -221,7 +199,7 @@ class CsvFormat(Format):
         own = list(frame.columns)
         text = f"CAST({raw} AS STRING)"
         frame = frame.selectExpr(
-            *(identifier(name) for name in own),
+            *(spark_identifier(name) for name in own),
             f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text}) AS __line",
         )
         if not keep_empty:
@@ -236,10 +214,12 @@ class CsvFormat(Format):
         if keep_empty:
             bad = f"IF(coalesce(__line, '') = '', NULL, {bad})"
         fields = [
-            f"{self._unquote_sql(f'get(__tokens, {at})')} AS {identifier(column.name)}"
+            f"{self._unquote_sql(f'get(__tokens, {at})')} AS {spark_identifier(column.name)}"
             for at, column in enumerate(columns)
         ]
-        return frame.where("__barrier >= 0").selectExpr(*(identifier(name) for name in own), *fields, f"{bad} AS {BAD}")
+        return frame.where("__barrier >= 0").selectExpr(
+            *(spark_identifier(name) for name in own), *fields, f"{bad} AS {BAD}"
+        )
 
     def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
         """Return Spark SQL: whether a line is empty and the table has several fields."""
@@ -250,13 +230,13 @@ class CsvFormat(Format):
         match column.type:
             case ArrayType(element=element):
                 parts = f"IF({field} = '', array(), {self._elements(field)})"
-                inner = self._scalar_sql("x", element, f"{column.name}[]", location)
+                inner = self.convert_or_raise("x", element, RULES, f"{column.name}[]", location)
                 return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
             case RowType(fields=fields):
                 parts = ", ".join(
-                    f"{string_literal(part.name)}, "
-                    + self._scalar_sql(
-                        f"get({self._elements(field)}, {at})", part.type, f"{column.name}.{part.name}", location
+                    f"{spark_string(part.name)}, "
+                    + self.convert_or_raise(
+                        f"get({self._elements(field)}, {at})", part.type, RULES, f"{column.name}.{part.name}", location
                     )
                     for at, part in enumerate(fields)
                 )
@@ -266,20 +246,10 @@ class CsvFormat(Format):
                     struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
                 return f"IF({field} IS NULL, NULL, {struct})"
             case of:
-                return self._scalar_sql(field, of, column.name, location)
+                return self.convert_or_raise(field, of, RULES, column.name, location)
 
     def _elements(self, field: str) -> str:
-        return f"split({field}, {string_literal(_literal(self.element_delimiter))}, -1)"
-
-    def _scalar_sql(self, text: str, of: DataType, path: str, location: RecordLocation) -> str:
-        if isinstance(of, StringType):
-            return text
-        value = convert_sql(text, of, RULES)
-        return (
-            value
-            if self.ignore_errors
-            else f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
-        )
+        return f"split({field}, {spark_string(_literal(self.element_delimiter))}, -1)"
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
@@ -330,47 +300,45 @@ class CsvFormat(Format):
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the line of a row."""
-        return f"concat_ws({string_literal(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
+        return f"concat_ws({spark_string(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
 
     def _field(self, column: RecordColumn) -> str:
         value = physical_name(column.position)
         match column.type:
             case ArrayType(element=element):
                 parts = f"transform({value}, x -> coalesce({scalar_string_sql(element, 'x')}, ''))"
-                text = f"array_join({parts}, {string_literal(self.element_delimiter)})"
+                text = f"array_join({parts}, {spark_string(self.element_delimiter)})"
             case RowType(fields=fields):
                 parts = ", ".join(
-                    f"coalesce({scalar_string_sql(part.type, f'{value}.{identifier(part.name)}')}, '')"
+                    f"coalesce({scalar_string_sql(part.type, f'{value}.{spark_identifier(part.name)}')}, '')"
                     for part in fields
                 )
-                text = (
-                    f"IF({value} IS NULL, NULL, array_join(array({parts}), {string_literal(self.element_delimiter)}))"
-                )
+                text = f"IF({value} IS NULL, NULL, array_join(array({parts}), {spark_string(self.element_delimiter)}))"
             case of:
                 text = scalar_string_sql(of, value)
         if isinstance(column.type, StringType | TimestampType | ArrayType | RowType | BytesType | DateType | TimeType):
             text = self._quote_sql(text)
-        return f"coalesce({text}, {string_literal(self.null_literal or '')})"
+        return f"coalesce({text}, {spark_string(self.null_literal or '')})"
 
     def _quote_sql(self, text: str) -> str:
         if self.quote is not None:
             body = text
             if self.escape is not None:
-                body = f"replace({body}, {string_literal(self.escape)}, {string_literal(self.escape * 2)})"
-            body = f"replace({body}, {string_literal(self.quote)}, {string_literal(self.quote * 2)})"
-            inside = f"concat({string_literal(self.quote)}, {body}, {string_literal(self.quote)})"
-            special = f"rlike({text}, {string_literal(self._must_quote())})"
+                body = f"replace({body}, {spark_string(self.escape)}, {spark_string(self.escape * 2)})"
+            body = f"replace({body}, {spark_string(self.quote)}, {spark_string(self.quote * 2)})"
+            inside = f"concat({spark_string(self.quote)}, {body}, {spark_string(self.quote)})"
+            special = f"rlike({text}, {spark_string(self._must_quote())})"
             return f"IF(length({text}) > {_LONG_STRING} OR {special}, {inside}, {text})"
         body = text
         if self.escape is not None:
             for special in (self.escape, self.delimiter):
-                body = f"replace({body}, {string_literal(special)}, {string_literal(self.escape + special)})"
+                body = f"replace({body}, {spark_string(special)}, {spark_string(self.escape + special)})"
             for letter, means in _ESCAPES[:2]:
-                body = f"replace({body}, {string_literal(means)}, {string_literal(self.escape + letter)})"
+                body = f"replace({body}, {spark_string(means)}, {spark_string(self.escape + letter)})"
             return body
-        stop = f"raise_error(concat({string_literal(NEEDS_QUOTES_PREFIX)}, {text}))"
+        stop = raise_report_in_spark("csv-needs-quotes", {"text": text})
         special = "[" + _literal(self.delimiter) + "\\r\\n]"
-        return f"IF(rlike({text}, {string_literal(special)}), {stop}, {text})"
+        return f"IF(rlike({text}, {spark_string(special)}), {stop}, {text})"
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
         """Return a function from the values of a row to its line."""
@@ -526,7 +494,3 @@ def _literal(text: str) -> str:
     return "".join(
         each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
     )
-
-
-def _in_class(character: str) -> str:
-    return _literal(character)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
 from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, strip_byte_order_mark
-from everfold.connectors.formats.text_decode import BadValue, identifier
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet, OptionValues
+from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
 from everfold.types import DataType, RowField, RowType, StringType
@@ -111,23 +112,10 @@ class Envelope(Format):
 
     def struct(self, value: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the fields of a row, by position, from the object `value`."""
-        fields = (f"'f{at}', {value}.{identifier(column.name)}" for at, column in enumerate(columns))
+        fields = (f"'f{at}', {value}.{spark_identifier(column.name)}" for at, column in enumerate(columns))
         return f"named_struct({', '.join(fields)})"
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
-
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("changes are read as lines")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("changes are read as lines")
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
@@ -137,7 +125,7 @@ class Envelope(Format):
         `__kind` is NULL for an invalid object.
         """
         assert not keep_empty, "keys are not changes"
-        own = [identifier(name) for name in frame.columns]
+        own = [spark_identifier(name) for name in frame.columns]
         frame = frame.selectExpr("*", f"{strip_byte_order_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
         frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
         metadata = [
@@ -149,7 +137,7 @@ class Envelope(Format):
         bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
         frame = frame.where("__rows IS NULL OR size(__rows) > 0")
         frame = frame.selectExpr(*own, bad, f"inline_outer(__rows) AS ({KIND}, __row)")
-        fields = [f"__row.f{at} AS {identifier(column.name)}" for at, column in enumerate(columns)]
+        fields = [f"__row.f{at} AS {spark_identifier(column.name)}" for at, column in enumerate(columns)]
         return frame.selectExpr(*own, *fields, KIND, BAD)
 
     def _envelope(self, columns: Sequence[RecordColumn]) -> tuple[RecordColumn, ...]:

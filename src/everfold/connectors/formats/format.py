@@ -9,23 +9,26 @@ report after a failure which line was bad and why.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.text_decode import string_literal
+from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.contract import Role, columns_of
+from everfold.connectors.formats.text_decode import TextRules, convert_sql, excerpt
+from everfold.connectors.skipped_rows import count_bad_records
+from everfold.engine_literals import spark_string
+from everfold.error_transport import find_reports, raise_report_in_spark
+from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
-from everfold.types import DataType
+from everfold.types import DataType, StringType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BAD = "__bad"
 """Column with the record itself if it cannot be parsed, otherwise NULL."""
-BAD_RECORD_PREFIX = "everfold[bad-record]: "
-"""Prefix of the error message about a record; JSON follows."""
 _MAX_EXCERPT = 300
 
 
@@ -36,6 +39,18 @@ class RecordColumn:
     name: str
     position: int
     type: DataType
+
+
+def record_columns(table: Table, role: Role) -> tuple[RecordColumn, ...]:
+    """Return the columns stored in the records of a table.
+
+    METADATA columns and partition keys, which are stored in folder names, are left out.
+    """
+    return tuple(
+        RecordColumn(column.name, at, column.type)
+        for at, column in enumerate(columns_of(table, role))
+        if column.metadata_key is None and column.name not in table.partition_keys
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +71,13 @@ def raise_bad_record(location: RecordLocation, column: str | None, text: str) ->
     The error contains the location, the column (None for the whole record) and the string that
     could not be read.
     """
-    parts = [
-        ("table", string_literal(location.table)),
-        ("column", "CAST(NULL AS STRING)" if column is None else string_literal(column)),
-    ]
-    parts += [*location.parts, ("text", f"left(CAST({text} AS STRING), {_MAX_EXCERPT})")]
-    struct = ", ".join(f"{string_literal(name)}, {sql}" for name, sql in parts)
-    return f"raise_error(concat({string_literal(BAD_RECORD_PREFIX)}, to_json(named_struct({struct}))))"
+    values = {
+        "table": spark_string(location.table),
+        "column": "CAST(NULL AS STRING)" if column is None else spark_string(column),
+        **dict(location.parts),
+        "text": f"left(CAST({text} AS STRING), {_MAX_EXCERPT})",
+    }
+    return raise_report_in_spark("bad-record", values)
 
 
 def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
@@ -70,16 +85,16 @@ def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
 
     None if the text has no report about this table.
     """
-    at = 0
-    while (at := error_text.find(BAD_RECORD_PREFIX, at)) >= 0:
-        at += len(BAD_RECORD_PREFIX)
-        try:
-            report, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at)
-        except ValueError:
-            continue
-        if isinstance(report, dict) and report.get("table") == table:
-            return report
-    return None
+    return next((each for each in find_reports(error_text, "bad-record") if each.get("table") == table), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReader:
+    """A data source of Spark that reads files of a format: all fields as strings, and `__bad`."""
+
+    source: str
+    options: Mapping[str, str]
+    schema: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +118,15 @@ class Format(ABC):
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check that the format supports the types of all columns. Raises SqlError."""
 
-    @property
-    @abstractmethod
-    def reader(self) -> str | None:
-        """The Spark data source that reads files of this format.
-
-        None if files are read as lines of text, which `from_text` parses.
-        """
-
-    @abstractmethod
-    def reader_options(self) -> dict[str, str]:
-        """Return the options for Spark's reader."""
-
-    @abstractmethod
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Return the schema for Spark's reader: the fields as strings, and `__bad`."""
+    def reader(self, columns: Sequence[RecordColumn]) -> SparkReader | None:
+        """Return Spark's reader of files, None if they are read as lines for `from_text`."""
+        return None
 
     @abstractmethod
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
-        """Parse the column `raw` (STRING or BINARY) and add the columns of `reader_schema`.
+        """Parse the column `raw` (STRING or BINARY) and add a column per field, and `__bad`.
 
         An empty record yields no row, or with `keep_empty` a row of NULLs (a missing key).
         """
@@ -136,13 +139,47 @@ class Format(ABC):
     def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for a column's value from its field."""
 
-    @abstractmethod
+    def convert_or_raise(self, text: str, of: DataType, rules: TextRules, path: str, location: RecordLocation) -> str:
+        """Return Spark SQL: the value of a string, which fails the job if it is not valid.
+
+        An invalid string is NULL if errors are ignored. path: of the field, for the error.
+        """
+        value = convert_sql(text, of, rules)
+        if self.ignore_errors or isinstance(of, StringType):
+            return value
+        return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
+
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
+        return None
 
-    @abstractmethod
     def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL over a parsed frame: whether no part of a record can be read."""
+        return f"{BAD} IS NOT NULL"
+
+    def keep_readable(
+        self,
+        frame: DataFrame,
+        columns: Sequence[RecordColumn],
+        fields: Mapping[int, str],
+        location: RecordLocation,
+        metric: str,
+        text: str = BAD,
+    ) -> DataFrame:
+        """Return the readable records of a parsed frame.
+
+        Others fail the job, or are skipped if errors are ignored; then all records that are not
+        readable in full are counted. fields: the fields by position of the column. metric: see
+        `count_bad_records`. text: Spark SQL of the record for the error.
+        """
+        if not self.ignore_errors:
+            return frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, text)} END")
+        from pyspark.sql.functions import expr
+
+        partly = [sql for column in columns if (sql := self.is_bad(column, fields[column.position]))]
+        frame = frame.withColumn("__lost", expr(self.is_unreadable(columns)))
+        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), metric)
+        return frame.where("NOT __lost").drop("__lost")
 
     @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
@@ -157,9 +194,9 @@ class Format(ABC):
         """Return Spark SQL over a parsed frame for a metadata key, None for an unknown key."""
         return None
 
-    @abstractmethod
     def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: a row (`c0…`) as a text record."""
+        """Return Spark SQL: a row (`c0…`) as a text record. Not called for a binary format."""
+        raise NotImplementedError
 
     @abstractmethod
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
@@ -167,3 +204,14 @@ class Format(ABC):
 
         The values are those to which Arrow converts its own in Python.
         """
+
+    def bad_record_error(self, where: str, reason: str, record: str, *, lasting: bool = False) -> ConnectorError:
+        """Return the error for a record that cannot be read.
+
+        where: the location of the record. lasting: the stored record cannot be fixed.
+        """
+        message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
+        options = [] if lasting else ["fix the record"]
+        if self.ignore_option:
+            options.append(f"set '{self.ignore_option}' = 'true' to skip and count such records")
+        return connector_error("bad-record", message, help=", or ".join(options) or None)

@@ -26,20 +26,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from everfold.connectors.connector_errors import connector_error
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.text_decode import (
-    BadValue,
-    TextRules,
-    convert_sql,
-    converter,
-    excerpt,
-    identifier,
-    string_literal,
-)
+from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.formats.text_encode import string_encoder, string_sql
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -71,11 +64,9 @@ _PARSER_OPTIONS = {
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
-_OPTIONS = (
-    f"map({', '.join(f'{string_literal(key)}, {string_literal(value)}' for key, value in _PARSER_OPTIONS.items())})"
-)
+_OPTIONS = f"map({', '.join(f'{spark_string(key)}, {spark_string(value)}' for key, value in _PARSER_OPTIONS.items())})"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACE = string_literal(" \t\r\n")
+_SPACE = spark_string(" \t\r\n")
 SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
 """Spark settings required for decoding: of a repeated member the last one is used."""
 _OBJECT = "__object"
@@ -149,29 +140,21 @@ class JsonFormat(Format):
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
 
-    @property
-    def reader(self) -> str | None:
-        """Spark's JSON source, unless options need more than it reports.
+    def reader(self, columns: Sequence[RecordColumn]) -> SparkReader | None:
+        """Return Spark's JSON source, unless options need more than it reports.
 
         It does not report whether a field is missing, nor the content of a record that it cannot
         read in full.
         """
-        return None if self.fail_on_missing or self.ignore_errors else "json"
-
-    def reader_options(self) -> dict[str, str]:
-        """Return the options for Spark's reader."""
-        return dict(_PARSER_OPTIONS)
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Return the schema for Spark's reader: every value as a string."""
-        fields = [f"{identifier(column.name)} {_string_type(column.type)}" for column in columns] or ["`__none` STRING"]
-        return ", ".join([*fields, f"{BAD} STRING"])
+        if self.fail_on_missing or self.ignore_errors:
+            return None
+        return SparkReader("json", _PARSER_OPTIONS, _text_schema(columns))
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
         """Parse a column of objects or arrays of objects."""
-        own = [identifier(name) for name in frame.columns]
+        own = [spark_identifier(name) for name in frame.columns]
         text = strip_byte_order_mark(f"CAST({raw} AS STRING)")
         frame = frame.selectExpr(*own, f"explode({_objects(text)}) AS {_OBJECT}")
         return self.object_from_text(frame, columns, _OBJECT, keep_empty=keep_empty).drop(_OBJECT)
@@ -183,7 +166,7 @@ class JsonFormat(Format):
         text = f"CAST({raw} AS STRING)"
         clean = strip_byte_order_mark(text)
         whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
-        own = [identifier(name) for name in frame.columns]
+        own = [spark_identifier(name) for name in frame.columns]
         # The barriers keep Catalyst from parsing again for every column and filter above.
         frame = frame.selectExpr("*", f"{self._parse(clean, columns)} AS __record", "spark_partition_id() AS __barrier")
         frame = frame.where("__barrier >= 0").selectExpr(
@@ -191,10 +174,10 @@ class JsonFormat(Format):
         )
         missing = ""
         if self.fail_on_missing:
-            keys = ", ".join(string_literal(column.name) for column in columns)
+            keys = ", ".join(spark_string(column.name) for column in columns)
             missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
         bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {text}, NULL)"
-        fields = [f"{self._field(column, clean)} AS {identifier(column.name)}" for column in columns]
+        fields = [f"{self._field(column, clean)} AS {spark_identifier(column.name)}" for column in columns]
         some = f"coalesce(ltrim({_SPACE}, {clean}), '') <> ''"
         if keep_empty:
             bad = f"IF({some}, {bad}, NULL)"
@@ -205,13 +188,13 @@ class JsonFormat(Format):
 
     def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the fields of an object, all as strings."""
-        return f"from_json({text}, {string_literal(self.reader_schema(columns))}, {_OPTIONS})"
+        return f"from_json({text}, {spark_string(_text_schema(columns))}, {_OPTIONS})"
 
     def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: as `_parse`, with quoted numbers, NULL if that makes no difference."""
-        fields = ((f"__record.{identifier(column.name)}", column.type) for column in columns)
+        fields = ((f"__record.{spark_identifier(column.name)}", column.type) for column in columns)
         tests = [test for field, of in fields if (test := may_differ(field, of, text))]
-        some = " OR ".join([f"contains({text}, {string_literal(NUMBER_MARK)})", *tests])
+        some = " OR ".join([f"contains({text}, {spark_string(NUMBER_MARK)})", *tests])
         return f"IF({some}, {self._parse(quote_numbers(text), columns)}, NULL)"
 
     def _field(self, column: RecordColumn, record: str) -> str:
@@ -219,11 +202,11 @@ class JsonFormat(Format):
 
         With `ignore-parse-errors` the readable elements of a collection are kept.
         """
-        name = identifier(column.name)
+        name = spark_identifier(column.name)
         field = f"IF(__exact IS NULL, __record.{name}, {unmark(f'__exact.{name}', column.type)})"
         if not self.ignore_errors or _string_type(column.type) == "STRING":
             return field
-        path = string_literal("$" + member_path(column.name))
+        path = spark_string("$" + member_path(column.name))
         variant = f"try_variant_get(try_parse_json({protect(quote_numbers(record))}), {path}, 'variant')"
         return f"IF(__record.{BAD} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
 
@@ -233,33 +216,11 @@ class JsonFormat(Format):
 
     def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of a column from its string(s) `field`."""
-        return self._value(field, column.type, column.name, location)
 
-    def _value(self, text: str, of: DataType, path: str, location: RecordLocation, depth: int = 0) -> str:
-        item = f"x{depth}"
-        match of:
-            case StringType():
-                return text
-            case ArrayType():
-                return f"transform({text}, {item} -> {self._value(item, of.element, path + '[]', location, depth + 1)})"
-            case MapType():
-                single = f"map_from_entries(map_entries({text}))"  # keeps the last entry of a key
-                inner = self._value(item, of.value, path + "{}", location, depth + 1)
-                return f"transform_values({single}, (k{depth}, {item}) -> {inner})"
-            case RowType():
-                parts = ", ".join(
-                    f"{string_literal(part.name)}, "
-                    + self._value(
-                        f"{text}.{identifier(part.name)}", part.type, f"{path}.{part.name}", location, depth + 1
-                    )
-                    for part in of.fields
-                )
-                return f"IF({text} IS NULL, NULL, named_struct({parts}))"
-            case _:
-                value = convert_sql(text, of, self.rules)
-                if self.ignore_errors:
-                    return value
-                return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
+        def convert(text: str, of: DataType, path: str) -> str:
+            return self.convert_or_raise(text, of, self.rules, path, location)
+
+        return rewrite_scalars(field, column.type, convert, column.name, last_entries=True)
 
     def is_bad(self, column: RecordColumn, field: str) -> str | None:
         """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
@@ -273,8 +234,8 @@ class JsonFormat(Format):
         texts = [column for column in columns if _string_type(column.type) == "STRING"]
         if len(texts) == len(columns):
             return f"{BAD} IS NOT NULL"
-        flat = ", ".join(f"{identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
-        parsed = f"from_json({BAD}, {string_literal(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
+        flat = ", ".join(f"{spark_identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
+        parsed = f"from_json({BAD}, {spark_string(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
         object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
         return f"({BAD} IS NOT NULL AND ({parsed} IS NOT NULL OR NOT ({object_})))"
 
@@ -291,7 +252,7 @@ class JsonFormat(Format):
     def struct(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the object of a row, as a struct."""
         parts = ", ".join(
-            f"{string_literal(column.name)}, {_sql(column.type, physical_name(column.position), self.iso)}"
+            f"{spark_string(column.name)}, {_sql(column.type, physical_name(column.position), self.iso)}"
             for column in columns
         )
         return f"named_struct({parts})"
@@ -383,12 +344,11 @@ def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
             return f"transform_values(try_cast({value} AS MAP<STRING, VARIANT>), (k{depth}, {item}) -> {inner})"
         case RowType():
             members = (
-                (part, f"try_variant_get({item}, {string_literal('$' + member_path(part.name))}, 'variant')")
+                (part, f"try_variant_get({item}, {spark_string('$' + member_path(part.name))}, 'variant')")
                 for part in of.fields
             )
             parts = ", ".join(
-                f"{string_literal(part.name)}, {_text_of_variant(found, part.type, depth + 1)}"
-                for part, found in members
+                f"{spark_string(part.name)}, {_text_of_variant(found, part.type, depth + 1)}" for part, found in members
             )
             struct = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
             return f"get(transform(array({value}), {item} -> {struct}), 0)"  # evaluates `value` once
@@ -512,7 +472,7 @@ def _match_end(pattern: str, text: str, at: int) -> int:
 
 def _sql(of: DataType, value: str, iso: bool) -> str:
     """Return Spark SQL: a value in a form that `to_json` writes as Flink does."""
-    return rewrite_scalars(value, of, lambda scalar, of: string_sql(of, scalar, iso=iso) or scalar)
+    return rewrite_scalars(value, of, lambda scalar, of, _: string_sql(of, scalar, iso=iso) or scalar)
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
@@ -749,6 +709,14 @@ def _dump(value: object) -> str:
 # --- schemas --------------------------------------------------------------------------------------
 
 
+def _text_schema(columns: Sequence[RecordColumn]) -> str:
+    """Return a Spark schema of a record with every value as a string, and `__bad`."""
+    fields = [f"{spark_identifier(column.name)} {_string_type(column.type)}" for column in columns] or [
+        "`__none` STRING"
+    ]
+    return ", ".join([*fields, f"{BAD} STRING"])
+
+
 def _string_type(of: DataType) -> str:
     """Return the Spark type that corresponds to the type, with STRING for all scalars."""
     match of:
@@ -758,7 +726,9 @@ def _string_type(of: DataType) -> str:
             return f"MAP<STRING, {_string_type(of.value)}>"
         case RowType():
             return (
-                "STRUCT<" + ", ".join(f"{identifier(part.name)}: {_string_type(part.type)}" for part in of.fields) + ">"
+                "STRUCT<"
+                + ", ".join(f"{spark_identifier(part.name)}: {_string_type(part.type)}" for part in of.fields)
+                + ">"
             )
         case _:
             return "STRING"
@@ -787,7 +757,9 @@ def _invalid_sql(text: str, of: DataType, rules: TextRules, depth: int = 0) -> s
             values = text if isinstance(of, ArrayType) else f"map_values(map_from_entries(map_entries({text})))"
             return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
         case RowType():
-            parts = [_invalid_sql(f"{text}.{identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields]
+            parts = [
+                _invalid_sql(f"{text}.{spark_identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields
+            ]
             return " OR ".join(f"({part})" for part in parts if part) or None
         case _:
             return f"({text} IS NOT NULL AND ({convert_sql(text, of, rules)}) IS NULL)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.text_decode import identifier, string_literal
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.types import (
     ArrayType,
     BytesType,
@@ -47,7 +47,7 @@ _HALF_STAND_IN = "\U0001fffe"
 
 
 def _replace(text: str, pattern: str, by: str) -> str:
-    return f"regexp_replace({text}, r'{pattern}', {string_literal(by)})"
+    return f"regexp_replace({text}, r'{pattern}', {spark_string(by)})"
 
 
 def quote_numbers(record: str) -> str:
@@ -65,22 +65,22 @@ def protect(record: str) -> str:
     """
     whole = _replace(record, _HALF, f"$1{_HALF_STAND_IN}$2$3")
     spaces = _replace(whole, rf"(?s)({_STRING})|[\t\r\n]", "$1 ")
-    return f"translate({spaces}, {string_literal(_CONTROL)}, {string_literal(_STAND_INS)})"
+    return f"translate({spaces}, {spark_string(_CONTROL)}, {spark_string(_STAND_INS)})"
 
 
 def restore(text: str) -> str:
     """Return Spark SQL: a string, object or array of a protected record, as it was before."""
-    back = f"translate({text}, {string_literal(_STAND_INS[1:])}, {string_literal(_CONTROL[1:])})"
+    back = f"translate({text}, {spark_string(_STAND_INS[1:])}, {spark_string(_CONTROL[1:])})"
     # `translate` treats NUL specially.
-    back = f"replace({back}, {string_literal(_STAND_INS[0])}, {string_literal(_CONTROL[0])})"
-    half = f"replace({back}, {string_literal(_HALF_STAND_IN)}, {string_literal(chr(92) + 'u')})"
+    back = f"replace({back}, {spark_string(_STAND_INS[0])}, {spark_string(_CONTROL[0])})"
+    half = f"replace({back}, {spark_string(_HALF_STAND_IN)}, {spark_string(chr(92) + 'u')})"
     return rf"IF(rlike({text}, r'\A[{{\[]'), {half}, {_replace(back, _HALF_STAND_IN + '[0-9a-fA-F]{4}', '?')})"
 
 
 def unmark(field: str, of: DataType) -> str:
     """Return Spark SQL: a field of a record whose numbers were quoted, without the marks."""
 
-    def unmark_scalar(text: str, of: DataType) -> str:
+    def unmark_scalar(text: str, of: DataType, _: str) -> str:
         if isinstance(of, StringType):
             return _replace(text, rf'\A{NUMBER_MARK}({_NUMBER})\z|"{NUMBER_MARK}({_NUMBER})"', "$1$2")
         return _replace(text, rf"\A{NUMBER_MARK}({_NUMBER})\z", "$1")
@@ -109,7 +109,9 @@ def _any_string(field: str, of: DataType, test: Callable[[str, DataType], str | 
             texts = field if isinstance(of, ArrayType) else f"map_values({field})"
             return None if inner is None else f"coalesce(exists({texts}, {item} -> {inner}), false)"
         case RowType():
-            parts = [_any_string(f"{field}.{identifier(part.name)}", part.type, test, depth) for part in of.fields]
+            parts = [
+                _any_string(f"{field}.{spark_identifier(part.name)}", part.type, test, depth) for part in of.fields
+            ]
             return " OR ".join(part for part in parts if part) or None
         case _:
             passed = test(field, of)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import RecordColumn
-from everfold.connectors.formats.text_decode import identifier
 from everfold.connectors.options import Option, OptionSet
+from everfold.engine_literals import spark_identifier
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -75,7 +75,7 @@ def read_parquet(
     types = (
         {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
     )
-    schema = ", ".join(f"{identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
+    schema = ", ".join(f"{spark_identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
     # Spark reads timestamps in nanoseconds only as integers, and only if a setting allows it.
     frame = (
         reader.format("parquet")
@@ -93,7 +93,7 @@ def read_parquet(
 
 def _value(column: RecordColumn, read_as: str) -> str:
     """Return Spark SQL that converts a column from the Spark type it was read as."""
-    name = identifier(column.name)
+    name = spark_identifier(column.name)
     if read_as == column.type.spark:
         return name
     if isinstance(column.type, TimestampType) and read_as == "BIGINT":
@@ -212,7 +212,7 @@ def _spark_type(found: pa.DataType, of: DataType) -> str | None:
                 inner = None if at < 0 else _nested(found.field(at).type, part.type)
                 if inner is None:
                     return None
-                parts.append(f"{identifier(part.name)}: {inner}")
+                parts.append(f"{spark_identifier(part.name)}: {inner}")
             return "STRUCT<" + ", ".join(parts) + ">"
         case _ if kinds.is_boolean(found) and of.spark == "BOOLEAN":
             return "BOOLEAN"

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
-from everfold.connectors.formats.text_decode import BadValue, identifier, string_literal
+from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -84,31 +85,20 @@ class RawFormat(Format):
                 table.span_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
-    @property
-    def reader(self) -> str | None:
-        """None: files are read as lines of text."""
-        return None
-
-    def reader_options(self) -> dict[str, str]:
-        """Never called, as there is no reader."""
-        raise AssertionError("raw records have no reader")
-
-    def reader_schema(self, columns: Sequence[RecordColumn]) -> str:
-        """Never called, as there is no reader."""
-        raise AssertionError("raw records have no reader")
-
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
     ) -> DataFrame:
         """Return the bytes as the field, and as a bad record if their number is wrong."""
-        own = [identifier(name) for name in frame.columns]
+        own = [spark_identifier(name) for name in frame.columns]
         width = self._width(columns[0])
         bad = (
             "CAST(NULL AS STRING)"
             if width is None
             else f"IF({raw} IS NULL OR length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
         )
-        return frame.selectExpr(*own, f"CAST({raw} AS BINARY) AS {identifier(columns[0].name)}", f"{bad} AS {BAD}")
+        return frame.selectExpr(
+            *own, f"CAST({raw} AS BINARY) AS {spark_identifier(columns[0].name)}", f"{bad} AS {BAD}"
+        )
 
     def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
         """Return Spark SQL for the value of the bytes."""
@@ -118,7 +108,7 @@ class RawFormat(Format):
             case StringType():
                 if self.charset == "utf-8":
                     return f"make_valid_utf8(CAST({field} AS STRING))"
-                return f"decode({field}, {string_literal(_CHARSETS[self.charset])})"
+                return f"decode({field}, {spark_string(_CHARSETS[self.charset])})"
             case BooleanType():
                 return f"(hex({field}) <> '00')"
             case FloatingType():
@@ -144,14 +134,6 @@ class RawFormat(Format):
     @staticmethod
     def _width(column: RecordColumn) -> int | None:
         return None if isinstance(column.type, StringType | BytesType) else _bytes_of(column.type)
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return None: only a record as a whole can be bad."""
-        return None
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether the record has another width."""
-        return f"{BAD} IS NOT NULL"
 
     def line(self, columns: Sequence[RecordColumn]) -> str:
         """Return Spark SQL: the line of a row; only a STRING is written as lines."""

@@ -108,12 +108,12 @@ def require_format(table: Table, option: str, known: tuple[str, ...]) -> str:
 
     Raises SqlError `missing-option`, `unknown-format`.
     """
-    name = dict(table.options).get(option)
-    span = dict(table.option_spans).get(option)
+    name = table.option(option)
+    span = table.span_of_option(option)
     if name is None:
         raise SqlError.of(
             "missing-option", f"table `{table.name}` needs option `{option}`",
-            dict(table.option_spans).get("connector"),
+            table.span_of_option("connector"),
             f"add '{option}' = 'json', or one of {', '.join(known)}",
         )  # fmt: skip
     if name not in known:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
+from everfold.engine_literals import spark_string
 from everfold.types import (
     BooleanType,
     BytesType,
@@ -100,17 +101,6 @@ class BadValue(ValueError):
         self.column = column
 
 
-def string_literal(text: str) -> str:
-    """Return a string as a literal of Spark SQL."""
-    text = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + "".join(each if each >= " " else f"\\u{ord(each):04x}" for each in text) + "'"
-
-
-def identifier(name: str) -> str:
-    """Return a name as an identifier of Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def excerpt(text: object, length: int = 80) -> str:
     """Return the start of a string as one line that is safe on a terminal.
 
@@ -133,7 +123,7 @@ def convert_sql(text: str, of: DataType, rules: TextRules) -> str:
         case StringType():
             return text
         case BooleanType():
-            trimmed = f"lower(trim({string_literal(_SPACES)} FROM {text}))"
+            trimmed = f"lower(trim({spark_string(_SPACES)} FROM {text}))"
             return f"CASE {trimmed} WHEN 'true' THEN true WHEN 'false' THEN false END"
         case IntegerType() | IntervalType():
             whole = f"try_cast({text} AS {of.spark})"
@@ -166,7 +156,7 @@ def convert_sql(text: str, of: DataType, rules: TextRules) -> str:
 
 
 def _whole(pattern: str) -> str:
-    return "r'\\A(?:" + pattern.replace("'", "\\x27") + ")\\z'"
+    return spark_string(rf"\A(?:{pattern})\z")
 
 
 # --- Python ---------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
-"""Convert the option `url`, a JDBC URL of PostgreSQL, to settings of its client library."""
+"""The options that locate a table: `url`, a JDBC URL of PostgreSQL, and `table-name`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
+
+from everfold.connectors.options import OptionValues, wrong_option_error
+from everfold.plan.nodes import Table
 
 PREFIX = "jdbc:postgresql:"
 _SETTINGS = {
@@ -14,6 +18,7 @@ _SETTINGS = {
 }  # fmt: skip
 """Parameters of pgJDBC, and their names in libpq."""
 _SERVERS = {"any": "any", "primary": "primary", "secondary": "standby", "preferSecondary": "prefer-standby"}
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +93,32 @@ def _servers(authority: str) -> tuple[str, str]:
         hosts.append(host or "localhost")
         ports.append(port or "5432")
     return ",".join(hosts), ",".join(ports)
+
+
+def address_of(options: OptionValues) -> Address:
+    """Return the address of the database, with user and password."""
+    address = parse_url(options.string("url"))
+    return address.with_user(options.string_or_none("username"), options.string_or_none("password"))
+
+
+def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
+    """Return the schema (if given) and the name of the table, each with whether it is quoted.
+
+    Raises SqlError `wrong-option-value` for anything else.
+    """
+    found, at = [], 0
+    while (part := _PART.match(name, at)) is not None and "\0" not in name:
+        quoted, plain = part.groups()
+        found.append((quoted.replace('""', '"'), True) if quoted is not None else (plain, False))
+        at = part.end()
+        if at == len(name):
+            break
+        if name[at] != ".":
+            found.clear()
+            break
+        at += 1
+    if at != len(name) or not 1 <= len(found) <= 2:
+        raise wrong_option_error(
+            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if necessary'
+        )
+    return tuple(found)

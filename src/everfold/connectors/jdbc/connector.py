@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -21,22 +20,11 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.jdbc.address import Address, parse_url
+from everfold.connectors.jdbc.address import name_parts, parse_url
 from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
-from everfold.types import (
-    BooleanType,
-    BytesType,
-    DataType,
-    DateType,
-    DecimalType,
-    FloatingType,
-    IntegerType,
-    StringType,
-    TimestampType,
-    TimeType,
-)
+from everfold.types import BooleanType, BytesType, IntegerType, NumericType, StringType, TemporalType
 
 _WHOLE = "has no meaning here: a batch is written as a whole"
 _PER_BATCH = "has no meaning here: a join reads the table once per batch"
@@ -73,15 +61,10 @@ OPTIONS = OptionSet(
         Option("sink.bookkeeping-schema", role="sink", meaning="schema of `everfold_commits`, the staging tables and the key snapshots; the schema of the table if not set"),
     )
 )  # fmt: skip
-_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
 class JdbcConnector(Connector):
     """Tables of PostgreSQL."""
-
-    def options(self, table: Table) -> OptionSet:
-        """Return the options of the connector."""
-        return OPTIONS
 
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check the URL, the table name, the column types and the partitions of a scan."""
@@ -97,13 +80,13 @@ class JdbcConnector(Connector):
                 Diagnostic(
                     "missing-option",
                     f"table `{table.name}` needs option `username`, as `password` is set",
-                    dict(table.option_spans).get("password"),
+                    table.span_of_option("password"),
                 )
             )
         name_parts(table, options.string("table-name"))
         refuse_metadata(table, (), role)
         for column in columns_of(table, role):
-            if not _is_supported(column.type):
+            if not isinstance(column.type, BooleanType | NumericType | StringType | BytesType | TemporalType):
                 raise UnsupportedFeature.of(
                     "jdbc-type",
                     f"table `{table.name}`: the connector `jdbc` has no type for column `{column.name}`, "
@@ -145,55 +128,9 @@ class JdbcConnector(Connector):
 CONNECTOR = JdbcConnector(
     name="jdbc",
     meaning="tables of PostgreSQL",
+    own_options=OPTIONS,
     updates_help="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
 )
-
-
-# --- option values --------------------------------------------------------------------------------
-
-
-def address_of(options: OptionValues) -> Address:
-    """Return the address of the database, with user and password."""
-    address = parse_url(options.string("url"))
-    return address.with_user(options.string_or_none("username"), options.string_or_none("password"))
-
-
-def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
-    """Return the schema (if given) and the name of the table, each with whether it is quoted.
-
-    Raises SqlError `wrong-option-value` for anything else.
-    """
-    found, at = [], 0
-    while (part := _PART.match(name, at)) is not None and "\0" not in name:
-        quoted, plain = part.groups()
-        found.append((quoted.replace('""', '"'), True) if quoted is not None else (plain, False))
-        at = part.end()
-        if at == len(name):
-            break
-        if name[at] != ".":
-            found.clear()
-            break
-        at += 1
-    if at != len(name) or not 1 <= len(found) <= 2:
-        raise wrong_option_error(
-            table, "table-name", 'option `table-name` takes `name` or `schema.name`, each part in `"…"` if necessary'
-        )
-    return tuple(found)
-
-
-def _is_supported(of: DataType) -> bool:
-    return isinstance(
-        of,
-        BooleanType
-        | IntegerType
-        | FloatingType
-        | DecimalType
-        | StringType
-        | BytesType
-        | DateType
-        | TimeType
-        | TimestampType,
-    )
 
 
 def _check_bounds(table: Table, options: OptionValues) -> None:
@@ -206,7 +143,7 @@ def _check_bounds(table: Table, options: OptionValues) -> None:
                 Diagnostic(
                     "missing-option",
                     f"table `{table.name}` needs option `{name}`, as `{given[0]}` is set",
-                    dict(table.option_spans).get(given[0]),
+                    table.span_of_option(given[0]),
                 )
             )
     by = options.string(_BOUNDS[0])

@@ -5,11 +5,11 @@ Spark workers import this module: it imports little.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.connectors.connector_errors import connector_error, report_errors
 from everfold.connectors.jdbc.address import Address
 from everfold.connectors.jdbc.values import from_csv
 from everfold.types import DataType
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from everfold.connectors.jdbc.client import Connection
 
-FAILURE_PREFIX = "everfold[read-failed]: "
-"""Prefix of the error message of a task; JSON with code, message and help follows."""
 _CHUNK_BYTES = 16 << 20
 
 
@@ -40,32 +38,20 @@ class ReadRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the shares whose numbers are in the first column of `batches`."""
-        import psycopg
-
-        from everfold.connectors.jdbc.client import explain_error
-
-        try:
+        with report_errors():
             for batch in batches:
                 for share in batch.column(0).to_pylist():
                     for piece in self.rows(share):
                         yield from piece.to_batches()
-        except psycopg.Error as error:
-            found = explain_error(error, self.table, self.address).diagnostics[0]
-            details = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILURE_PREFIX + json.dumps(details)) from None
-        except ValueError as wrong:
-            message = f"table `{self.table}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
-            raise RuntimeError(
-                FAILURE_PREFIX + json.dumps({"code": "bad-record", "message": message, "help": None})
-            ) from None
 
     def rows(self, share: int) -> Iterator[pa.Table]:
         """Yield the rows of a share in pieces.
 
-        A lost connection is retried, unless rows have been emitted already. Raises psycopg.Error,
-        and ValueError for a value that its type cannot represent.
+        A lost connection is retried, unless rows have been emitted already. Raises ConnectorError.
         """
-        from everfold.connectors.jdbc.client import Link
+        import psycopg
+
+        from everfold.connectors.jdbc.client import Link, explain_error
 
         link = Link(self.address, retries=self.retries, patience_ms=self.patience_ms)
 
@@ -78,6 +64,11 @@ class ReadRows:
             yield from_csv(first, self.types)
             for block in blocks:
                 yield from_csv(block, self.types)
+        except psycopg.Error as error:
+            raise explain_error(error, self.table, self.address) from None
+        except ValueError as wrong:
+            message = f"table `{self.table}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
+            raise connector_error("bad-record", message) from None
         finally:
             link.close()
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
+from everfold.connectors.jdbc.address import name_parts
 from everfold.connectors.jdbc.client import Connection
-from everfold.connectors.jdbc.connector import name_parts
 from everfold.errors import ConnectorError, Diagnostic, suggest_name
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -122,7 +122,7 @@ def find_table(connection: Connection, table: Table, name: str) -> Target:
         raise connector_error(
             "no-such-table",
             f"table `{table.name}`: PostgreSQL has no table `{name}`",
-            dict(table.option_spans).get("table-name"),
+            table.span_of_option("table-name"),
             suggest_name(plain[0], known) or "create it first: everfold does not create tables",
         )
     oid, in_schema, spelled, kind = found

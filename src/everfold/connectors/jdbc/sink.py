@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.connector_errors import connector_error, find_reported_error
 from everfold.connectors.contract import (
     AppliedBatch,
     BatchId,
@@ -28,12 +28,12 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
+from everfold.connectors.jdbc.address import address_of
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
-from everfold.connectors.jdbc.connector import address_of
 from everfold.connectors.jdbc.key_snapshot import KeySnapshot
 from everfold.connectors.jdbc.merge import Merge
 from everfold.connectors.jdbc.shape import Target, TargetColumn, check_fits, find_table
-from everfold.connectors.jdbc.staging import REPORT, Report, StageRows, parse_failure
+from everfold.connectors.jdbc.staging import REPORT, Report, StageRows
 from everfold.errors import ConnectorError
 from everfold.types import physical_name
 
@@ -168,7 +168,7 @@ class JdbcSink(ClusterSink):
             raise connector_error(
                 "no-such-schema",
                 f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
-                dict(self.table.option_spans).get("sink.bookkeeping-schema"),
+                self.table.span_of_option("sink.bookkeeping-schema"),
             )
         if allowed != (True,):
             raise self._permission_error(
@@ -231,13 +231,10 @@ class JdbcSink(ClusterSink):
         try:
             return [Report(*row) for row in frame.mapInArrow(_make_function(stage), REPORT).collect()]
         except Exception as error:
-            details = parse_failure(str(error))
-            if details is None:
+            found = find_reported_error(str(error), self.table.span)
+            if found is None:
                 raise
-            code, message, help = details
-            assert code is not None
-            assert message is not None
-            raise connector_error(code, message, self.table.span, help) from None
+            raise found from None
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explain_error(error, self.table.name, self.address, self.table.span, names=())

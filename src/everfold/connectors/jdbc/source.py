@@ -7,7 +7,6 @@ shares one task reads all rows as of one moment.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -19,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from everfold.connectors.connector_errors import connector_error
+from everfold.connectors.connector_errors import find_reported_error
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
-from everfold.connectors.formats.text_decode import string_literal
+from everfold.connectors.jdbc.address import address_of, name_parts
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
-from everfold.connectors.jdbc.connector import address_of, name_parts
-from everfold.connectors.jdbc.reading import FAILURE_PREFIX, ReadRows
+from everfold.connectors.jdbc.reading import ReadRows
 from everfold.connectors.jdbc.shape import Target, check_fits, find_table
 from everfold.connectors.jdbc.values import expression
+from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import physical_name
@@ -72,7 +71,7 @@ class JdbcSource(Source):
         shares = len(task.queries)
         fields = ", ".join(f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
         frame = context.spark.range(0, shares, 1, shares).mapInArrow(_make_function(task), fields)
-        return frame.selectExpr("*", f"{string_literal(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr("*", f"{spark_string(self.table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows that existed when the job began; they are kept in the job directory."""
@@ -92,21 +91,12 @@ class JdbcSource(Source):
         try:
             for share in range(len(task.queries)):
                 yield from task.rows(share)
-        except psycopg.Error as error:
-            raise self._explain(error) from None
-        except ValueError as wrong:
-            message = (
-                f"table `{self.table.name}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
-            )
-            raise connector_error("bad-record", message) from None
+        except ConnectorError as error:
+            raise error.at(self.table.span) from None
 
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error of a task, found in an error message of the engine."""
-        at = error_text.find(FAILURE_PREFIX)
-        if at < 0:
-            return None
-        details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILURE_PREFIX))
-        return connector_error(details["code"], details["message"], self.table.span, details["help"])
+        return find_reported_error(error_text, self.table.span)
 
     # -- the queries -------------------------------------------------------------------------------
 

@@ -6,14 +6,14 @@ are never merged. Spark workers import this module: it imports little.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from everfold.connectors.connector_errors import connector_error, report_errors
 from everfold.connectors.jdbc.address import Address
-from everfold.connectors.jdbc.values import NUL_PREFIX, to_csv
+from everfold.connectors.jdbc.values import NulInString, to_csv
 from everfold.plan.changelog import KIND, RowKind
 from everfold.types import DataType, physical_name
 
@@ -26,8 +26,6 @@ COLUMNS = (
     ("epoch", "bigint"), ("batch", "bigint"), ("part", "integer"), ("attempt", "bigint"), ("seq", "bigint"), ("kind", "smallint"),
 )  # fmt: skip
 """The columns before those of the rows, `c0…`. `seq` numbers the rows of an attempt in order."""
-FAILURE_PREFIX = "everfold[staging-failed]: "
-"""Prefix of the error message of a task; JSON with code, message and help follows."""
 
 
 class Report(NamedTuple):
@@ -78,6 +76,7 @@ class StageRows:
         columns = [pa.array([value], of) for value, of in zip(report, types, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, names=list(Report._fields))
 
+    @report_errors()
     def stage(self, batches: Iterator[pa.RecordBatch], part: int) -> Report:
         """Stage rows, each Arrow batch in its own transaction.
 
@@ -103,9 +102,7 @@ class StageRows:
                     link.run(_Copy(self.into, attempt, staged, self._text(rows, part, attempt, staged)))
                     staged += rows.num_rows
         except psycopg.Error as error:
-            found = explain_error(error, self.table, self.address, names=self.names).diagnostics[0]
-            details = {"code": found.code, "message": found.message, "help": found.help}
-            raise RuntimeError(FAILURE_PREFIX + json.dumps(details)) from None
+            raise explain_error(error, self.table, self.address, names=self.names) from None
         finally:
             link.close()
         return Report(part, attempt, came, staged, back)
@@ -122,16 +119,11 @@ class StageRows:
         values = [rows.column(physical_name(at)) for at in range(len(self.types))]
         try:
             return to_csv([*own, *values], [*[None] * len(own), *self.types], [*[""] * len(own), *self.names])
-        except ValueError as wrong:
-            if not str(wrong).startswith(NUL_PREFIX):
-                raise
-            column = str(wrong)[len(NUL_PREFIX) :]
+        except NulInString as column:
             message = (
                 f"table `{self.table}`: a string in column `{column}` contains U+0000, which PostgreSQL cannot store"
             )
-            raise RuntimeError(
-                FAILURE_PREFIX + json.dumps({"code": "refused-row", "message": message, "help": None})
-            ) from None
+            raise connector_error("refused-row", message) from None
 
 
 class _Copy:
@@ -157,12 +149,3 @@ def _count_retracted(rows: pa.Table) -> int:
 
     kinds: Any = pc.is_in(rows.column(KIND), pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8()))
     return int(pc.sum(kinds).as_py() or 0)
-
-
-def parse_failure(error_text: str) -> Sequence[str | None] | None:
-    """Return code, message and help of a task's error, None if it is another error."""
-    at = error_text.find(FAILURE_PREFIX)
-    if at < 0:
-        return None
-    details, _ = json.JSONDecoder(strict=False).raw_decode(error_text, at + len(FAILURE_PREFIX))
-    return details["code"], details["message"], details["help"]

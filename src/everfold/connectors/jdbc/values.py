@@ -14,11 +14,9 @@ from everfold.types import BytesType, DataType, DecimalType, StringType, Timesta
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUL_PREFIX = "everfold[nul-in-text]: "
-"""Prefix of the error for a string with U+0000; the column name follows.
 
-PostgreSQL cannot store U+0000.
-"""
+class NulInString(Exception):
+    """A string has U+0000, which PostgreSQL cannot store. The message is the column name."""
 
 
 # --- to PostgreSQL --------------------------------------------------------------------------------
@@ -28,7 +26,7 @@ def to_csv(columns: Sequence[pa.Array], types: Sequence[DataType | None], names:
     """Return rows as CSV for PostgreSQL.
 
     types: None for the numeric columns of the staging table. names: the columns, for errors. Raises
-    ValueError with the prefix `NUL_PREFIX` for a string that PostgreSQL cannot store.
+    NulInString.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -51,7 +49,7 @@ def _encode(values: Any, of: DataType, name: str) -> Any:
     match of:
         case StringType():
             if pc.any(pc.match_substring(values, "\0")).as_py():
-                raise ValueError(f"{NUL_PREFIX}{name}")
+                raise NulInString(name)
             return values
         case BytesType():
             import polars as pl

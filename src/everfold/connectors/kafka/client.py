@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import OptionValues
-from everfold.connectors.kafka.connector import SERVERS, topics
+from everfold.connectors.kafka.table_options import SERVERS, topics
 from everfold.errors import ConnectorError, suggest_name
 from everfold.plan.nodes import Table
 from everfold.secrets import is_secret
@@ -220,7 +220,7 @@ class Client:
         return kafka_error(self.table, self.options, wrong)
 
     def _span(self, option: str) -> Any:
-        return dict(self.table.option_spans).get(option)
+        return self.table.span_of_option(option)
 
 
 def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> ConnectorError:
@@ -236,7 +236,7 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
         return connector_error(
             "no-such-topic",
             f"table `{table.name}`: the brokers at {options.string(SERVERS)} have no topic `{topic}`",
-            dict(table.option_spans).get("topic"),
+            table.span_of_option("topic"),
             "create the topic first",
         )
     return connector_error("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
@@ -259,6 +259,6 @@ def unreachable_error(table: Table, options: OptionValues) -> ConnectorError:
     return connector_error(
         "kafka-unreachable",
         f"table `{table.name}`: no Kafka broker answers at {options.string(SERVERS)}",
-        dict(table.option_spans).get(SERVERS),
+        table.span_of_option(SERVERS),
         "check that the broker is running at this address",
     )

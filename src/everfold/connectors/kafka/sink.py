@@ -26,8 +26,15 @@ from everfold.connectors.contract import (
     columns_of,
 )
 from everfold.connectors.kafka.client import Client, client_settings, consumer_group, kafka_error
-from everfold.connectors.kafka.connector import SERVERS, key_columns, key_format, topics, value_columns, value_format
 from everfold.connectors.kafka.key_snapshot import KeySnapshot
+from everfold.connectors.kafka.table_options import (
+    SERVERS,
+    key_columns,
+    key_format,
+    topics,
+    value_columns,
+    value_format,
+)
 from everfold.connectors.kafka.transaction import (
     OutgoingRecord,
     SinkFenced,

@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Any
 from everfold.checkpoint.logs import Position, read_first_position, rewrite_positions
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
-from everfold.connectors.filesystem.source import bad_record_error
-from everfold.connectors.formats.format import (
-    BAD,
-    Format,
-    RecordColumn,
-    RecordLocation,
-    find_bad_record,
-    raise_bad_record,
-)
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.text_decode import BadValue, excerpt, identifier, string_literal
+from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
-from everfold.connectors.kafka.connector import (
+from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.kafka.table_options import (
     key_columns,
     key_format,
     parse_offsets,
@@ -35,9 +28,8 @@ from everfold.connectors.kafka.connector import (
     value_columns,
     value_format,
 )
-from everfold.connectors.kafka.jars import add_jars
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
-from everfold.connectors.skipped_rows import count_bad_records
+from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
@@ -205,7 +197,7 @@ class KafkaSource(Source):
         return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
 
     def _split(self) -> str:
-        name = string_literal(self.table.name + "/")
+        name = spark_string(self.table.name + "/")
         if len(topics(self.options)) == 1:
             return f"concat({name}, __partition)"
         return f"concat({name}, __topic, '/', __partition)"
@@ -235,33 +227,15 @@ class KafkaSource(Source):
         frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
         fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
         frame = frame.selectExpr(
-            *(identifier(each) for each in others),
-            *(f"{identifier(column.name)} AS {fields[column.position]}" for column in columns),
+            *(spark_identifier(each) for each in others),
+            *(f"{spark_identifier(column.name)} AS {fields[column.position]}" for column in columns),
             # An upsert without a key is a bad record: rows are identified by their keys.
             f"IF({raw} IS NULL, '', {BAD}) AS {BAD}" if self.upsert and raw == "__key" else BAD,
         )
-        if form.ignore_errors:
-            frame = self._skip_bad(frame, form, columns, fields, f"{name}{raw}")
-        else:
-            frame = frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(place, None, BAD)} END")
+        frame = form.keep_readable(frame, columns, fields, place, f"{name}{raw}")
         for column in columns:
             values[column.position] = form.value(column, fields[column.position], place)
         return frame.drop(BAD)
-
-    def _skip_bad(
-        self,
-        frame: DataFrame,
-        form: Format,
-        columns: tuple[RecordColumn, ...],
-        fields: dict[int, str],
-        name: str,
-    ) -> DataFrame:
-        from pyspark.sql.functions import expr
-
-        partly = [sql for column in columns if (sql := form.is_bad(column, fields[column.position]))]
-        frame = frame.withColumn("__lost", expr(form.is_unreadable(columns)))
-        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), name)
-        return frame.where("NOT __lost").drop("__lost")
 
     # -- where it starts and ends ------------------------------------------------------------------
 
@@ -313,7 +287,7 @@ class KafkaSource(Source):
                 raise connector_error(
                     "no-such-partition",
                     f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
-                    dict(self.table.option_spans).get(option),
+                    self.table.span_of_option(option),
                     f"it has {len(others[topic])}, from 0 on",
                 )
         return {topic: {**others[topic], **offsets}}
@@ -328,7 +302,7 @@ class KafkaSource(Source):
                 "no-group-offsets",
                 f"table `{self.table.name}`: the group `{group}` has committed no offsets for "
                 f"{', '.join(f'`{topic}`' for topic in partitions)}",
-                dict(self.table.option_spans).get("properties.group.id"),
+                self.table.span_of_option("properties.group.id"),
                 "set 'scan.startup.mode' = 'earliest-offset', "
                 "or 'properties.auto.offset.reset' = 'earliest' or 'latest'",
             )
@@ -421,7 +395,7 @@ class KafkaSource(Source):
             return connector_error(
                 "no-such-topic",
                 f"table `{self.table.name}`: the topic does not exist any more",
-                dict(self.table.option_spans).get("topic"),
+                self.table.span_of_option("topic"),
             )
         if re.search(
             r"kafka\.common\.errors\.(?:Timeout|Disconnect|Network)Exception|No resolvable bootstrap urls", error_text
@@ -447,14 +421,14 @@ class KafkaSource(Source):
         where = f"topic `{bad.get('topic')}` partition {bad.get('partition')} offset {bad.get('offset')}" + (
             ", key" if is_key else ""
         )
-        return bad_record_error(where, reason, raw.decode("utf-8", "replace"), form, lasting=True)
+        return form.bad_record_error(where, reason, raw.decode("utf-8", "replace"), lasting=True)
 
 
 def _record_parts(raw: str) -> tuple[tuple[str, str], ...]:
     """Return the position of a record's key or value (`raw`), and its beginning, for an error."""
     head = f"base64(substring({raw}, 1, {_RAW_BYTES}))"
     return (
-        ("part", string_literal(raw[2:])),
+        ("part", spark_string(raw[2:])),
         ("topic", "__topic"),
         ("partition", "__partition"),
         ("offset", "__offset"),
@@ -487,6 +461,6 @@ def _is_before_end(ends: Offsets) -> str:
     Partitions that were added later are not read.
     """
     pairs = ", ".join(
-        f"{string_literal(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
+        f"{spark_string(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
     )
     return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"

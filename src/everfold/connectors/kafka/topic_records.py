@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
 from everfold.connectors.kafka.client import TIMEOUT_S, client_settings, kafka_error, log
-from everfold.connectors.kafka.connector import topics
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
-from everfold.connectors.kafka.topic import KEY, ConvertedTable
+from everfold.connectors.kafka.table_options import topics
+from everfold.connectors.kafka.topic_table import KEY, ConvertedTable
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.formats.registry import CHANGES, options_of, require_format
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
-from everfold.connectors.kafka.connector import ROWS, check_records, is_read_whole, record_positions, topics
+from everfold.connectors.kafka.connector import check_records
+from everfold.connectors.kafka.table_options import ROWS, is_read_whole, record_positions, topics
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -79,13 +80,13 @@ class UpsertKafkaConnector(Connector):
                     "format-of-changes",
                     f"table `{table.name}`: `{option}` is `{name}`, whose records are changes, "
                     "but here each record is a row",
-                    dict(table.option_spans).get(option),
+                    table.span_of_option(option),
                     "use the connector `kafka`, or the format json",
                 )
             require_format(table, option, ROWS)
         if len(topics(options)) != 1:
             raise UnsupportedFeature.of(
-                "one-topic", f"table `{table.name}`: `topic` must be one topic", dict(table.option_spans).get("topic")
+                "one-topic", f"table `{table.name}`: `topic` must be one topic", table.span_of_option("topic")
             )
         options = _to_kafka_options(table, options)
         check_records(table, options, role)
@@ -103,14 +104,6 @@ class UpsertKafkaConnector(Connector):
         """Return the positions of columns in keys (the PRIMARY KEY) and values."""
         return record_positions(table, table.primary_key, upsert=True)
 
-    def accepted_changelog(self, table: Table) -> ChangelogMode:
-        """Return upserts."""
-        return ChangelogMode.UPSERT
-
-    def replay_effect(self, table: Table) -> ReplayEffect:
-        """Replayed records replace older records of their keys."""
-        return ReplayEffect.OVERWRITES_AND_COMPARES
-
     def source(self, table: Table) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.source import KafkaSource
@@ -125,7 +118,10 @@ class UpsertKafkaConnector(Connector):
 
 
 CONNECTOR = UpsertKafkaConnector(
-    name="upsert-kafka", meaning="topics of Apache Kafka that hold the newest row of each key"
+    name="upsert-kafka",
+    meaning="topics of Apache Kafka that hold the newest row of each key",
+    accepts=ChangelogMode.UPSERT,
+    on_replay=ReplayEffect.OVERWRITES_AND_COMPARES,
 )
 
 

@@ -18,13 +18,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from everfold.engine_literals import spark_string
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.cast_to_text import format_value, quote_field
 from everfold.sql.functions.casts import can_cast, cast_sql
 from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.literals import spark_string
 from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
 from everfold.types import (

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from everfold.engine_literals import duckdb_literal, duckdb_string, spark_literal, spark_string
+from everfold.error_transport import raise_in_duckdb, raise_in_spark, write_message
 from everfold.errors import Span, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
 from everfold.sql.functions.entry import Unsupported
-from everfold.sql.functions.literals import duckdb_literal, duckdb_string, spark_literal, spark_string
-from everfold.types import DataType, TimeType
+from everfold.types import DataType
 
 MAX_REPEATED_CHARS = 160
 """An argument that a template uses several times is repeated while that takes at most this many
@@ -96,12 +97,12 @@ class Writer:
         that is being rendered is appended to the message.
         """
         code, _, rest = words.partition(": ")
-        return f"{'raise_error' if self.spark else 'error'}({self.text(f'everfold[{code}]: {rest}{self._where()}')})"
+        return (raise_in_spark if self.spark else raise_in_duckdb)(code, rest + self._where())
 
     def fail_with_value(self, code: str, value: str, words: str) -> str:
         """Like `fail`, with a quoted string value before the words, shortened and on one line."""
         shown = f"replace(left({value}, {MAX_MESSAGE_CHARS}), chr(10), ' ')"
-        parts = [self.text(f"everfold[{code}]: '"), shown, self.text(f"' {words}{self._where()}")]
+        parts = [self.text(write_message(code, "'")), shown, self.text(f"' {words}{self._where()}")]
         return f"{'raise_error' if self.spark else 'error'}(concat({', '.join(parts)}))"
 
     def _where(self) -> str:
@@ -273,10 +274,3 @@ def to_spark(expr: Expr, columns: Sequence[str], context: RenderContext | None =
 def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
     """Render an expression as DuckDB SQL; `columns[i]` is the SQL of input column i."""
     return Writer("DuckDB", columns, context or RenderContext()).write(expr)
-
-
-def format_time(value: int, type: TimeType) -> str:
-    """Format a TIME as in Flink."""
-    seconds, millis = divmod(value, 1000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return text + (f".{millis:03d}"[: type.precision + 1] if type.precision else "")

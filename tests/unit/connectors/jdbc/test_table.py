@@ -8,8 +8,7 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
-from everfold.connectors.jdbc.address import parse_url
-from everfold.connectors.jdbc.connector import name_parts
+from everfold.connectors.jdbc.address import name_parts, parse_url
 from everfold.connectors.registry import connector_of
 from everfold.errors import SqlError
 from everfold.plan.changelog import ChangelogMode

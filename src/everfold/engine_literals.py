@@ -1,4 +1,4 @@
-"""Literals of each engine, with their exact types.
+"""Literals and identifiers in the SQL of Spark and DuckDB.
 
 Spark reads a backslash in '…' as an escape, so `spark_string` escapes backslashes, quotes and
 control characters. DuckDB has no escapes: `duckdb_string` doubles quotes and writes NUL as chr(0).
@@ -24,29 +24,27 @@ from everfold.types import (
 )
 
 _SPARK_TYPE_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
+_SPARK_ESCAPES = str.maketrans({
+    **{chr(code): f"\\u{code:04x}" for code in range(0x20)},
+    "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'",
+})  # fmt: skip
 
 
 def spark_string(text: str) -> str:
     """Return a string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    for plain, code in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\0", "\\0"), ("\x1a", "\\Z")):
-        escaped = escaped.replace(plain, code)
-    return f"'{escaped}'"
+    return f"'{text.translate(_SPARK_ESCAPES)}'"
+
+
+def spark_identifier(name: str) -> str:
+    """Return a name as an identifier of Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def duckdb_string(text: str) -> str:
     """Return a string literal of DuckDB SQL."""
-    quoted = "'" + text.replace("'", "''") + "'"
     if "\0" not in text:
-        return quoted
-    return "(" + "||".join(part for part in _split_at_nul(text)) + ")"
-
-
-def _split_at_nul(text: str) -> list[str]:
-    parts: list[str] = []
-    for number, piece in enumerate(text.split("\0")):
-        parts += (["chr(0)"] if number else []) + (["'" + piece.replace("'", "''") + "'"] if piece else [])
-    return parts
+        return "'" + text.replace("'", "''") + "'"
+    return "(" + "||chr(0)||".join(map(duckdb_string, text.split("\0"))) + ")"
 
 
 def _special(value: float) -> str | None:

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from everfold.error_transport import TransportedError, extract_error, transport_errors
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, FunctionError, Span, StateError
-from everfold.spark.error_transport import TransportedError, extract_error, transport_errors
 
 SCRIPT = "CREATE TABLE t (a INT) WITH ('password' = 'geheim'); SELECT 1;\nSELECT a, f(a) FROM t"
 FOUND = Diagnostic("function-failed", "`f` raised", Span(73, 77, "q.sql", SCRIPT), "mend it", ("called as f(1)", "ü"))
