@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext
+from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
 from everfold.jobs.spec import Finished, JobSpec
@@ -29,14 +29,15 @@ class MemoryEngine:
 
     def is_bounded(self, spec: JobSpec) -> bool:
         """Whether all input of a job is bounded."""
-        return all(source.is_bounded() for root in spec.roots for source in _sources(root).values())
+        return all(each.source().is_bounded() for each in _check(spec).sources.values())
 
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end, one root after the other.
 
         Raises UnsupportedFeature or UsageError `not-in-memory`.
         """
-        for source in (source for root in spec.roots for source in _sources(root).values()):
+        tables = _check(spec)
+        for source in (each.source() for each in tables.sources.values()):
             if not source.is_bounded():
                 message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
                 raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
@@ -44,8 +45,8 @@ class MemoryEngine:
             raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
         rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
         for root in spec.roots:
-            run = _Run(root, spec, rows_in)
-            with _Target(root, spec) as target:
+            run = _Run(root, spec, tables, rows_in)
+            with _Target(root, spec, tables) as target:
                 for batch in run.run_batches():
                     rows_out += batch.num_rows
                     target.write(batch)
@@ -53,16 +54,15 @@ class MemoryEngine:
         return Finished(rows=rows_in, rows_out=rows_out, late_rows=late_rows, state_rows=state_rows)
 
 
-def _sources(root: Root) -> dict[str, Source]:
-    """Return the sources of the tables that a root reads, by table name."""
-    return {table.name: connector_of(table).source(table) for table in tables_of(walk_plan(root.input))}
+def _check(spec: JobSpec) -> CheckedTables:
+    return spec.tables or check_tables(spec.roots, streaming=spec.settings.streaming)
 
 
 class _Run:
     """The run of one root over its input."""
 
-    def __init__(self, root: Root, spec: JobSpec, rows_before: int) -> None:
-        self._root, self._spec = root, spec
+    def __init__(self, root: Root, spec: JobSpec, tables: CheckedTables, rows_before: int) -> None:
+        self._root, self._spec, self._tables = root, spec, tables
         self.rows = rows_before
         self.late_rows = 0
         self.state_rows = 0
@@ -75,7 +75,9 @@ class _Run:
         settings = self._spec.settings
         streamed_names = {table.name for table in tables_of(walk_streamed(self._root.input))}
         lookup_names = {table.name for each in batch_inputs(self._root.input) for table in tables_of(walk_plan(each))}
-        sources, folder = _sources(self._root), self._spec.base_folder
+        folder = self._spec.base_folder
+        read = tables_of(walk_plan(self._root.input))
+        sources = {table.name: self._tables.sources[table].source() for table in read}
         pieces = {
             name: source.read_local(folder)
             for name, source in sources.items()
@@ -134,7 +136,7 @@ def _concat(pieces: Iterator[pa.Table]) -> pa.Table:
 class _Target:
     """The receiver of the rows of a root: the caller, or a table."""
 
-    def __init__(self, root: Root, spec: JobSpec) -> None:
+    def __init__(self, root: Root, spec: JobSpec, tables: CheckedTables) -> None:
         self._receive = spec.receive
         self._batch = 0
         self._sink: LocalSink | None = None
@@ -144,7 +146,7 @@ class _Target:
             context = SinkContext(
                 name=self._name, base_folder=spec.base_folder, table=root.table, settings=spec.settings
             )
-            sink = connector_of(root.table).sink(context)
+            sink = tables.sinks[root.table].sink(context)
             if not isinstance(sink, LocalSink):
                 raise UnsupportedFeature.of(
                     "not-in-memory",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from everfold.cli.output import Output
     from everfold.compat import Judgement
+    from everfold.connectors.validate import CheckedTables
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
@@ -149,13 +150,13 @@ def run(script: Script, options: RunOptions) -> None:
                 if sys.stderr.isatty():
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
-    for each in submits:
-        check_tables(each.roots, streaming=each.settings.streaming, note=note)
+    checked = [check_tables(each.roots, streaming=each.settings.streaming, note=note) for each in submits]
     _check_sources(options, {table.name for each in submits for table in each.sources})
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
-    brief = _reads_little(submits, script.folder)
+    brief = _reads_little(checked, script.folder)
     engine = load_runner(options.engine, options.master, options.conf, brief=brief)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
+    tables = iter(checked)
     for action in actions:
         if isinstance(action, Show):
             show(sys.stdout, action.columns, action.rows, options.format)
@@ -163,7 +164,7 @@ def run(script: Script, options: RunOptions) -> None:
         if several and options.format == "text" and isinstance(action.roots[0], Collect):
             # As Flink's SQL client: print each query above its result.
             click.echo(f"\n{redact_script(action.text)}", err=True)
-        if _run_job(engine, _specify_job(action, script, options, folders), options):
+        if _run_job(engine, _specify_job(action, next(tables), script, options, folders), options):
             return
 
 
@@ -189,12 +190,10 @@ def parse_sources(values: Sequence[str]) -> dict[str, Moved]:
     return {name: Moved(answer) for name, answer in found.items()}
 
 
-def _reads_little(submits: Sequence[Submit], folder: Path) -> bool:
-    from everfold.connectors.registry import connector_of
-
+def _reads_little(checked: Sequence[CheckedTables], folder: Path) -> bool:
     left = _BRIEF_BYTES
-    for table in (table for each in submits for table in each.sources):
-        size = connector_of(table).source(table).size(folder, left)
+    for table in (table for each in checked for table in each.sources.values()):
+        size = table.source().size(folder, left)
         if size is None or size >= left:
             return False
         left -= size
@@ -223,7 +222,9 @@ class _Folders:
         return folder
 
 
-def _specify_job(action: Submit, script: Script, options: RunOptions, folders: _Folders) -> JobSpec:
+def _specify_job(
+    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: _Folders
+) -> JobSpec:
     name = action.settings.pipeline_name or script.name
     state: Path | None
     if all(isinstance(root, Sink) for root in action.roots):
@@ -237,6 +238,7 @@ def _specify_job(action: Submit, script: Script, options: RunOptions, folders: _
         name=name,
         sql=action.text,
         settings=action.settings,
+        tables=tables,
         state_dir=state,
         base_folder=script.folder,
         suspend=options.suspend,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import BatchId, ClusterSink, Connector, LocalSink, ReplayEffect, Role, SinkContext
+from everfold.connectors.contract import (
+    BatchId,
+    ClusterSink,
+    Connector,
+    LocalSink,
+    OptionValues,
+    ReplayEffect,
+    SinkContext,
+)
 from everfold.plan.changelog import ChangelogMode
 
 if TYPE_CHECKING:
@@ -23,9 +31,9 @@ class BlackholeSink(ClusterSink):
 class BlackholeConnector(Connector):
     """The `blackhole` connector. It has no options."""
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that discards the rows."""
-        return BlackholeSink(context, self.check(context.table, Role.SINK))
+        return BlackholeSink(context, options)
 
 
 CONNECTOR = BlackholeConnector(

@@ -397,7 +397,7 @@ class Connector:
         Never raises: `check` reports errors of the table.
         """
         try:
-            return self.source(table).is_bounded()
+            return self.source(table, self.check(table, Role.SOURCE)).is_bounded()
         except EverfoldError:
             return False
 
@@ -426,16 +426,22 @@ class Connector:
         """Return the effect of replayed rows on the table after a rewind of the job."""
         return self.on_replay
 
-    def source(self, table: Table) -> Source:
-        """Return the source of the table. Raises UnsupportedFeature `not-a-source`."""
+    def source(self, table: Table, options: OptionValues) -> Source:
+        """Return the source of a table. Raises UnsupportedFeature `not-a-source`.
+
+        options: as returned by `check`.
+        """
         raise UnsupportedFeature.of(
             "not-a-source",
             f"table `{table.name}`: the connector `{self.name}` only writes: nothing can be selected from it",
             table.span,
         )
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
-        """Return the sink of the table. Raises UnsupportedFeature `not-a-sink`."""
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
+        """Return the sink of a table. Raises UnsupportedFeature `not-a-sink`.
+
+        options: as returned by `check`.
+        """
         raise UnsupportedFeature.of(
             "not-a-sink",
             f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it",

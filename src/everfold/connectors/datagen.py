@@ -155,9 +155,9 @@ class DatagenConnector(Connector):
         """
         return True
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that generates the rows."""
-        return DatagenSource(table, self.check(table, Role.SOURCE))
+        return DatagenSource(table, options)
 
 
 CONNECTOR = DatagenConnector(name="datagen", meaning="generated rows", own_options=OPTIONS)

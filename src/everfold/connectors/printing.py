@@ -20,6 +20,7 @@ from everfold.connectors.contract import (
     LocalSink,
     Option,
     OptionSet,
+    OptionValues,
     Role,
     SinkContext,
     columns_of,
@@ -101,9 +102,9 @@ class PrintSink(LocalSink):
 class PrintConnector(Connector):
     """The `print` connector."""
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that prints the rows."""
-        return PrintSink(context, self.check(context.table, Role.SINK))
+        return PrintSink(context, options)
 
 
 CONNECTOR = PrintConnector(name="print", meaning="prints rows", own_options=OPTIONS, accepts=ChangelogMode.ALL)

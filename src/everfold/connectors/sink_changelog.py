@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import Role, columns_of
@@ -43,8 +43,10 @@ def check_sink_accepts(table: Table, mode: ChangelogMode, keys: Sequence[frozens
         _check_key(table, mode, keys)
 
 
-def check_changes(root: Root) -> None:
+def check_changes(root: Root, read_per_batch: Container[Table]) -> None:
     """Check that a stream can process the changes of a query, and that its sink accepts them.
+
+    read_per_batch: the tables that joins read again in every batch.
 
     Raises UnsupportedFeature `changes-beside-changes` for a join of updating rows with a table that
     is read again in every batch: the joined rows to retract would be unknown. For other errors, see
@@ -54,7 +56,7 @@ def check_changes(root: Root) -> None:
         if not isinstance(node, Join) or not is_updating(node.left):
             continue
         for table in tables_of(walk_plan(node.right)):
-            if table.connector is not None and connector_of(table).source(table).is_read_per_batch():
+            if table in read_per_batch:
                 raise UnsupportedFeature.of(
                     "changes-beside-changes",
                     f"updating rows are joined with `{table.name}`, which is read again in every batch:"

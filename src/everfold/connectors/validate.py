@@ -1,15 +1,47 @@
-"""Validate the tables of queries before a job starts."""
+"""Check the tables of queries before a job starts; sources and sinks are made from the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 
-from everfold.connectors.contract import Role
+from everfold.connectors.contract import ClusterSink, Connector, LocalSink, OptionValues, Role, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.connectors.sink_changelog import check_changes
 from everfold.errors import EverfoldError
-from everfold.plan.nodes import Root, Sink
+from everfold.plan.nodes import Root, Sink, Table
 from everfold.plan.walk import tables_read
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTable:
+    """A table whose declaration and options were checked, for reading or for writing."""
+
+    table: Table
+    connector: Connector
+    options: OptionValues
+
+    def source(self) -> Source:
+        """Return a source that reads the table. Raises UnsupportedFeature `not-a-source`."""
+        return self.connector.source(self.table, self.options)
+
+    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+        """Return a sink that writes to the table. Raises UnsupportedFeature `not-a-sink`."""
+        return self.connector.sink(context, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTables:
+    """The tables that queries read and write, without those whose rows the caller provides."""
+
+    sources: Mapping[Table, CheckedTable]
+    sinks: Mapping[Table, CheckedTable]
+
+
+def check_table(table: Table, role: Role) -> CheckedTable:
+    """Check a table. Touches no external system. Raises SqlError."""
+    connector = connector_of(table)
+    return CheckedTable(table, connector, connector.check(table, role))
 
 
 def check_tables(
@@ -18,31 +50,35 @@ def check_tables(
     streaming: bool,
     given: Container[str] = (),
     note: Callable[[str], None] = lambda _: None,
-) -> None:
+) -> CheckedTables:
     """Check every table, and in a stream also that the sinks accept the changes.
 
     Starts nothing and touches no external system. given: names of tables whose rows the caller
     provides. note: called with each note on options without effect, once per sentence. Raises
     SqlError with all errors found.
     """
+    found: dict[Role, dict[Table, CheckedTable]] = {Role.SOURCE: {}, Role.SINK: {}}
     used = [(table, Role.SOURCE) for table in tables_read(roots) if table.name not in given]
     used += [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
+    sources: dict[Table, Source] = {}
     notes: dict[str, None] = {}
     wrong: list[EverfoldError] = []
     for table, role in dict.fromkeys(used):
         try:
-            connector = connector_of(table)
-            notes |= dict.fromkeys(connector.check(table, role).notes)
+            checked = found[role][table] = check_table(table, role)
+            notes |= dict.fromkeys(checked.options.notes)
             if role is Role.SOURCE:
-                connector.source(table)
+                sources[table] = checked.source()
         except EverfoldError as error:
             wrong.append(error)
+    read_per_batch = {table for table, of in sources.items() if of.is_read_per_batch()}
     for root in roots if streaming else ():
         try:
-            check_changes(root)
+            check_changes(root, read_per_batch)
         except EverfoldError as error:
             wrong.append(error)
     for sentence in notes:
         note(sentence)
     if wrong:
         raise type(wrong[0])(*dict.fromkeys(found for error in wrong for found in error.diagnostics))
+    return CheckedTables(found[Role.SOURCE], found[Role.SINK])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import BatchId, LocalSink, OptionValues, Role, SinkContext
-from everfold.connectors.registry import connector_of
-from everfold.connectors.validate import check_tables
+from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
+from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.files import make_private_file
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
@@ -127,59 +126,56 @@ class Engine:
 
         Judged by the options of its tables alone.
         """
-        return not spec.settings.streaming or all(map(self._is_bounded, tables_read(spec.roots)))
-
-    def _is_bounded(self, table: Table) -> bool:
-        external = self.externals.get(table.name)
-        if external is not None:
-            return external.is_bounded
-        found = connector_of(table)
-        found.check(table, Role.SOURCE)
-        return found.source(table).is_bounded()
+        tables = self._check(spec).sources
+        externals = (self.externals[each.name] for each in tables_read(spec.roots) if each not in tables)
+        ends = [*(each.source().is_bounded() for each in tables.values()), *(each.is_bounded for each in externals)]
+        return not spec.settings.streaming or all(ends)
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    def check(self, roots: Sequence[Root], *, streaming: bool, note: Callable[[str], None] = lambda _: None) -> None:
+    def check(self, roots: Sequence[Root], *, streaming: bool) -> CheckedTables:
         """See `check_tables`."""
-        check_tables(roots, streaming=streaming, given=self.externals, note=note)
+        return check_tables(roots, streaming=streaming, given=self.externals)
+
+    def _check(self, spec: JobSpec) -> CheckedTables:
+        return spec.tables or self.check(spec.roots, streaming=spec.settings.streaming)
 
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end. Raises EverfoldError."""
-        self.check(spec.roots, streaming=spec.settings.streaming)
+        tables = self._check(spec)
         if spec.state_dir is not None:
-            return self._run_in(spec.state_dir, spec)
+            return self._run_in(spec.state_dir, spec, tables)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
-            return replace(self._run_in(Path(folder), spec), log_file=None)
+            return replace(self._run_in(Path(folder), spec, tables), log_file=None)
 
-    def _run_in(self, path: Path, spec: JobSpec) -> Finished:
+    def _run_in(self, path: Path, spec: JobSpec, tables: CheckedTables) -> Finished:
         with JobDir(Path(os.path.realpath(path))).locked() as job_dir:
             if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
-                return self._run_stream(job_dir, spec)
+                return self._run_stream(job_dir, spec, tables)
             refuse_batch(job_dir)
-            return self._run_batch(job_dir, spec)
+            return self._run_batch(job_dir, spec, tables)
 
-    def _run_batch(self, job_dir: JobDir, spec: JobSpec) -> Finished:
+    def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
         spark = self._start(job_dir, self.partitions(spec.settings))
-        with self._open_targets(job_dir, spec, spec.roots, spark) as targets:
+        with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             return run_batch(
                 spark,
                 spec.roots,
                 targets,
-                Sources(spark, spec.base_folder, spec.settings, job_dir.path, self.externals),
+                Sources(spark, spec.base_folder, spec.settings, tables, job_dir.path, self.externals),
                 zone=spec.settings.local_time_zone,
                 job=job_dir.path.name,
                 epoch=time.time_ns(),
                 log_file=job_dir.log_file,
             )
 
-    def _run_stream(self, job_dir: JobDir, spec: JobSpec) -> Finished:
+    def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
         partitions = self.partitions(settings)
         plan = open_job(job_dir, spec, buckets=self.buckets(partitions), partitions=partitions)
-        located = Locations(job_dir, spec.base_folder, self.externals, consent.sources).locate(
-            plan.manifest, plan.roots
-        )
+        locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
+        located = locations.locate(plan.manifest, plan.roots, tables.sources)
         for line in located.notes:
             consent.note(line)
         manifest = located.manifest
@@ -190,14 +186,14 @@ class Engine:
             _report_stale_rows(plan, consent)
         spark = self._start(job_dir, manifest.partitions)
         move_job(job_dir, located)
-        with self._open_targets(job_dir, spec, plan.roots, spark) as targets:
+        with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
             if not is_new:
                 check_sinks_not_ahead(job_dir, manifest, targets)
             if last_batch(job_dir.path) is None:
                 note_other_jobs(manifest, targets, consent.note)
 
             def open_sources() -> Sources:
-                found = Sources(spark, spec.base_folder, settings, job_dir.path, self.externals)
+                found = Sources(spark, spec.base_folder, settings, tables, job_dir.path, self.externals)
                 found.spark_names = located.spark_names
                 return found
 
@@ -235,12 +231,12 @@ class Engine:
 
     @contextmanager
     def _open_targets(
-        self, job_dir: JobDir, spec: JobSpec, roots: Sequence[Root], spark: SparkSession
+        self, job_dir: JobDir, spec: JobSpec, roots: Sequence[Root], tables: CheckedTables, spark: SparkSession
     ) -> Iterator[list[Target]]:
         """Open the sinks of a job for the block, and prepare them."""
         targets: list[Target] = []
         try:
-            targets += [_create_target(at, root, spec, job_dir, spark) for at, root in enumerate(roots)]
+            targets += [_create_target(at, root, spec, tables, job_dir, spark) for at, root in enumerate(roots)]
             for target in targets:
                 target.sink.prepare()
             yield targets
@@ -265,7 +261,9 @@ class Engine:
         return max(_MIN_BUCKETS, 1 << (2 * partitions - 1).bit_length())
 
 
-def _create_target(at: int, root: Root, spec: JobSpec, job_dir: JobDir, spark: SparkSession) -> Target:
+def _create_target(
+    at: int, root: Root, spec: JobSpec, tables: CheckedTables, job_dir: JobDir, spark: SparkSession
+) -> Target:
     """Create the sink of a root. at: position of the root, counted from 0."""
     settings = spec.settings
     if isinstance(root, Collect):
@@ -280,7 +278,7 @@ def _create_target(at: int, root: Root, spec: JobSpec, job_dir: JobDir, spark: S
         spark=spark,
         query=fingerprint([root], settings.local_time_zone) if settings.streaming else "",
     )
-    return Target(context.name, connector_of(root.table).sink(context), len(root.input.schema))
+    return Target(context.name, tables.sinks[root.table].sink(context), len(root.input.schema))
 
 
 def _watch_rewind(

@@ -18,7 +18,7 @@ from pathlib import Path
 from everfold.checkpoint.logs import last_planned_batch, read_positions
 from everfold.compat.operator_ids import SourceNote
 from everfold.connectors.contract import Role, Source
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import CheckedTable, check_table
 from everfold.errors import Diagnostic, EverfoldError, StateError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
@@ -82,12 +82,10 @@ def move_job(job_dir: JobDir, located: LocatedSources) -> None:
             move_checkpoints(job_dir.path, manifest, located.previous_folder, located.moves)
 
 
-def locate_table(table: Table, base_folder: Path) -> TableLocation:
-    """Return the location of a table. Raises SqlError or ConnectorError if the table is invalid."""
-    connector = connector_of(table)
-    connector.check(table, Role.SOURCE)
-    source = connector.source(table)
-    return TableLocation(table, source, connector.name, source.location(base_folder))
+def locate_table(checked: CheckedTable, base_folder: Path) -> TableLocation:
+    """Return the location of a table. Raises ConnectorError."""
+    source = checked.source()
+    return TableLocation(checked.table, source, checked.connector.name, source.location(base_folder))
 
 
 def show_location(note: SourceNote) -> str:
@@ -113,8 +111,10 @@ class Locations:
     _before: Path = field(default_factory=Path)
     _checkpoint: Path = field(default_factory=Path)
 
-    def locate(self, manifest: Manifest, roots: Sequence[Root]) -> LocatedSources:
+    def locate(self, manifest: Manifest, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]) -> LocatedSources:
         """Find the sources of a job; the manifest may have a new version that is not in place yet.
+
+        tables: the checked tables that the job reads.
 
         Raises StateError `changed-source` with all tables at a new location without an answer,
         StateError `unfinished-batch`, or a ConnectorError of a source.
@@ -124,7 +124,7 @@ class Locations:
         self._look_at(known)
         begun = last_planned_batch(self._checkpoint) >= 0 and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
-        locations = self._find_locations(notes, roots)
+        locations = self._find_locations(notes, roots, tables)
         kept: dict[str, SourceNote] = {}
         moves: dict[str, Move] = {}
         changed: dict[str, SourceNote] = {}
@@ -150,8 +150,8 @@ class Locations:
             found = tuple(_renew(each, kept) for each in old_notes or ())
             known = self._with_notes(known, known.version, None if old_notes is None else found)
         decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
-        tables = {each.table.name for each in locations.values()}
-        unused = sorted(tables & self.answers.keys() - decided)
+        known_tables = {each.table.name for each in locations.values()}
+        unused = sorted(known_tables & self.answers.keys() - decided)
         lines = tuple(
             f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
             for name in unused
@@ -170,7 +170,7 @@ class Locations:
             if table.connector is None or not notes or last_planned_batch(self._checkpoint) < 0:
                 continue
             try:
-                current = locate_table(table, self.base_folder)
+                current = locate_table(check_table(table, Role.SOURCE), self.base_folder)
                 known = [old for old in (self._old_note(each, current) for each in notes) if old is not None]
                 if known and not any(current.is_at(each) or self._moved_with_job(each, current) for each in known):
                     error = changed_source_error(table, known[0], current)
@@ -189,11 +189,13 @@ class Locations:
         self._checkpoint = self.job_dir.checkpoint(manifest.current)
         self._before = Path(manifest.folder) if manifest.folder else find_job_dir(self._checkpoint) or self.job_dir.path
 
-    def _find_locations(self, notes: Sequence[SourceNote], roots: Sequence[Root]) -> dict[str, TableLocation]:
+    def _find_locations(
+        self, notes: Sequence[SourceNote], roots: Sequence[Root], checked: Mapping[Table, CheckedTable]
+    ) -> dict[str, TableLocation]:
         """Return the present locations of the job's sources by name; each table is checked once."""
         tables = [scan.table for scan in scans_of(roots)]
         used = {each.name: each for each in tables if each.name not in self.externals}
-        found = {name: locate_table(each, self.base_folder) for name, each in used.items()}
+        found = {name: locate_table(checked[each], self.base_folder) for name, each in used.items()}
         pairs = zip(notes, tables, strict=True)
         return {note["name"]: found[table.name] for note, table in pairs if table.name in found}
 

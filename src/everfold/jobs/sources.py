@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.logs import Position, read_positions
-from everfold.connectors.contract import SPLIT, History, Role, Source, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import SPLIT, History, Source, SourceContext
+from everfold.connectors.validate import CheckedTables
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream
@@ -97,6 +97,7 @@ def read_position(checkpoint: Path, source: str) -> Position | None:
 class Sources:
     """Opens tables for a job.
 
+    tables: the checked tables of the job.
     externals: tables whose rows the caller provides, by name.
     origin: the epoch in which the job last started at the beginning of its input.
     earlier: the checkpoints before that epoch, oldest first.
@@ -108,6 +109,7 @@ class Sources:
     spark: SparkSession
     base_folder: Path
     settings: Settings
+    tables: CheckedTables
     job_folder: Path | None = None
     externals: Mapping[str, External] = field(default_factory=dict)
     origin: int = 0
@@ -168,11 +170,8 @@ class Sources:
         """
         return table.name in self.externals or self._source(table).is_read_per_batch()
 
-    @staticmethod
-    def _source(table: Table) -> Source:
-        found = connector_of(table)
-        found.check(table, Role.SOURCE)
-        return found.source(table)
+    def _source(self, table: Table) -> Source:
+        return self.tables.sources[table].source()
 
     def _context(self, table: Table, name: str) -> SourceContext:
         return SourceContext(

@@ -13,6 +13,7 @@ from everfold.jobs.rewind import Consent
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from everfold.connectors.validate import CheckedTables
     from everfold.jobs.progress import Progress
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
@@ -32,6 +33,7 @@ class JobSpec:
     suspend: at the end of bounded input, stop without emitting open results.
     receive: called in the caller's thread with the rows of a bare SELECT.
     progress: called after every batch.
+    tables: the checked tables, None to check them before the start.
     stopping: polled while the job runs; True stops it after the running batch.
     decide: what to do when the new query can reuse only part of the state.
     consent: what may happen to the job's tables, and whom to notify.
@@ -46,6 +48,7 @@ class JobSpec:
     suspend: bool = False
     receive: Receive | None = None
     progress: Callable[[Progress], None] | None = None
+    tables: CheckedTables | None = None
     stopping: Callable[[], bool] = lambda: False
     decide: Decide = refuse
     consent: Consent = field(default_factory=Consent)

@@ -279,12 +279,12 @@ class TableEnvironment:
 
     def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
         settings = action.settings
-        self._engine.check(action.roots, streaming=settings.streaming)
+        tables = self._engine.check(action.roots, streaming=settings.streaming)
         log_file = cache_folder() / "spark.log"
         partitions = self._engine.partitions(settings)
         spark = create_session(self._engine.spark(log_file), partitions)
         frames = self._frames
-        sources = Sources(spark, self._base_folder, settings, None, self._engine.externals)
+        sources = Sources(spark, self._base_folder, settings, tables, None, self._engine.externals)
         zone = settings.local_time_zone
         if not settings.streaming or is_constant(root.input) or self._all_static(action.roots):
             frame = BatchLowering(spark, zone, sources.read_scan).lower(root.input)

@@ -416,11 +416,9 @@ def _read(file: CaseFile, table: Table) -> pa.Table:
     import pyarrow as pa
 
     from everfold.connectors.contract import Role
-    from everfold.connectors.registry import connector_of
+    from everfold.connectors.validate import check_table
 
-    connector = connector_of(table)
-    connector.check(table, Role.SOURCE)
-    source = connector.source(table)
+    source = check_table(table, Role.SOURCE).source()
     if not source.is_bounded():
         raise UnsupportedFeature.of("unbounded-case", f"table `{table.name}` is unbounded, so a case cannot read it")
     return pa.concat_tables(list(source.read_local(file.path.parent)) or [table.schema.arrow.empty_table()])

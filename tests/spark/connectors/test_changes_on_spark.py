@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from unit.connectors.envelopes import GOOD, ROWS, SAMPLES, Sample
 
-from everfold.connectors.contract import KIND, BatchId, ClusterSink, SinkContext, Source, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import KIND, BatchId, ClusterSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.validate import check_table
 from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def open_source(session: SparkSession, of: Table) -> tuple[Source, SourceContext]:
     context = SourceContext(spark=session, name="t_1", base_folder=Path.cwd(), table=of)
-    return connector_of(of).source(of), context
+    return check_table(of, Role.SOURCE).source(), context
 
 
 def lines(folder: Path, format_name: str, records: list[str], **options: str) -> Table:
@@ -100,7 +100,7 @@ def test_changes_are_written(spark: SparkSession, tmp_path: Path) -> None:
         target = ROWS.with_options(
             {"connector": "filesystem", "path": str(tmp_path / format_name), "format": format_name}
         )
-        sink = connector_of(target).sink(SinkContext(name="s", base_folder=tmp_path, table=target))
+        sink = check_table(target, Role.SINK).sink(SinkContext(name="s", base_folder=tmp_path, table=target))
         assert isinstance(sink, ClusterSink)
         sink.prepare()
         sink.write(source.batch(context), BatchId("job", "s", 0, 0))

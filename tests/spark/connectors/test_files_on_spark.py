@@ -16,10 +16,10 @@ from unit.connectors.tables import table
 from unit.connectors.test_bad_files import ARRAYS
 from unit.connectors.test_partition_folders import HOSTILE
 
-from everfold.connectors.contract import BatchId, SinkContext, Source, SourceContext
+from everfold.connectors.contract import BatchId, Role, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
-from everfold.connectors.registry import connector_of
 from everfold.connectors.skipped_rows import add_skipped_rows
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
@@ -56,7 +56,7 @@ class SourceReader:
     """A source and its context."""
 
     def __init__(self, session: SparkSession, of: Table, base: Path) -> None:
-        self.source: Source = connector_of(of).source(of)
+        self.source: Source = check_table(of, Role.SOURCE).source()
         self.context = SourceContext(spark=session, name="bids_1", base_folder=base, table=of, job_folder=base / "job")
 
     def batch(self) -> list[dict[str, Any]]:
@@ -340,7 +340,7 @@ COLUMNS: dict[str, DataType] = {
 @pytest.fixture
 def sinks(tmp_path: Path) -> Callable[[Table], FileSink]:
     def make(of: Table) -> FileSink:
-        made = connector_of(of).sink(
+        made = check_table(of, Role.SINK).sink(
             SinkContext(name="s1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
         )
         assert isinstance(made, FileSink)

@@ -13,8 +13,8 @@ import pytest
 from postgres import PASSWORD, Database
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.contract import KIND, BatchId, ClusterSink, SinkContext, Source, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import KIND, BatchId, ClusterSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.types import BIGINT, BYTES, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType
 
@@ -30,7 +30,7 @@ VALUES = "CAST('1.50' AS DECIMAL(10,2)), X'00FF', TIMESTAMP_NTZ'2020-01-01 00:00
 
 def make_sink(database: Database, of: TableMaker = TOTALS, *key: str) -> ClusterSink:
     made = replace(of.with_options(database.options("t")), primary_key=key)
-    sink = connector_of(made).sink(SinkContext(name="s", base_folder=Path(), table=made))
+    sink = check_table(made, Role.SINK).sink(SinkContext(name="s", base_folder=Path(), table=made))
     assert isinstance(sink, ClusterSink)
     sink.prepare()
     return sink
@@ -95,7 +95,7 @@ def open_source(
 ) -> tuple[Source, SourceContext]:
     made = of.with_options(database.options("t", **options))
     context = SourceContext(spark=spark, name="t_1", base_folder=folder, table=made, job_folder=folder / "job")
-    return connector_of(made).source(made), context
+    return check_table(made, Role.SOURCE).source(), context
 
 
 def test_a_frame_reads_the_table_at_each_run(spark: SparkSession, database: Database, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from broker import KafkaBroker
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.contract import BatchId, LocalSink, SinkContext, Source, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import BatchId, LocalSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.spark.batch_metrics import count_skipped_rows
@@ -59,7 +59,7 @@ class Topic:
         context = SourceContext(
             spark=self.session, name="k_1", base_folder=self.folder, table=made, job_folder=self.folder / "job"
         )
-        return connector_of(made).source(made), context
+        return check_table(made, Role.SOURCE).source(), context
 
     def batch(self, of: TableMaker = PLAIN, /, **options: str) -> list[tuple[Any, ...]]:
         source, context = self.source(of, **options)
@@ -222,7 +222,7 @@ def test_a_batch_is_written_once(topic: Callable[[int], Topic]) -> None:
     })  # fmt: skip
 
     def sink() -> LocalSink:
-        made = connector_of(target).sink(SinkContext(name="s", base_folder=of.folder, table=target))
+        made = check_table(target, Role.SINK).sink(SinkContext(name="s", base_folder=of.folder, table=target))
         assert isinstance(made, LocalSink)
         made.prepare()
         return made

@@ -16,10 +16,10 @@ from broker import KafkaBroker
 from unit.connectors.lineages import lineage_after_change, lineage_after_rebuild, lineage_after_rollback
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import KIND, BatchId, SinkContext
+from everfold.connectors.contract import KIND, BatchId, Role, SinkContext
 from everfold.connectors.kafka.sink import KafkaSink
-from everfold.connectors.registry import connector_of
 from everfold.connectors.replay import JobLineage
+from everfold.connectors.validate import check_table
 from everfold.plan.changelog import RowKind
 from everfold.types import BIGINT, STRING
 
@@ -87,7 +87,9 @@ def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
                 "key.format": "json", "value.format": "json",
             }  # fmt: skip
             of = replace(TOTALS.with_options(options), primary_key=("k",))
-            sink = connector_of(of).sink(SinkContext(name=name, base_folder=tmp_path, table=of, job_folder=tmp_path))
+            sink = check_table(of, Role.SINK).sink(
+                SinkContext(name=name, base_folder=tmp_path, table=of, job_folder=tmp_path)
+            )
             assert isinstance(sink, KafkaSink)
             stack.callback(sink.close)
             return Run(sink, past)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, SinkContext, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, Role, SinkContext, SourceContext
+from everfold.connectors.validate import check_table
 from everfold.errors import SqlError
 from everfold.spark.session import create_session
 from everfold.types import (
@@ -45,7 +45,7 @@ def test_datagen_makes_the_same_rows_each_time(spark: SparkSession, tmp_path: Pa
         "rows-per-second": "400",
     }  # fmt: skip
     of = table("made", **columns).with_options(options)
-    source = connector_of(of).source(of)
+    source = check_table(of, Role.SOURCE).source()
     context = SourceContext(spark=session, name="made_1", base_folder=tmp_path, table=of)
     rows = source.batch(context).drop("__split").toArrow().to_pylist()
     again = source.batch(context).drop("__split").toArrow().to_pylist()
@@ -73,12 +73,12 @@ def test_datagen_makes_the_same_rows_each_time(spark: SparkSession, tmp_path: Pa
     assert not source.has_reached_end(context, "0")
     endless = table("made", n=INT).with_("datagen")
     with pytest.raises(SqlError, match="is unbounded"):
-        connector_of(endless).source(endless).batch(context)
+        check_table(endless, Role.SOURCE).source().batch(context)
 
 
 def test_blackhole_computes_the_rows(spark: SparkSession, tmp_path: Path) -> None:
     of = table(n=BIGINT).with_("blackhole")
-    sink = connector_of(of).sink(SinkContext(name="s", base_folder=tmp_path, table=of))
+    sink = check_table(of, Role.SINK).sink(SinkContext(name="s", base_folder=tmp_path, table=of))
     assert isinstance(sink, ClusterSink)
     sink.write(spark.range(3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind"), BatchId("job", "s", 0, 0))
 
@@ -87,7 +87,9 @@ def test_a_replayed_batch_is_not_printed_again(tmp_path: Path, capsys: pytest.Ca
     of = table(n=BIGINT, s=STRING).with_options({"connector": "print", "print-identifier": "out"})
     rows = pa.table({"c0": [1, None], "c1": ["a", "b"], "__kind": pa.array([0, 3], pa.int8())})
     for batch in (0, 0, 1):
-        sink = connector_of(of).sink(SinkContext(name="s", base_folder=tmp_path, table=of, job_folder=tmp_path / "job"))
+        sink = check_table(of, Role.SINK).sink(
+            SinkContext(name="s", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+        )
         assert isinstance(sink, LocalSink)
         sink.write(rows.slice(0, 2 - batch), BatchId("job", "s", 0, batch))
     assert capsys.readouterr().out == "out> +I[1, a]\nout> -D[null, b]\nout> +I[1, a]\n"

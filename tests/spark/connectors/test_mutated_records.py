@@ -29,6 +29,7 @@ from everfold.connectors.formats.json import SESSION, _elements
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND
 from everfold.spark.batch_metrics import count_skipped_rows
@@ -237,7 +238,7 @@ def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> N
         of = table("t", (), {"file": (STRING, "file.name")}, **dict(fields)).with_options(
             {**options_of_table, **SETTINGS.get(form, {})}
         )
-        source = connector_of(of).source(of)
+        source = check_table(of, Role.SOURCE).source()
         context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
         with count_skipped_rows(session) as counts:
             found = group_by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
@@ -289,7 +290,7 @@ def test_values_of_parquet(session: SparkSession, tmp_path: Path) -> None:
     ]
     pq.write_table(pa.table(columns, names=[name for name, _ in fields]), tmp_path / "f.parquet")
     of = table("t", **dict(fields)).with_options({"connector": "filesystem", "path": "f.parquet", "format": "parquet"})
-    source = connector_of(of).source(of)
+    source = check_table(of, Role.SOURCE).source()
     context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
     found = [list(row.values()) for row in source.batch(context).drop("__split", "__place").toArrow().to_pylist()]
     local = [list(row.values()) for piece in source.read_local(tmp_path) for row in piece.to_pylist()]

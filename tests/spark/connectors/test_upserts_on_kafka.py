@@ -16,8 +16,8 @@ import pytest
 from broker import KafkaBroker
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext, Source, SourceContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import KIND, BatchId, LocalSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.validate import check_table
 from everfold.plan.nodes import Table
 from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
 
@@ -52,7 +52,7 @@ class Topic:
         context = SourceContext(
             spark=self.session, name="t_1", base_folder=self.folder, table=of, job_folder=self.folder / "job"
         )
-        return connector_of(of).source(of), context
+        return check_table(of, Role.SOURCE).source(), context
 
     def read(self, of: Table) -> list[tuple[Any, ...]]:
         """Return the columns and then the kind of each row, in the order of the topic."""
@@ -61,7 +61,7 @@ class Topic:
         return [tuple(row) for row in frame.drop("__split", "__place").collect()]
 
     def sink(self, of: Table) -> LocalSink:
-        made = connector_of(of).sink(SinkContext(name="s", base_folder=self.folder, table=of))
+        made = check_table(of, Role.SINK).sink(SinkContext(name="s", base_folder=self.folder, table=of))
         assert isinstance(made, LocalSink)
         made.prepare()
         return made

@@ -13,9 +13,9 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.applied import AppliedBatch, BatchId, check_not_ahead, is_applied
-from everfold.connectors.contract import SinkContext
+from everfold.connectors.contract import Role, SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import StateError
 from everfold.types import STRING
 
@@ -85,7 +85,7 @@ def test_a_mark_of_the_first_format_is_readable(sink: FileSink) -> None:
 def sink(tmp_path: Path) -> FileSink:
     declared = table(a=STRING).with_("filesystem", path="out", format="json")
     context = SinkContext(name="0_o", base_folder=tmp_path, table=declared, job_folder=tmp_path / "job", query="q")
-    made = connector_of(declared).sink(context)
+    made = check_table(declared, Role.SINK).sink(context)
     assert isinstance(made, FileSink)
     made.prepare()
     return made

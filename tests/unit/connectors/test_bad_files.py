@@ -17,7 +17,7 @@ from everfold.connectors.filesystem.source import FileSource
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue, excerpt
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.types import INT, STRING
 
@@ -27,7 +27,7 @@ GOOD = b'{"n":1}\n{"n":2}\r\n{"n":3}'
 def source(format: str = "json", **options: str) -> FileSource:
     more = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
     of = table("t", n=INT, s=STRING).with_options({"connector": "filesystem", "path": "in", "format": format, **more})
-    found = connector_of(of).source(of)
+    found = check_table(of, Role.SOURCE).source()
     assert isinstance(found, FileSource)
     return found
 

@@ -15,6 +15,7 @@ from everfold.connectors.contract import Role
 from everfold.connectors.formats.format import Format, record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.registry import apply_connector, connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -31,7 +32,9 @@ def lines_of(sample: Sample, folder: Path, **options: str) -> Table:
 
 def rows(of: Table) -> list[tuple[object, ...]]:
     return [
-        tuple(row.values()) for piece in connector_of(of).source(of).read_local(Path.cwd()) for row in piece.to_pylist()
+        tuple(row.values())
+        for piece in check_table(of, Role.SOURCE).source().read_local(Path.cwd())
+        for row in piece.to_pylist()
     ]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everfold.connectors.contract import LocalSink, SinkContext
+from everfold.connectors.contract import LocalSink, Role, SinkContext
 from everfold.connectors.kafka import topic_records
-from everfold.connectors.registry import apply_connector, connector_of
+from everfold.connectors.registry import apply_connector
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Sink
 from everfold.sql.planner import Session, Submit
@@ -30,7 +31,7 @@ def test_an_unreachable_broker_is_reported(monkeypatch: pytest.MonkeyPatch, capf
     [submit] = [each for each in Session(OPTIONS, connected=apply_connector).run(SQL) if isinstance(each, Submit)]
     [root] = submit.roots
     assert isinstance(root, Sink)
-    sink = connector_of(root.table).sink(SinkContext(name="s", base_folder=Path(), table=root.table))
+    sink = check_table(root.table, Role.SINK).sink(SinkContext(name="s", base_folder=Path(), table=root.table))
     assert isinstance(sink, LocalSink)
     with pytest.raises(ConnectorError, match="no Kafka broker answers at localhost:1"):
         sink.prepare()

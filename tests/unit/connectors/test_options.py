@@ -13,6 +13,7 @@ from unit.connectors.tables import table
 from everfold.connectors.contract import Role, parse_memory
 from everfold.connectors.datagen import DatagenSource
 from everfold.connectors.registry import apply_connector, connector_names, connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Table, TableColumn
 from everfold.plan.walk import tables_of, walk_plan
@@ -181,12 +182,12 @@ def test_wrong_partition_keys_are_refused() -> None:
 
 def test_a_table_in_the_wrong_role_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="only writes"):
-        connector_of(of := BIDS.with_("print")).source(of)
+        check_table(BIDS.with_("print"), Role.SOURCE).source()
     with pytest.raises(UnsupportedFeature, match="does not read from `datagen`"):
         next(
             iter(
-                connector_of(of := BIDS.with_("datagen", number_of_rows="3"))
-                .source(of)
+                check_table(BIDS.with_("datagen", number_of_rows="3"), Role.SOURCE)
+                .source()
                 .read_local(__import__("pathlib").Path())
             )
         )
@@ -214,7 +215,7 @@ def test_datagen_is_bounded_by_rows_and_sequences() -> None:
         ({"fields.price.kind": "sequence", "fields.price.start": "1", "fields.price.end": "3"}, True),
     ):
         of = BIDS.with_options({"connector": "datagen", **options})
-        assert connector_of(of).source(of).is_bounded() is bounded
+        assert check_table(of, Role.SOURCE).source().is_bounded() is bounded
 
 
 def test_datagen_generates_columns_that_no_query_reads() -> None:
@@ -226,21 +227,21 @@ def test_datagen_generates_columns_that_no_query_reads() -> None:
     [submit] = [each for each in Session(connected=apply_connector).run(script) if isinstance(each, Submit)]
     [read] = [each for root in submit.roots for each in tables_of(walk_plan(root.input))]
     assert [column.name for column in read.columns] == ["a", "b"]
-    source = connector_of(read).source(read)
+    source = check_table(read, Role.SOURCE).source()
     assert isinstance(source, DatagenSource)
     assert source.row_count == 3
 
 
 def test_boundedness_depends_on_the_options() -> None:
     files = BIDS.with_("filesystem", path="x", format="json")
-    assert connector_of(files).source(files).is_bounded()
+    assert check_table(files, Role.SOURCE).source().is_bounded()
     watched = BIDS.with_options(
         {"connector": "filesystem", "path": "x", "format": "json", "source.monitor-interval": "1 s"}
     )
-    assert not connector_of(watched).source(watched).is_bounded()
+    assert not check_table(watched, Role.SOURCE).source().is_bounded()
     for mode, bounded in (("unbounded", False), ("latest-offset", True)):
         of = BIDS.with_options({**KAFKA, "scan.bounded.mode": mode})
-        assert connector_of(of).source(of).is_bounded() is bounded
+        assert check_table(of, Role.SOURCE).source().is_bounded() is bounded
 
 
 @pytest.mark.parametrize(("text", "size"), [("1", 1), ("2 kb", 2048), ("256mb", 256 << 20), ("1 GB", 1 << 30)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everfold.connectors.contract import Role, SinkContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import EverfoldError
 from everfold.plan.nodes import Table
 from everfold.sql.catalog import CatalogTable
@@ -21,10 +21,10 @@ KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 
 
 def open_table(table: Table, role: Role) -> object:
     """Open the table as a source or sink."""
-    connector = connector_of(table)
+    checked = check_table(table, role)
     if role is Role.SOURCE:
-        return connector.source(table)
-    return connector.sink(SinkContext(name="s", base_folder=Path(), table=table))
+        return checked.source()
+    return checked.sink(SinkContext(name="s", base_folder=Path(), table=table))
 
 
 @pytest.mark.parametrize(

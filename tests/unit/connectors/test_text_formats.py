@@ -21,6 +21,7 @@ from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.printing import java_double, java_string
 from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -361,7 +362,7 @@ def test_doubles_are_printed_as_in_java(value: float, text: str) -> None:
 
 
 def read_local_rows(of: Table, base: Path) -> Iterator[dict[str, object]]:
-    for piece in connector_of(of).source(of).read_local(base):
+    for piece in check_table(of, Role.SOURCE).source().read_local(base):
         yield from piece.to_pylist()
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import SinkContext
+from everfold.connectors.contract import Role, SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
-from everfold.connectors.registry import connector_of
 from everfold.connectors.replay import JobLineage
+from everfold.connectors.validate import check_table
 from everfold.types import STRING
 
 OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
@@ -25,7 +25,7 @@ BATCHES = [(0, 0), (0, 1), (0, 10), (1, 2), (2, 2)]
 @pytest.fixture
 def sink(tmp_path: Path) -> FileSink:
     declared = table(a=STRING).with_("filesystem", path="out", format="json")
-    made = connector_of(declared).sink(SinkContext(name="0_bids", base_folder=tmp_path, table=declared))
+    made = check_table(declared, Role.SINK).sink(SinkContext(name="0_bids", base_folder=tmp_path, table=declared))
     assert isinstance(made, FileSink)
     made.prepare()
     return made

@@ -7,7 +7,7 @@ Without Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,11 @@ import pytest
 from unit.job_dirs import carry_out, open_dir
 
 from everfold.checkpoint.file_log import list_logged_files, uri
+from everfold.connectors.contract import Role
+from everfold.connectors.validate import CheckedTable, check_table, check_tables
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
+from everfold.jobs.change_plan import ChangePlan
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.locations import LocatedSources, Locations, locate_table, move_job
 from everfold.jobs.manifest import Manifest
@@ -48,7 +51,13 @@ def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> Lo
     locates them.
     """
     plan = open_dir(project / "job", roots(FILES.format(path), query))
-    return Locations(JobDir(project / "job"), project, (), answers).locate(plan.manifest, plan.roots)
+    return Locations(JobDir(project / "job"), project, (), answers).locate(
+        plan.manifest, plan.roots, check_sources(plan)
+    )
+
+
+def check_sources(plan: ChangePlan) -> Mapping[Table, CheckedTable]:
+    return check_tables(plan.roots, streaming=True).sources
 
 
 def start(project: Path, path: str, **answers: Moved) -> Manifest:
@@ -141,10 +150,10 @@ def test_another_connector_counts_as_other_data(project: Path) -> None:
     plan = open_dir(folder.path, roots(DATABASE.format("jdbc:postgresql://h/d", "t")))
     manifest, made = plan.manifest, plan.roots
     with pytest.raises(StateError, match="changed-source") as caught:
-        Locations(folder, project, (), {"t": Moved.MOVED}).locate(manifest, made)
+        Locations(folder, project, (), {"t": Moved.MOVED}).locate(manifest, made, check_sources(plan))
     assert "`h:5432/d/t` (jdbc)" in str(caught.value)
     assert "t=moved" not in str(caught.value)
-    assert Locations(folder, project, (), {"t": Moved.NEW}).locate(manifest, made).spark_names
+    assert Locations(folder, project, (), {"t": Moved.NEW}).locate(manifest, made, check_sources(plan)).spark_names
 
 
 def downgrade_job(project: Path, change: Callable[[str], str] = lambda name: name) -> str:
@@ -186,7 +195,7 @@ def test_a_second_reader_of_a_table_is_named_after_the_first(project: Path) -> N
     twice = f"{QUERY} UNION ALL SELECT k, MAX(x) FROM t GROUP BY k"
     folder = JobDir(project / "other")
     plan = open_dir(folder.path, roots(FILES.format("in"), twice))
-    names = Locations(folder, project).locate(plan.manifest, plan.roots).spark_names
+    names = Locations(folder, project).locate(plan.manifest, plan.roots, check_sources(plan)).spark_names
     assert names == {"t": name, "t_1": name.replace("t_", "t_1_", 1)}
 
 
@@ -202,8 +211,10 @@ def test_a_second_reader_of_a_table_is_named_after_the_first(project: Path) -> N
     ],
 )
 def test_spellings_of_the_same_database_table_have_one_location(url: str, name: str, same: bool) -> None:
-    first = locate_table(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Path())
-    other = locate_table(table_of(DATABASE.format(url, name)), Path())
+    first = locate_table(
+        check_table(table_of(DATABASE.format("jdbc:postgresql://db/shop", "orders")), Role.SOURCE), Path()
+    )
+    other = locate_table(check_table(table_of(DATABASE.format(url, name)), Role.SOURCE), Path())
     assert (first.location == other.location) is same
 
 
@@ -232,7 +243,7 @@ def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     folder = JobDir(moved / "job")
     changed = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
     plan = open_dir(folder.path, changed, how=OnChange.ACCEPT)
-    located = Locations(folder, moved).locate(plan.manifest, plan.roots)
+    located = Locations(folder, moved).locate(plan.manifest, plan.roots, check_sources(plan))
     assert located.spark_names == {"t": name}
     move_job(folder, located)
     before = folder.read_manifest()
@@ -258,6 +269,6 @@ def test_a_rebuild_needs_no_confirmation_of_a_new_location(project: Path) -> Non
     folder = JobDir(project / "job")
     changed = roots(FILES.format("there"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
     plan = open_dir(folder.path, changed, how=OnChange.REBUILD)
-    located = Locations(folder, project).locate(plan.manifest, plan.roots)
+    located = Locations(folder, project).locate(plan.manifest, plan.roots, check_sources(plan))
     assert located.manifest.version.sources is not None
     assert located.manifest.version.sources[0]["location"] == str(project / "there")

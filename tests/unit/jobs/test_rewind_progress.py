@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import Source, SourceContext
+from everfold.connectors.contract import Role, Source, SourceContext
 from everfold.connectors.kafka.source import KafkaSource
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import OpenedSource, Sources
@@ -73,12 +73,12 @@ class Job:
 @pytest.fixture
 def files(tmp_path: Path) -> Job:
     declared = table(a=STRING).with_("filesystem", path="in", format="json", source__monitor_interval="1 s")
-    return Job(tmp_path, connector_of(declared).source(declared))
+    return Job(tmp_path, check_table(declared, Role.SOURCE).source())
 
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Job:
-    return Job(tmp_path, connector_of(TOPIC).source(TOPIC))
+    return Job(tmp_path, check_table(TOPIC, Role.SOURCE).source())
 
 
 def test_a_topic_is_passed_when_all_its_offsets_are(topic: Job) -> None:
@@ -145,7 +145,9 @@ def rewound(topic: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def test_a_rebuild_reads_a_topic_from_where_the_job_once_started(rewound: Job) -> None:
     declared = TOPIC
-    sources = Sources(None, rewound.folder, None, rewound.folder, {}, 1, [rewound.folder / "missing", rewound.old])  # type: ignore[arg-type]
+    sources = Sources(
+        None, rewound.folder, None, None, rewound.folder, {}, 1, [rewound.folder / "missing", rewound.old]
+    )  # type: ignore[arg-type]
     context: SourceContext = sources._context(declared, "t_1")
     assert context.previous_log == rewound.old / "sources" / "t_1"
     assert context.start_folder == rewound.folder / "sources" / "1"

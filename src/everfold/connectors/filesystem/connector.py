@@ -167,17 +167,17 @@ class FilesystemConnector(Connector):
         """Return the changelog mode of the format: a written line cannot be changed."""
         return self.changelog(table)
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the files."""
         from everfold.connectors.filesystem.source import FileSource
 
-        return FileSource(table, self.check(table, Role.SOURCE))
+        return FileSource(table, options)
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that writes files exactly once."""
         from everfold.connectors.filesystem.sink import FileSink
 
-        return FileSink(context, self.check(context.table, Role.SINK))
+        return FileSink(context, options)
 
 
 CONNECTOR = FilesystemConnector(

@@ -112,17 +112,17 @@ class JdbcConnector(Connector):
         """Replayed rows overwrite rows by PRIMARY KEY; without one they are duplicates."""
         return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the table."""
         from everfold.connectors.jdbc.source import JdbcSource
 
-        return JdbcSource(table, self.check(table, Role.SOURCE))
+        return JdbcSource(table, options)
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that writes to the table exactly once."""
         from everfold.connectors.jdbc.sink import JdbcSink
 
-        return JdbcSink(context, self.check(context.table, Role.SINK))
+        return JdbcSink(context, options)
 
 
 CONNECTOR = JdbcConnector(

@@ -115,17 +115,17 @@ class KafkaConnector(Connector):
         """Return the changes that the value format can represent: records are never replaced."""
         return self.changelog(table)
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topics."""
         from everfold.connectors.kafka.source import KafkaSource
 
-        return KafkaSource(table, self.check(table, Role.SOURCE))
+        return KafkaSource(table, options)
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.sink import KafkaSink
 
-        return KafkaSink(context, self.check(context.table, Role.SINK))
+        return KafkaSink(context, options)
 
 
 CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka")

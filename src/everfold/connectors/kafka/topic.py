@@ -93,18 +93,18 @@ class TopicConnector(Connector):
         """With a PRIMARY KEY, replayed records replace older ones; else they are duplicates."""
         return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.topic_records import TopicSource
 
-        options, converted = self.check(table, Role.SOURCE), convert_table(table)
+        converted = convert_table(table)
         return TopicSource(converted, options, converted.connector.check(converted.table, Role.SOURCE))
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.topic_records import TopicSink
 
-        options, converted = self.check(context.table, Role.SINK), convert_table(context.table)
+        converted = convert_table(context.table)
         return TopicSink(context, converted, options, converted.connector.check(converted.table, Role.SINK))
 
 

@@ -104,17 +104,17 @@ class UpsertKafkaConnector(Connector):
         """Return the positions of columns in keys (the PRIMARY KEY) and values."""
         return record_positions(table, table.primary_key, upsert=True)
 
-    def source(self, table: Table) -> Source:
+    def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.source import KafkaSource
 
-        return KafkaSource(table, self.check(table, Role.SOURCE), upsert=True)
+        return KafkaSource(table, options, upsert=True)
 
-    def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
+    def sink(self, context: SinkContext, options: OptionValues) -> LocalSink | ClusterSink:
         """Return a sink that writes to the topic exactly once."""
         from everfold.connectors.kafka.sink import KafkaSink
 
-        return KafkaSink(context, self.check(context.table, Role.SINK), upsert=True)
+        return KafkaSink(context, options, upsert=True)
 
 
 CONNECTOR = UpsertKafkaConnector(

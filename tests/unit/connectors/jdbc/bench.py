@@ -10,12 +10,12 @@ import pyarrow as pa
 from postgres import Database
 from unit.connectors.tables import TableMaker
 
-from everfold.connectors.contract import KIND, BatchId, SinkContext
+from everfold.connectors.contract import KIND, BatchId, Role, SinkContext
 from everfold.connectors.jdbc.client import Link
 from everfold.connectors.jdbc.merge import Merge
 from everfold.connectors.jdbc.sink import JdbcSink
 from everfold.connectors.jdbc.staging import Report, StageRows
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import physical_name
@@ -26,7 +26,7 @@ KINDS = {kind.short: kind for kind in RowKind}
 def sink_of(of: TableMaker, database: Database, *key: str, name: str = "t", **options: str) -> JdbcSink:
     """Create the sink of a declared table."""
     table = replace(of.with_options(database.options(name, **options)), primary_key=key)
-    made = connector_of(table).sink(SinkContext(name="s", base_folder=Path(), table=table))
+    made = check_table(table, Role.SINK).sink(SinkContext(name="s", base_folder=Path(), table=table))
     assert isinstance(made, JdbcSink)
     return made
 

@@ -13,8 +13,8 @@ from unit.connectors.jdbc.bench import Run, sink_of
 from unit.connectors.lineages import lineage_after_rebuild
 from unit.connectors.tables import table
 
-from everfold.connectors.contract import AppliedBatch, SinkContext
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import AppliedBatch, Role, SinkContext
+from everfold.connectors.validate import check_table
 from everfold.errors import EverfoldError
 from everfold.types import BIGINT, STRING
 
@@ -73,7 +73,7 @@ def test_hostile_schema_table_and_column_names(name: str, victim: Database) -> N
         )
         rows = [
             tuple(row.values())
-            for piece in connector_of(made).source(made).read_local(Path())
+            for piece in check_table(made, Role.SOURCE).source().read_local(Path())
             for row in piece.to_pylist()
         ]
         assert sorted(rows) == (
@@ -92,7 +92,7 @@ def test_hostile_database_names(name: str, victim: Database) -> None:
             connection.execute("CREATE TABLE t (x text)")
         url = f"jdbc:postgresql://127.0.0.1:{victim.server.port}/{quote(full, safe='')}"
         made = table("t", x=STRING).with_options({**victim.options("t"), "url": url})
-        assert [piece.num_rows for piece in connector_of(made).source(made).read_local(Path())] == [0]
+        assert [piece.num_rows for piece in check_table(made, Role.SOURCE).source().read_local(Path())] == [0]
     finally:
         victim.run(f"DROP DATABASE {identifier(full)} WITH (FORCE)")
 
@@ -124,7 +124,7 @@ def test_impossible_names_are_refused(options: dict[str, str], victim: Database)
     victim.run("CREATE TABLE t (x text)")
     made = table("t", x=STRING).with_options({**victim.options("t"), **options})
     with pytest.raises(EverfoldError) as caught:
-        connector_of(made).sink(SinkContext(name="s", base_folder=Path(), table=made)).prepare()
+        check_table(made, Role.SINK).sink(SinkContext(name="s", base_folder=Path(), table=made)).prepare()
     assert PASSWORD not in str(caught.value)
     assert len(str(caught.value)) < 200_000
     assert victim.run("SELECT count(*) FROM victim") == [(0,)]

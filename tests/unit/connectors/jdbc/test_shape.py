@@ -10,7 +10,8 @@ from postgres import PASSWORD, Database
 from unit.connectors.jdbc.bench import sink_of
 from unit.connectors.tables import TableMaker, table
 
-from everfold.connectors.registry import connector_of
+from everfold.connectors.contract import Role
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.types import (
     BIGINT,
@@ -92,7 +93,7 @@ def test_names_are_resolved_as_in_postgres(database: Database) -> None:
     assert database.run("SELECT count(*) FROM plain") == [(0,)]
     over_there = {"url": database.url + "?currentSchema=%22S%20x%22"}
     made = replace(of.with_options({**database.options("T"), **over_there}))
-    assert [each.num_rows for each in connector_of(made).source(made).read_local(Path())] == [0]
+    assert [each.num_rows for each in check_table(made, Role.SOURCE).source().read_local(Path())] == [0]
 
 
 def test_missing_permissions_and_refused_logins_are_reported(database: Database) -> None:

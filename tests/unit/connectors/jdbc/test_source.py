@@ -15,8 +15,9 @@ from postgres import Database
 from unit.connectors.jdbc.bench import Run, sink_of
 from unit.connectors.tables import TableMaker, table
 
+from everfold.connectors.contract import Role
 from everfold.connectors.jdbc import client
-from everfold.connectors.registry import connector_of
+from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.types import (
     BIGINT,
@@ -38,7 +39,7 @@ from everfold.types import (
 
 def read(of: TableMaker, database: Database, name: str = "t", **options: str) -> list[tuple[Any, ...]]:
     made = of.with_options(database.options(name, **options))
-    pieces = connector_of(made).source(made).read_local(Path())
+    pieces = check_table(made, Role.SOURCE).source().read_local(Path())
     return [tuple(row.values()) for piece in pieces for row in piece.to_pylist()]
 
 
