@@ -48,8 +48,9 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
 )
+from everfold.plan.parts import streamed_children
 from everfold.plan.readable import format_canonical_text
-from everfold.plan.walk import last_operators, operators_of, streamed_children, tables_of, walk_streamed
+from everfold.plan.walk import last_operators, operators_of, tables_of, walk_streamed
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 NO_CLOCK = "no clock"

@@ -22,6 +22,9 @@ from everfold.udf.function import PythonFunction
 N = TypeVar("N", bound="PlanNode")
 T = TypeVar("T")
 
+Column: TypeAlias = int
+"""The position of a column of a node's input."""
+
 
 class Fact(Generic[N, T]):
     """A property that is derived from a node and its inputs, and computed once.
@@ -139,7 +142,7 @@ class WatermarkAssigner(PlanNode):
     """
 
     input: Plan
-    column: int
+    column: Column
     watermark: Expr
 
     @Fact
@@ -160,7 +163,7 @@ class ChangelogNormalize(OperatorNode):
     """
 
     input: Plan
-    keys: tuple[int, ...]
+    keys: tuple[Column, ...]
     ttl_ms: int = field(default=0, compare=False)
 
     @Fact
@@ -288,9 +291,9 @@ class WindowTableFunction(OperatorNode):
 
     input: Plan
     window: Window
-    time_column: int
+    time_column: Column
     time: TimeKind
-    partition_keys: tuple[int, ...] = ()
+    partition_keys: tuple[Column, ...] = ()
     zone: str | None = None
 
     def __post_init__(self) -> None:
@@ -356,7 +359,7 @@ class WindowAggregate(OperatorNode):
 
     input: Plan
     window: Window
-    time_column: int
+    time_column: Column
     time: TimeKind
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
@@ -426,9 +429,9 @@ class WindowEmit(OperatorNode):
     """
 
     input: Plan
-    keys: tuple[int, ...]
+    keys: tuple[Column, ...]
     window: InWindow
-    time_column: int
+    time_column: Column
     early_ms: int | None
     late_ms: int | None
 
