@@ -25,7 +25,7 @@ from everfold.errors import StateError
 from everfold.files import link, write_atomically
 from everfold.jobs.spark_checkpoint import has_unfinished_batch, newest_entry, read_positions
 from everfold.operators.backfill import NEW_OPERATOR, no_backfill_error, restrict_to_new_calls
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import ChangelogNormalize, Root, StatefulNode
 
 

@@ -22,6 +22,7 @@ from everfold.compat.reuse import starts_complete
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
+from everfold.memory.python import project
 from everfold.operators.backfill import (
     NEW_OPERATOR,
     is_fillable,
@@ -32,7 +33,8 @@ from everfold.operators.backfill import (
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
 from everfold.operators.reemit import bootstrap, operators_to_reemit, split_reemitted
-from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind, is_updating
+from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.naming import name_operators
 from everfold.plan.nodes import (
     Filter,
@@ -310,7 +312,7 @@ class _Batch:
                 return self._watermark(node)
             case Project():
                 below = self.stream(node.input)
-                below.relation = duck.project(below.relation, node.expressions, len(node.input.schema), below.hidden)
+                below.relation = project(duck, below.relation, node.expressions, len(node.input.schema), below.hidden)
                 return below
             case Filter():
                 below = self.stream(node.input)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from everfold.errors import Span, StateError
 from everfold.operators.protocol import NO_WATERMARK, Operator
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, column_references
 from everfold.plan.nodes import (
     Filter,

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from everfold.plan.canonical import frame_text
-from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, Retyped
 from everfold.plan.nodes import (
     AggCall,

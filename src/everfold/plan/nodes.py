@@ -8,7 +8,7 @@ stored twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
@@ -344,6 +344,16 @@ class AggCall:
     python: PythonFunction | None = None
     since: int = field(default=0, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What the call reads: its arguments, and the condition of FILTER."""
+        return self.args if self.filter is None else (*self.args, self.filter)
+
+    def map_expressions(self, change: Callable[[Expr], Expr]) -> AggCall:
+        """Return the call with each expression replaced by what `change` returns for it."""
+        condition = None if self.filter is None else change(self.filter)
+        return replace(self, args=tuple(map(change, self.args)), filter=condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def _find_expressions(values: Iterable[Any]) -> Iterator[Expr]:
             case tuple():
                 yield from _find_expressions(value)
             case AggCall():
-                yield from _find_expressions((value.args, value.filter))
+                yield from value.expressions
             case SortKey():
                 yield value.expression
             case _:
@@ -112,7 +112,7 @@ def _change_expressions(node: Plan, change: Callable[[Expr], Expr]) -> dict[str,
             case tuple():
                 return tuple(map(changed, value))
             case AggCall():
-                return replace(value, args=changed(value.args), filter=changed(value.filter))
+                return value.map_expressions(change)
             case SortKey():
                 return replace(value, expression=change(value.expression))
             case _:

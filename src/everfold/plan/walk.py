@@ -34,13 +34,14 @@ def batch_inputs(node: Plan) -> Iterator[Plan]:
     return (each.right for each in walk_streamed(node) if isinstance(each, Join))
 
 
+def walk_to_operators(plan: Plan) -> Iterator[Plan]:
+    """Yield the streamed nodes of a plan down to its topmost operators, these included."""
+    return _walk(plan, lambda each: () if is_stateful(each) else streamed_children(each))
+
+
 def last_operators(plan: Plan) -> Iterator[StatefulNode]:
     """Yield the topmost operators of a plan: the plan itself if it is one."""
-    if is_stateful(plan):
-        yield plan
-        return
-    for child in streamed_children(plan):
-        yield from last_operators(child)
+    return (each for each in walk_to_operators(plan) if is_stateful(each))
 
 
 def operators_of(roots: Iterable[Root]) -> list[StatefulNode]:
