@@ -33,7 +33,7 @@ from everfold.jobs.spec import JobSpec
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Collect, Plan, Root, Scan
-from everfold.plan.walk import children, with_children
+from everfold.plan.parts import children, with_children
 from everfold.sql.planner import Session, Submit
 from everfold.sql.settings import Settings
 

@@ -24,7 +24,7 @@ from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import redact_log, redact_script
 

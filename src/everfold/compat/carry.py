@@ -13,8 +13,8 @@ from everfold.compat.kept_types import keep_types
 from everfold.compat.matching import QueryPair
 from everfold.compat.rules import REFERENCE, Change, CompatOptions
 from everfold.plan.canonical import call_text
-from everfold.plan.nodes import GroupAggregate, Join, OverAggregate, Plan, Root, WindowAggregate, is_stateful
-from everfold.plan.walk import children, with_children
+from everfold.plan.nodes import GroupAggregate, OverAggregate, Plan, Root, WindowAggregate, is_stateful
+from everfold.plan.parts import map_streamed_inputs
 
 
 def carry_state(pair: QueryPair, root: Root, version: int, terms: CompatOptions = REFERENCE) -> Root:
@@ -44,13 +44,9 @@ def _carry(node: Plan, changes: Iterator[Change | None], version: int) -> Plan:
     `changes` has the operators in their order among the streaming ones.
     """
     change = next(changes) if is_stateful(node) else None
-    inputs = tuple(
-        child if isinstance(node, Join) and at == 1 else _carry(child, changes, version)
-        for at, child in enumerate(children(node))
-    )
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
         since = {} if change is None else _since(change)
         calls = tuple(replace(call, since=since.get(call_text(call, node.input), version)) for call in node.calls)
         node = replace(node, calls=calls)
-    node = with_children(node, inputs)
+    node = map_streamed_inputs(node, lambda child: _carry(child, changes, version))
     return keep_types(node, change.old, change.new) if change is not None and is_stateful(node) else node

@@ -22,10 +22,10 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
-    Rank,
     StatefulNode,
     WindowAggregate,
 )
+from everfold.plan.parts import map_expressions
 from everfold.sql.dialects.flink import parse_type
 from everfold.types import ANY, NULL, AnyType, DataType, NullType
 
@@ -79,12 +79,8 @@ def _aggregate(
     node: GroupAggregate | WindowAggregate, changed: dict[str, DataType]
 ) -> GroupAggregate | WindowAggregate:
     texts = column_texts(node.input)
-
-    def kept(expr: Expr) -> Expr:
-        return _in_type(expr, texts, changed)
-
-    calls = tuple(_call(call, map(kept, call.args)) for call in node.calls)
-    return replace(node, keys=tuple(map(kept, node.keys)), calls=calls)
+    made = map_expressions(node, lambda expr: _in_type(expr, texts, changed), [node.input])
+    return replace(made, calls=tuple(map(_adapt_type, made.calls, node.calls)))
 
 
 def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
@@ -110,22 +106,10 @@ def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
             return replace(expr, type=columns[expr.position].type)
         return _in_type(transform(expr, converted), texts, changed)
 
-    match node:
-        case Rank():
-            order = tuple(replace(key, expression=kept(key.expression)) for key in node.order)
-            return replace(node, input=rows, partition=tuple(map(kept, node.partition)), order=order)
-        case OverAggregate():
-            order = tuple(replace(key, expression=kept(key.expression)) for key in node.order)
-            calls = tuple(
-                _call(
-                    call if call.filter is None else replace(call, filter=transform(call.filter, converted)),
-                    map(kept, call.args),
-                )
-                for call in node.calls
-            )
-            return replace(node, input=rows, partition=tuple(map(kept, node.partition)), order=order, calls=calls)
-        case _:
-            return replace(node, input=rows)
+    made = map_expressions(node, kept, [rows])
+    if isinstance(made, OverAggregate) and isinstance(node, OverAggregate):
+        made = replace(made, calls=tuple(map(_adapt_type, made.calls, node.calls)))
+    return made
 
 
 def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -> Expr:
@@ -133,16 +117,15 @@ def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -
     return expr if type is None or type.same_as(expr.type) else retype(expr, type)
 
 
-def _call(call: AggCall, args: Iterator[Expr]) -> AggCall:
-    """Return the call with arguments in other types."""
-    converted = tuple(args)
-    entry = None if call.python is not None or converted == call.args else lookup(call.function)
+def _adapt_type(call: AggCall, before: AggCall) -> AggCall:
+    """Return the call with the result type of its arguments. before: the call with the old ones."""
+    entry = None if call.python is not None or call.args == before.args else lookup(call.function)
     if entry is None:
-        return replace(call, args=converted)
+        return call
     type = entry.result_type(
-        Signature(tuple(arg.type for arg in converted), tuple(each.value for each in call.constants))
+        Signature(tuple(arg.type for arg in call.args), tuple(each.value for each in call.constants))
     )
-    return replace(call, args=converted, type=call.type if type is None else type.as_nullable(call.type.nullable))
+    return call if type is None else replace(call, type=type.as_nullable(call.type.nullable))
 
 
 def _types(shape: OperatorShape) -> Iterator[tuple[str, str]]:

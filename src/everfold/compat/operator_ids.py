@@ -12,7 +12,7 @@ from itertools import chain, count
 
 from everfold.compat.shape import QueryShape
 from everfold.plan.nodes import Plan, Root, Scan, Sink, is_stateful
-from everfold.plan.walk import streamed_children
+from everfold.plan.parts import streamed_children
 
 
 def first_names(shapes: Sequence[QueryShape]) -> tuple[str, ...]:

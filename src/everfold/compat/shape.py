@@ -17,7 +17,7 @@ from typing import assert_never
 from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
 from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql, duration, expr_sql, window_text
 from everfold.plan.expressions import Expr, InputRef, canonical_text, conjuncts, inputs_of
 from everfold.plan.nodes import (
@@ -49,7 +49,7 @@ from everfold.plan.nodes import (
     is_stateful,
 )
 from everfold.plan.readable import format_canonical_text
-from everfold.plan.walk import last_operators, operators_of, streamed_children, tables_of, walk_streamed
+from everfold.plan.walk import last_operators, operators_of, tables_of, walk_streamed, walk_to_operators
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 NO_CLOCK = "no clock"
@@ -367,8 +367,7 @@ def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | Ov
     found: dict[str, CallShape] = {}
     for call in calls:
         text = call_text(call, node.input)
-        parts = [*call.args, *([call.filter] if call.filter is not None else [])]
-        computed = tuple(expr_text(part, node.input) for part in parts if not isinstance(part, InputRef))
+        computed = tuple(expr_text(part, node.input) for part in call.expressions if not isinstance(part, InputRef))
         label = call_sql(call, node.input.schema.names)
         shape = CallShape(
             text,
@@ -394,12 +393,9 @@ def _input(plan: Plan) -> InputShape:
     filters: list[str] = []
     windows: list[str] = []
     others: list[str] = []
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
+    for node in walk_to_operators(plan):
         if is_stateful(node):
             continue
-        waiting += streamed_children(node)
         match node:
             case Scan():
                 tables.append(node.table.name)
@@ -487,6 +483,5 @@ def _of_call(
     below: Sequence[_Origins],
     positions: Mapping[str, int],
 ) -> _Origins:
-    parts = [*call.args, *([call.filter] if call.filter is not None else [])]
-    read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in parts))
+    read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in call.expressions))
     return read | {(positions[node.operator_id], call_text(call, node.input))}

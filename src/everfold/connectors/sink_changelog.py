@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
-from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.keys import unique_keys
 from everfold.plan.nodes import Join, Root, Sink, Table
 from everfold.plan.walk import tables_of, walk_plan, walk_streamed

@@ -15,6 +15,7 @@ import pyarrow as pa
 from everfold.aggregates.calls import arguments_of, filter_condition_of, looks_up_row, write_duckdb_call
 from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import Duck, physical_names
+from everfold.memory.python import project
 from everfold.plan.changelog import KIND
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
@@ -83,7 +84,7 @@ class _Query:
             case WatermarkAssigner() | ChangelogNormalize():
                 return self.relation(node.input)
             case Project():
-                return duck.project(self.relation(node.input), node.expressions, len(node.input.schema))
+                return project(duck, self.relation(node.input), node.expressions, len(node.input.schema))
             case Filter():
                 return duck.filter(self.relation(node.input), node.condition, len(node.schema))
             case Union():

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from everfold.error_transport import MESSAGE_START
 from everfold.errors import ConnectorError
-from everfold.memory.python import project_with_python
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
-from everfold.plan.expressions import Expr, InputRef, PythonCall
+from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
@@ -125,9 +124,7 @@ class Duck:
     # --- relations --------------------------------------------------------------------------------
 
     def project(self, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
-        """Project to one column per expression and the hidden columns."""
-        if any(isinstance(each, PythonCall) for each in expressions):
-            return project_with_python(self, below, expressions, width, hidden)
+        """Project to one column per expression, none a Python call, and the hidden columns."""
         table = self._plain.get(below)
         if table is not None and all(isinstance(each, InputRef) for each in expressions):
             names = [physical_name(each.position) for each in expressions if isinstance(each, InputRef)]

@@ -20,12 +20,14 @@ from everfold.compat import CompatOptions, judge_pairs, pair_queries, shape_of
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck
+from everfold.memory.python import project
 from everfold.operators.backfill import is_fillable, restrict_to_emitted, restrict_to_new_calls
 from everfold.operators.change_plan import plan_operators
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
 from everfold.operators.reemit import bootstrap, split_reemitted
-from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind, is_updating
+from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -293,7 +295,7 @@ class _Batch:
                 return self._watermark(node)
             case Project():
                 below = self.stream(node.input)
-                below.relation = duck.project(below.relation, node.expressions, len(node.input.schema), below.hidden)
+                below.relation = project(duck, below.relation, node.expressions, len(node.input.schema), below.hidden)
                 return below
             case Filter():
                 below = self.stream(node.input)

@@ -7,27 +7,26 @@ relation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from everfold.memory.duck import Duck
 from everfold.plan.expressions import Expr, Literal, PythonCall
 from everfold.types import INT, Field, Schema
 from everfold.udf.running import open_function
 from everfold.udf.scalar import ScalarRun
 
-if TYPE_CHECKING:
-    from everfold.memory.duck import Duck
-
 _ROWS = Literal(type=INT.as_nullable(False), value=0)
 """A column that is always selected, so that the number of rows is known without other columns."""
 
 
-def project_with_python(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str]) -> str:
-    """Project to one column per expression, some of them Python calls, and the hidden columns.
+def project(duck: Duck, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
+    """Project to one column per expression, which may be a Python call, and the hidden columns.
 
     Raises FunctionError.
     """
+    if not any(isinstance(each, PythonCall) for each in expressions):
+        return duck.project(below, expressions, width, hidden)
     wanted: list[Expr] = [_ROWS]
     for each in expressions:
         wanted += each.args if isinstance(each, PythonCall) else [each]

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 from everfold.errors import Span, StateError
 from everfold.operators.protocol import NO_WATERMARK, Operator
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, column_references
 from everfold.plan.nodes import (
     Filter,
     GroupAggregate,
-    Join,
     OverAggregate,
     Plan,
     StatefulNode,
@@ -33,7 +32,7 @@ from everfold.plan.nodes import (
     is_stateful,
     runs_on_arrival,
 )
-from everfold.plan.walk import children, with_children
+from everfold.plan.parts import map_streamed_inputs
 from everfold.types import BOOLEAN
 
 if TYPE_CHECKING:
@@ -124,11 +123,7 @@ def restrict_to_emitted(node: Plan, reached: Callable[[StatefulNode], int | None
     None for an operator that does not support backfill. StateError `no-backfill` for an operator
     whose results are not final when they are emitted.
     """
-    inputs = tuple(
-        each if isinstance(node, Join) and at == 1 else restrict_to_emitted(each, reached)
-        for at, each in enumerate(children(node))
-    )
-    past = with_children(node, inputs)
+    past = map_streamed_inputs(node, lambda each: restrict_to_emitted(each, reached))
     if isinstance(past, WatermarkAssigner):
         time = column_references(past.schema)[past.column]
         return Filter(input=past, condition=Call(type=BOOLEAN, function="IS NOT NULL", args=(time,)))

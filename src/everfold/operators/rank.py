@@ -27,7 +27,8 @@ from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
 from everfold.operators.protocol import ClockSpec, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
 from everfold.operators.reemit import mark_reemitted
-from everfold.plan.changelog import KIND, is_updating
+from everfold.plan.changelog import KIND
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import InputRef
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank, time_attribute

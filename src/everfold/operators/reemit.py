@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from everfold.operators.backfill import is_fillable
 from everfold.operators.protocol import NO_WATERMARK, Operator
-from everfold.plan.changelog import KIND, ORDER, REEMIT, RowKind, is_updating
+from everfold.plan.changelog import KIND, ORDER, REEMIT, RowKind
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,

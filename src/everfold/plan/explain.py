@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from everfold.plan.canonical import frame_text
-from everfold.plan.changelog import ChangelogMode, changelog_of, is_updating
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, Retyped
 from everfold.plan.nodes import (
     AggCall,
@@ -37,7 +38,7 @@ from everfold.plan.nodes import (
     WindowEmit,
     WindowTableFunction,
 )
-from everfold.plan.walk import children
+from everfold.plan.parts import children, streamed_children
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.types import BooleanType, IntervalType, StringType, TimestampType
 
@@ -86,7 +87,7 @@ def _deletes_of(node: Plan) -> bool:
         return changelog_of(node) is not ChangelogMode.INSERT_ONLY
     if isinstance(node, GroupAggregate):
         return any(changelog_of(child) is not ChangelogMode.INSERT_ONLY for child in below)
-    return any(_deletes(child) for child in below[: 1 if isinstance(node, Join) else None])
+    return any(map(_deletes, streamed_children(node)))
 
 
 def _line(text: str, node: Plan, streaming: bool) -> str:
@@ -100,7 +101,7 @@ def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool
     if streaming and (kept := state_of(node)) is not None:
         lines.append(f"{indent}{below}{'│  ' if inputs else '   '}state: {kept}")
     for at, child in enumerate(inputs):
-        flows = streaming and not (isinstance(node, Join) and at == 1)
+        flows = streaming and at < len(streamed_children(node))
         _tree(child, indent + below, at == len(inputs) - 1, lines, flows)
 
 

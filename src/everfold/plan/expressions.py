@@ -6,7 +6,7 @@ each engine. Columns are positions, so a plan does not change when a column is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeAlias
@@ -62,7 +62,7 @@ class Call(_Expr):
 class PythonCall(Call):
     """A user's Python function applied to arguments.
 
-    In a submitted plan it is always a whole expression of a projection (`python_calls`).
+    In a submitted plan it is always a whole expression of a projection (`split_python_calls`).
     """
 
     of: PythonFunction
@@ -92,6 +92,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield each
         if isinstance(each, Call):
             waiting += reversed(each.args)
+
+
+def calls_python(expr: Expr) -> bool:
+    """Return whether an expression calls a Python function."""
+    return any(isinstance(part, PythonCall) for part in walk(expr))
 
 
 def depth(expr: Expr) -> int:
@@ -157,6 +162,16 @@ def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
     columns: the expression of each column of the projection.
     """
     return transform(expr, lambda part: columns[part.position] if isinstance(part, InputRef) else None)
+
+
+def move_references(expr: Expr, positions: Mapping[int, int]) -> Expr:
+    """Return the expression over an input that has the columns it reads at other positions.
+
+    positions: the new position of each column that the expression reads.
+    """
+    return transform(
+        expr, lambda part: replace(part, position=positions[part.position]) if isinstance(part, InputRef) else None
+    )
 
 
 def canonical_text(expr: Expr, names: tuple[str, ...] | None = None) -> str:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import count
 
 from everfold.plan.nodes import Plan, Root, Scan, is_stateful
-from everfold.plan.walk import map_streamed_inputs, operators_of, scans_of
+from everfold.plan.parts import map_streamed_inputs
+from everfold.plan.walk import operators_of, scans_of
 
 
 def number_operators(roots: Sequence[Root]) -> tuple[Root, ...]:

@@ -8,7 +8,7 @@ stored twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
@@ -21,6 +21,9 @@ from everfold.udf.function import PythonFunction
 
 N = TypeVar("N", bound="PlanNode")
 T = TypeVar("T")
+
+Column: TypeAlias = int
+"""The position of a column of a node's input."""
 
 
 class Fact(Generic[N, T]):
@@ -147,7 +150,7 @@ class WatermarkAssigner(PlanNode):
     """
 
     input: Plan
-    column: int
+    column: Column
     watermark: Expr
 
     @Fact
@@ -168,7 +171,7 @@ class ChangelogNormalize(OperatorNode):
     """
 
     input: Plan
-    keys: tuple[int, ...]
+    keys: tuple[Column, ...]
     ttl_ms: int = field(default=0, compare=False)
 
     @Fact
@@ -296,9 +299,9 @@ class WindowTableFunction(OperatorNode):
 
     input: Plan
     window: Window
-    time_column: int
+    time_column: Column
     time: TimeKind
-    partition_keys: tuple[int, ...] = ()
+    partition_keys: tuple[Column, ...] = ()
     zone: str | None = None
 
     def __post_init__(self) -> None:
@@ -350,6 +353,16 @@ class AggCall:
     since: int = field(default=0, compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What the call reads: its arguments, and the condition of FILTER."""
+        return self.args if self.filter is None else (*self.args, self.filter)
+
+    def map_expressions(self, change: Callable[[Expr], Expr]) -> AggCall:
+        """Return the call with each expression replaced by what `change` returns for it."""
+        condition = None if self.filter is None else change(self.filter)
+        return replace(self, args=tuple(map(change, self.args)), filter=condition)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAggregate(OperatorNode):
@@ -364,7 +377,7 @@ class WindowAggregate(OperatorNode):
 
     input: Plan
     window: Window
-    time_column: int
+    time_column: Column
     time: TimeKind
     keys: tuple[Expr, ...]
     calls: tuple[AggCall, ...]
@@ -434,9 +447,9 @@ class WindowEmit(OperatorNode):
     """
 
     input: Plan
-    keys: tuple[int, ...]
+    keys: tuple[Column, ...]
     window: InWindow
-    time_column: int
+    time_column: Column
     early_ms: int | None
     late_ms: int | None
 

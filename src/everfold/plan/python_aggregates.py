@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from everfold.errors import UnsupportedFeature
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Call, Expr, Literal, PythonCall, column_references
 from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate
 from everfold.plan.walk import walk_streamed

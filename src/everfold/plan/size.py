@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from everfold.errors import Span
 from everfold.limits import MAX_CELLS, MAX_COLUMNS, MAX_HEIGHT, MAX_NODES, too_complex_error
-from everfold.plan.expressions import Expr, walk
-from everfold.plan.nodes import (
-    Filter,
-    GroupAggregate,
-    Join,
-    OverAggregate,
-    Plan,
-    Project,
-    Rank,
-    Sort,
-    Unnest,
-    Values,
-    WatermarkAssigner,
-    WindowAggregate,
-)
-from everfold.plan.walk import children
+from everfold.plan.expressions import walk
+from everfold.plan.nodes import Plan
+from everfold.plan.parts import children, expressions_of
 
 
 def height(plan: Plan) -> int:
@@ -42,7 +27,7 @@ def count_cells(plan: Plan) -> int:
 def count_own_cells(node: Plan) -> int:
     """Return the number of columns of a node and of its subexpressions."""
     return node.remember(
-        "own-cells", lambda of: len(of.schema) + sum(1 for each in _expressions(of) for _ in walk(each))
+        "own-cells", lambda of: len(of.schema) + sum(1 for each in expressions_of(of) for _ in walk(each))
     )
 
 
@@ -92,29 +77,3 @@ class ScriptSize:
                 span,
                 "split it into several scripts",
             )
-
-
-def _expressions(node: Plan) -> Iterable[Expr]:
-    match node:
-        case Project():
-            return node.expressions
-        case Filter():
-            return (node.condition,)
-        case WatermarkAssigner():
-            return (node.watermark,)
-        case Unnest():
-            return (node.collection,)
-        case Values():
-            return (each for row in node.rows for each in row)
-        case Sort():
-            return (key.expression for key in node.keys)
-        case Rank():
-            return (*node.partition, *(key.expression for key in node.order))
-        case Join():
-            return () if node.condition is None else (node.condition,)
-        case GroupAggregate() | WindowAggregate():
-            return (*node.keys, *(arg for call in node.calls for arg in call.args))
-        case OverAggregate():
-            return (*node.partition, *(arg for call in node.calls for arg in call.args))
-        case _:
-            return ()

@@ -1,111 +1,11 @@
-"""Walks over plans: the inputs of nodes, and the expressions over these inputs.
-
-Which fields of a node hold them follows from the annotations of its class, so a new node needs no
-code here.
-"""
+"""Walks over plans: their nodes, operators, scans and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator
 
-from everfold.plan.expressions import Expr
-from everfold.plan.nodes import AggCall, Join, Plan, Root, Scan, SortKey, StatefulNode, Table, is_stateful
-
-N = TypeVar("N", bound=Plan)
-
-_NODES = get_args(Plan)
-_INPUTS = {node: tuple(of.name for of in fields(node) if of.type in ("Plan", "tuple[Plan, ...]")) for node in _NODES}
-_EXPRESSIONS = {
-    node: tuple(of.name for of in fields(node) if any(part in of.type for part in ("Expr", "AggCall", "SortKey")))
-    for node in _NODES
-}
-"""The fields with inputs and with expressions, by class."""
-
-
-# --- inputs ---------------------------------------------------------------------------------------
-
-
-def children(node: Plan) -> tuple[Plan, ...]:
-    """Return the inputs of a node."""
-    found: list[Plan] = []
-    for name in _INPUTS[type(node)]:
-        value = getattr(node, name)
-        found += value if isinstance(value, tuple) else (value,)
-    return tuple(found)
-
-
-def streamed_children(node: Plan) -> tuple[Plan, ...]:
-    """Return the inputs that a stream reads as streams, which come first among the children.
-
-    The right side of a join is left out: it is read as a batch.
-    """
-    return (node.left,) if isinstance(node, Join) else children(node)
-
-
-def with_children(node: N, inputs: Sequence[Plan]) -> N:
-    """Return the node with other inputs, the node itself if they are the same objects."""
-    if all(new is old for new, old in zip(inputs, children(node), strict=True)):
-        return node
-    names = _INPUTS[type(node)]
-    return replace(node, **{"inputs": tuple(inputs)} if names == ("inputs",) else dict(zip(names, inputs, strict=True)))
-
-
-def map_inputs(node: N, change: Callable[[Plan], Plan]) -> N:
-    """Return the node with each input replaced by what `change` returns for it."""
-    return with_children(node, tuple(map(change, children(node))))
-
-
-def map_streamed_inputs(node: N, change: Callable[[Plan], Plan]) -> N:
-    """Return the node with each streamed input replaced by what `change` returns for it."""
-    streamed = streamed_children(node)
-    return with_children(node, (*map(change, streamed), *children(node)[len(streamed) :]))
-
-
-# --- expressions ----------------------------------------------------------------------------------
-
-
-def expressions_of(node: Plan) -> Iterator[Expr]:
-    """Yield the expressions of a node, those within calls and sort keys included."""
-    return _find_expressions(getattr(node, name) for name in _EXPRESSIONS[type(node)])
-
-
-def _find_expressions(values: Iterable[Any]) -> Iterator[Expr]:
-    for value in values:
-        match value:
-            case None:
-                pass
-            case tuple():
-                yield from _find_expressions(value)
-            case AggCall():
-                yield from _find_expressions((value.args, value.filter))
-            case SortKey():
-                yield value.expression
-            case _:
-                yield value
-
-
-def map_expressions(node: N, change: Callable[[Expr], Expr]) -> N:
-    """Return the node with each expression replaced by what `change` returns for it."""
-
-    def changed(value: Any) -> Any:
-        match value:
-            case None:
-                return None
-            case tuple():
-                return tuple(map(changed, value))
-            case AggCall():
-                return replace(value, args=changed(value.args), filter=changed(value.filter))
-            case SortKey():
-                return replace(value, expression=change(value.expression))
-            case _:
-                return change(value)
-
-    return replace(node, **{name: changed(getattr(node, name)) for name in _EXPRESSIONS[type(node)]})
-
-
-# --- whole plans ----------------------------------------------------------------------------------
+from everfold.plan.nodes import Join, Plan, Root, Scan, StatefulNode, Table, is_stateful
+from everfold.plan.parts import children, streamed_children
 
 
 def walk_plan(node: Plan) -> Iterator[Plan]:
@@ -134,13 +34,14 @@ def batch_inputs(node: Plan) -> Iterator[Plan]:
     return (each.right for each in walk_streamed(node) if isinstance(each, Join))
 
 
+def walk_to_operators(plan: Plan) -> Iterator[Plan]:
+    """Yield the streamed nodes of a plan down to its topmost operators, these included."""
+    return _walk(plan, lambda each: () if is_stateful(each) else streamed_children(each))
+
+
 def last_operators(plan: Plan) -> Iterator[StatefulNode]:
     """Yield the topmost operators of a plan: the plan itself if it is one."""
-    if is_stateful(plan):
-        yield plan
-        return
-    for child in streamed_children(plan):
-        yield from last_operators(child)
+    return (each for each in walk_to_operators(plan) if is_stateful(each))
 
 
 def operators_of(roots: Iterable[Root]) -> list[StatefulNode]:

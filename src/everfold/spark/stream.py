@@ -16,16 +16,8 @@ from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.errors import UnsupportedFeature
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import TABLES, Operator
-from everfold.plan.changelog import (
-    KIND,
-    ORDER,
-    REEMIT,
-    REEMIT_DELETE,
-    ChangelogMode,
-    RowKind,
-    changelog_of,
-    is_updating,
-)
+from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, ChangelogMode, RowKind
+from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import inputs_of
 from everfold.plan.nodes import (
     Filter,

@@ -19,7 +19,8 @@ from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import JobSpec
-from everfold.plan.changelog import KIND, RowKind, is_updating
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_sources
 from everfold.plan.nodes import Collect, Root, Sink

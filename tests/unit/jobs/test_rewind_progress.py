@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.connectors.tables import table
@@ -145,9 +146,10 @@ def rewound(topic: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def test_a_rebuild_reads_a_topic_from_where_the_job_once_started(rewound: Job) -> None:
     declared = TOPIC
+    none: Any = None
     sources = Sources(
-        None, rewound.folder, None, None, rewound.folder, {}, 1, [rewound.folder / "missing", rewound.old]
-    )  # type: ignore[arg-type]
+        none, rewound.folder, none, none, rewound.folder, {}, 1, [rewound.folder / "missing", rewound.old]
+    )
     context: SourceContext = sources._context(declared, "t_1")
     assert context.previous_log == rewound.old / "sources" / "t_1"
     assert context.start_folder == rewound.folder / "sources" / "1"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from everfold.compat.operator_ids import source_notes
 from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Collect, Root, Union
-from everfold.plan.walk import map_inputs, operators_of, scans_of
+from everfold.plan.parts import map_inputs
+from everfold.plan.walk import operators_of, scans_of
 from everfold.sql.planner import Session, Submit
 
 TABLES = "CREATE TABLE t (k STRING, v INT); CREATE TABLE t_1 (k STRING, v INT);"

@@ -8,7 +8,8 @@ import pytest
 
 from everfold.connectors.kafka.topic_table import convert_table
 from everfold.errors import SqlError
-from everfold.plan.changelog import ChangelogMode, changelog_of
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.emitted_changes import changelog_of
 from everfold.plan.keys import unique_key
 from everfold.plan.nodes import (
     ChangelogNormalize,

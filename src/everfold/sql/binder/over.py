@@ -20,7 +20,7 @@ from everfold.aggregates.calls import entry_of
 from everfold.aggregates.registry import Aggregate
 from everfold.errors import SqlError, suggest_or_list_names
 from everfold.limits import MAX_HEIGHT, too_complex_error
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
 from everfold.sql.binder.context import Context

@@ -15,7 +15,8 @@ from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, conjunction, conjuncts
 from everfold.plan.keys import strip_injective_casts
 from everfold.plan.nodes import AggCall, Filter, InWindow, Limit, OverAggregate, Plan, Project, Rank, Sort
-from everfold.plan.walk import walk_streamed, with_children
+from everfold.plan.parts import with_children
+from everfold.plan.walk import walk_streamed
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.windows import END, START, extract_window
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Plan, Root, Scan, Sink, Table
+from everfold.plan.parts import map_inputs
 from everfold.plan.rewrites import rewrite
-from everfold.plan.walk import children, with_children
 from everfold.secrets import is_secret
 
 _NAMES = ("connector", "topic")
@@ -43,7 +43,7 @@ def _normalize(root: Root) -> Root:
 def _normalize_plan(node: Plan) -> Plan:
     if isinstance(node, Scan):
         return replace(node, table=_normalize_table(node.table))
-    return with_children(node, tuple(map(_normalize_plan, children(node))))
+    return map_inputs(node, _normalize_plan)
 
 
 def _normalize_table(table: Table) -> Table:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from everfold.errors import SqlError, UnsupportedFeature
-from everfold.plan.changelog import is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import GroupAggregate, Plan
 from everfold.plan.walk import walk_plan
 from everfold.secrets import redact_script

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everfold.errors import Diagnostic, SqlError
-from everfold.plan.changelog import ChangelogMode, is_updating
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import ChangelogNormalize, Plan
 from everfold.plan.size import check_size, count_own_cells
 from everfold.sql.binder.context import Context

@@ -1,8 +1,7 @@
-"""A rewrite after which every `PythonCall` is a whole expression of a projection.
+"""Make every `PythonCall` a whole expression of a projection.
 
 So each call is computed once in any surrounding SQL, and an engine passes rows to Python in one
-place. `f(x) > 1` in WHERE becomes a projection that appends f(x) as a column, a filter over that,
-and a projection that drops it. Flink splits its plans in the same way.
+place. Flink splits its plans in the same way.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from everfold.plan.expressions import (
     InputRef,
     Literal,
     PythonCall,
+    calls_python,
     column_references,
     conjunction,
     conjuncts,
@@ -38,6 +38,7 @@ from everfold.plan.nodes import (
     Scan,
     SetOperation,
     Sort,
+    SortKey,
     Union,
     Unnest,
     Values,
@@ -46,13 +47,21 @@ from everfold.plan.nodes import (
     WindowEmit,
     WindowTableFunction,
 )
-from everfold.plan.walk import children, with_children
+from everfold.plan.parts import map_inputs
 from everfold.types import INT, Field, Schema
 
 
-def split_python_calls(node: Plan) -> Plan:
-    """Return the plan with each Python call as a whole expression of a projection."""
-    node = with_children(node, tuple(split_python_calls(child) for child in children(node)))
+def split_python_calls(plan: Plan) -> Plan:
+    """Return the plan with each Python call as a whole expression of a projection.
+
+    Before: Filter(f(x) > 1)
+            └─ Scan(table=[t], columns=[x])
+    After:  Project(x)
+            └─ Filter($f > 1)
+               └─ Project(x, f(x) AS $f)
+                  └─ Scan(table=[t], columns=[x])
+    """
+    node = map_inputs(plan, split_python_calls)
     match node:
         case Project():
             return _project(node)
@@ -74,21 +83,18 @@ def split_python_calls(node: Plan) -> Plan:
             extractor = _CallExtractor(node.input)
             partition = extractor.extract(node.partition)
             calls = tuple(_agg_call(call, extractor) for call in node.calls)
-            sorts = extractor.extract([key.expression for key in node.order])
-            order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
+            order = _sort_keys(node.order, extractor)
             made = replace(node, input=extractor.plan, partition=partition, order=order, calls=calls)
             return _drop_extra_columns(made, node)
         case Rank():
             extractor = _CallExtractor(node.input)
             partition = extractor.extract(node.partition)
-            sorts = extractor.extract([key.expression for key in node.order])
-            order = tuple(replace(key, expression=made) for key, made in zip(node.order, sorts, strict=True))
+            order = _sort_keys(node.order, extractor)
             return _drop_extra_columns(replace(node, input=extractor.plan, partition=partition, order=order), node)
         case Sort():
             extractor = _CallExtractor(node.input)
-            sorts = extractor.extract([key.expression for key in node.keys])
-            keyed = tuple(replace(key, expression=made) for key, made in zip(node.keys, sorts, strict=True))
-            return _first_columns(replace(node, input=extractor.plan, keys=keyed), node.schema)
+            sorts = _sort_keys(node.keys, extractor)
+            return _first_columns(replace(node, input=extractor.plan, keys=sorts), node.schema)
         case Join():
             return _join(node)
         case Values():
@@ -97,11 +103,6 @@ def split_python_calls(node: Plan) -> Plan:
             return node
         case _:
             assert_never(node)
-
-
-def calls_python(expr: Expr) -> bool:
-    """Return whether an expression calls a Python function."""
-    return any(isinstance(part, PythonCall) for part in walk(expr))
 
 
 @dataclass(slots=True)
@@ -178,6 +179,11 @@ def _project(node: Project) -> Project:
     extractor = _CallExtractor(node.input)
     expressions = extractor.extract(node.expressions, keep_alone=True)
     return replace(node, input=extractor.plan, expressions=expressions)
+
+
+def _sort_keys(keys: Sequence[SortKey], extractor: _CallExtractor) -> tuple[SortKey, ...]:
+    expressions = extractor.extract([key.expression for key in keys])
+    return tuple(replace(key, expression=each) for key, each in zip(keys, expressions, strict=True))
 
 
 def _agg_call(call: AggCall, extractor: _CallExtractor) -> AggCall:
