@@ -11,9 +11,9 @@ from everfold.secrets import redact_script
 from everfold.sql import syntax
 from everfold.sql.dialects.flink import parse_expression
 from everfold.sql.dialects.lenses import parse_statements
-from everfold.sql.syntax import TopicQuery
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateView, Explain, Insert, Query, SetOption
+from everfold.sql.syntax import TopicQuery
 from everfold.types import BIGINT, INT, STRING, RowField, RowType
 
 

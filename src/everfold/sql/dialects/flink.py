@@ -1,8 +1,8 @@
 """Flink SQL: parse a script, a query, an expression or a type.
 
-`syntax`, `too-deep`, `unknown-type`, `wrong-type`, `wrong-literal`, `unknown-variable` are SqlError.
-`unsupported-statement`, `unsupported-clause`, `unsupported-type`, `timestamp-precision` are
-UnsupportedFeature. All have a span.
+Raises SqlError `syntax`, `too-deep`, `unknown-type`, `wrong-type`, `wrong-literal`; and
+UnsupportedFeature `unsupported-statement`, `unsupported-clause`, `unsupported-type`,
+`timestamp-precision`.
 """
 
 from __future__ import annotations

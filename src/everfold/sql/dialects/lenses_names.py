@@ -116,4 +116,4 @@ class Names(Expressions):
 
     def window(self) -> syntax.WindowSpec:
         """Raise: the only windows are those of WINDOW BY."""
-        raise self.unsupported_error("unsupported-clause", "OVER", self.at, "write WINDOW BY")
+        raise self.unsupported_error("unsupported-clause", "OVER", self.at - 1, "write WINDOW BY")

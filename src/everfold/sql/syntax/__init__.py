@@ -49,6 +49,7 @@ from everfold.sql.syntax.expressions import (
     Tuple,
     When,
     flatten_chain,
+    implicit_name,
 )
 from everfold.sql.syntax.lenses import Duration, GroupKey, Projection, TopicQuery, WindowBy
 from everfold.sql.syntax.node import (
@@ -160,6 +161,7 @@ __all__ = [
     "children",
     "find_all",
     "flatten_chain",
+    "implicit_name",
     "map_children",
     "transform",
     "walk",

@@ -34,6 +34,15 @@ class FieldAccess(Expression):
     field: Identifier
 
 
+def implicit_name(node: Expression) -> str | None:
+    """Return the name of a column without an alias: the last name of a path, if it is one."""
+    match node:
+        case ColumnPath(parts=(*_, last)) | FieldAccess(field=last):
+            return last.name
+        case _:
+            return None
+
+
 @dataclass(frozen=True, slots=True)
 class Star(Expression):
     """`*`, in the SELECT list and in COUNT."""

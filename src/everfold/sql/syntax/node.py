@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import TypeVar
 
 from everfold.errors import Span
@@ -36,10 +35,14 @@ class Identifier(Node):
     name: str
 
 
-@cache
+_FIELDS: dict[type[Node], tuple[str, ...]] = {}
+"""The fields of each class that may contain nodes."""
+
+
 def _fields(kind: type[Node]) -> tuple[str, ...]:
-    """Return the fields of a class that may contain nodes."""
-    return tuple(each.name for each in fields(kind) if each.name != "span")
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(each.name for each in fields(kind) if each.name != "span")
+    return _FIELDS[kind]
 
 
 def children(node: Node) -> Iterator[Node]:
