@@ -345,10 +345,8 @@ class WindowBinder:
         context, value = self._context, bound.distance
         if value is None:
             return Fraction(0) if bound.side is None else None
-        negative = isinstance(value, syntax.Negative)
-        literal = bind_literal(
-            value.operand if isinstance(value, syntax.Negative) else value, context, negative=negative
-        )
+        amount = value.operand if isinstance(value, syntax.Negative) else value
+        literal = bind_literal(amount, context, negative=amount is not value)
         if not isinstance(literal, Literal):
             raise context.error(
                 "over-bound", "the bound of a frame must be a constant", value, "write a number of rows, or an INTERVAL"

@@ -13,6 +13,7 @@ from everfold.plan.size import check_size, count_nodes, count_own_cells, height
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.relations import apply_alias
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, build_sort_key, deduplicate_rows, order_items, resolve_ordinal
 from everfold.sql.binder.topn import check_top_n, limit_to_rank
@@ -96,15 +97,8 @@ def _body(node: syntax.Query, context: Context) -> Relation:
 
 def _with(node: syntax.FlinkQuery, context: Context) -> Context:
     for cte in node.ctes:
-        name, columns = cte.alias.name.name, cte.alias.column_names
-        relation = bind_body(cte.query, context)
-        if columns and len(columns) != len(relation.visible_columns):
-            raise context.error(
-                "column-count",
-                f"`{name}` names {len(columns)} columns of {len(relation.visible_columns)}",
-                cte.alias.name,
-            )
-        context = context.with_ctes({name: relation.with_alias(name, columns or None)})
+        relation = apply_alias(bind_body(cte.query, context), cte.alias, context)
+        context = context.with_ctes({cte.alias.name.name: relation})
     return context
 
 

@@ -51,7 +51,7 @@ def bind_item(node: syntax.Relation, context: Context) -> Relation:
         case _:
             assert isinstance(node, syntax.TableFunction)
             raise unknown_table_function_error(node.call.name, node.span)
-    return _apply_alias(relation, node.alias, context)
+    return apply_alias(relation, node.alias, context)
 
 
 def _bind_window(node: syntax.WindowTvf, data: Relation, context: Context) -> Relation:
@@ -62,7 +62,8 @@ def _bind_window(node: syntax.WindowTvf, data: Relation, context: Context) -> Re
     return Relation(plan=plan, columns=(*(replace(column, relation=None) for column in data.visible_columns), *window))
 
 
-def _apply_alias(relation: Relation, alias: syntax.TableAlias | None, context: Context) -> Relation:
+def apply_alias(relation: Relation, alias: syntax.TableAlias | None, context: Context) -> Relation:
+    """Return a relation under an alias. Raises SqlError `column-count`."""
     if alias is None:
         return relation
     _check_alias(alias, len(relation.visible_columns), context)

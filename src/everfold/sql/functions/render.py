@@ -10,7 +10,7 @@ from everfold.errors import Span, UnsupportedFeature
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
 from everfold.sql.functions.entry import Unsupported
 from everfold.sql.functions.literals import duckdb_literal, duckdb_string, spark_literal, spark_string
-from everfold.types import DataType, TimeType
+from everfold.types import DataType
 
 MAX_REPEATED_CHARS = 160
 """An argument that a template uses several times is repeated while that takes at most this many
@@ -273,10 +273,3 @@ def to_spark(expr: Expr, columns: Sequence[str], context: RenderContext | None =
 def to_duckdb(expr: Expr, columns: Sequence[str], context: RenderContext | None = None) -> str:
     """Render an expression as DuckDB SQL; `columns[i]` is the SQL of input column i."""
     return Writer("DuckDB", columns, context or RenderContext()).write(expr)
-
-
-def format_time(value: int, type: TimeType) -> str:
-    """Format a TIME as in Flink."""
-    seconds, millis = divmod(value, 1000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return text + (f".{millis:03d}"[: type.precision + 1] if type.precision else "")
