@@ -43,7 +43,7 @@ class Load:
 LOADS = {
     "one key has all rows": Load(4_000_000, "'k'", "i % 600", "1 MINUTE", "COUNT(*) > 0", 4000),
     "100,000 open windows of a key": Load(400_000, "'k'", "60 * (i % 100000)", "1 MINUTE", "COUNT(*) > 0", 4000),
-    "ten million keys": Load(10_000_000, "'customer ' || i", "i % 600", "1 DAY", "MOD(SUM(v), 100000) = 0", 5000),
+    "ten million keys": Load(10_000_000, "'customer ' || i", "i % 600", "1 DAY", "MOD(SUM(v), 100000) = 0", 6500),
     "keys of ten megabytes": Load(
         16, "repeat('x', 10000000) || i", "i", "1 DAY", "CHAR_LENGTH(k) > 10000000 AND SUM(v) = 7", 4500
     ),

@@ -6,7 +6,6 @@ Imports none of the packages that it checks.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 import sys
@@ -28,7 +27,6 @@ _PACKAGES = {
     "polars": ((1, 30), (3, 0), "pip install 'polars>=1.30,<3'"),
     "pyarrow": ((18, 0), (27, 0), "pip install 'pyarrow>=18,<27'"),
     "duckdb": ((1, 4), (3, 0), "pip install 'duckdb>=1.4,<3'"),
-    "sqlglot": ((30, 0), (31, 0), "pip install 'sqlglot>=30,<31'"),
 }
 
 
@@ -58,7 +56,6 @@ def run_checks(folder: Path) -> Iterator[Check]:
     yield _java()
     for name, (least, below, todo) in _PACKAGES.items():
         yield _package(name, least, below, todo)
-    yield _sqlglot_is_plain()
     yield _disk(folder)
     yield _disk(Path(tempfile.gettempdir()))
     if (memory := _memory_bytes()) is not None:
@@ -110,16 +107,6 @@ def _package(name: str, least: tuple[int, int], below: tuple[int, int], todo: st
         return Check(name, todo)
     numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
     return Check(f"{name} {version}", None if least <= numbers < below else todo)
-
-
-def _sqlglot_is_plain() -> Check:
-    """Check that sqlglot is not compiled.
-
-    The compiled sqlglot forbids subclasses of its parser, and everfold's dialect is one.
-    """
-    if importlib.util.find_spec("sqlglotc") is None:
-        return Check("sqlglot is not the compiled one")
-    return Check("a sqlglot that is not compiled", "pip uninstall sqlglotc (it came with sqlglot[c])")
 
 
 def _disk(folder: Path) -> Check:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, Span, SqlError, suggest_name, suggest_or_list_names
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef
 from everfold.plan.nodes import ChangelogNormalize, Plan, Project, Scan, Table, WatermarkAssigner, time_attribute
 from everfold.plan.size import ScriptSize
+from everfold.sql import syntax
 from everfold.sql.settings import Note, Settings, check_option
 from everfold.sql.statements import CreateTable
 from everfold.sql.user_functions import UserFunctions
@@ -151,7 +150,7 @@ class CatalogView:
     """
 
     name: str
-    query: exp.Expression
+    query: syntax.Query
     text: str
     schema: Schema
     span: Span = field(repr=False)

@@ -19,11 +19,11 @@ from everfold.plan.python_aggregates import check_retraction
 from everfold.plan.rewrites import rewrite
 from everfold.plan.size import count_cells
 from everfold.plan.walk import tables_read
+from everfold.sql import syntax
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
 from everfold.sql.binder.derived_tables import build_insert, complete_as, complete_like
 from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_late_option
 from everfold.sql.catalog import Catalog, ConnectTable, keep_table, local_name
-from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.python_modules import load_object
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
@@ -139,7 +139,7 @@ class Session:
         """
         statements = parse_script(text, source, self.settings.dialect)
         if self.lenient:
-            self._complete(statements)
+            statements = self._complete(statements)
         for statement in statements:
             yield self.execute(statement)
 
@@ -222,8 +222,8 @@ class Session:
 
     # --- statements ---
 
-    def _complete(self, statements: tuple[Statement, ...]) -> None:
-        """Declare what a script uses without declaring it."""
+    def _complete(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """Declare what a script uses without declaring it; return the completed statements."""
         from everfold.sql.undeclared import infer_undeclared
 
         loadable = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._can_load(each)]
@@ -235,6 +235,7 @@ class Session:
             self.catalog.functions.add(function, Kind.TEMPORARY)
         for each in found.notes:
             self._note(each)
+        return found.statements
 
     def _can_load(self, statement: CreateFunction) -> bool:
         """Return whether a function can be loaded; if not, only its use is known."""
@@ -343,14 +344,14 @@ class Session:
     def _bind(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         match statement:
             case Query():
-                return (bind_query(statement.query, self.catalog, statement.span),)
+                return (bind_query(statement.query, self.catalog),)
             case Insert():
                 return (self._insert(statement),)
             case StatementSet():
                 return tuple(map(self._insert, statement.inserts))
 
     def _insert(self, statement: Insert) -> Sink:
-        if isinstance(statement.query, TopicQuery):
+        if isinstance(statement.query, syntax.TopicQuery):
             return bind_topic_insert(statement, self.catalog)
         open_ = self.lenient and self.catalog.find(statement.target) is None
         return (bind_open_insert if open_ else bind_insert)(statement, self.catalog)

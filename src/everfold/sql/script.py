@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from sqlglot.tokenizer_core import TokenType
-
 from everfold.errors import Span, SqlError, UsageError, suggest_name
 from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex_error
 from everfold.sql.dialects import flink, lenses
@@ -51,12 +49,12 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
     start = 0
     if DIALECT_OPTION in text:
         tokens = scan(text, source, measures=True)
-        ends = [at for at, token in enumerate(tokens) if token.token_type is TokenType.SEMICOLON]
+        ends = [at for at, token in enumerate(tokens) if token.key == ";"]
         for first, last in zip([0, *(at + 1 for at in ends)], ends, strict=False):
             key, _, value = "".join(token.text for token in tokens[first + 1 : last]).partition("=")
-            if tokens[first].text.upper() == "SET" and key == DIALECT_OPTION and value in DIALECTS:
-                yield dialect, Part(start, tokens[last].end + 1)
-                dialect, start = value, tokens[last].end + 1
+            if tokens[first].key == "SET" and key == DIALECT_OPTION and value in DIALECTS:
+                yield dialect, Part(start, tokens[last].end)
+                dialect, start = value, tokens[last].end
     yield dialect, Part(start, len(text))
 
 

@@ -1,7 +1,7 @@
 """Statements of a script as data: what the author wrote, with nothing resolved.
 
 Names are tuples of one to three parts (`catalog`, `database`, `table`). Expressions and queries are
-trees whose nodes `dialects/flink.py` lists. `text` fields are exact slices of the script.
+trees of `syntax`. `text` fields are exact slices of the script.
 Statements with the same meaning are equal wherever they are: `span` does not compare.
 """
 
@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sqlglot import exp
-
 from everfold.errors import Span
+from everfold.sql import syntax
 from everfold.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
@@ -65,7 +64,7 @@ class ComputedColumn(_Placed):
     """`name AS expression`: computed when rows are read, never written."""
 
     name: str
-    expression: exp.Expression
+    expression: syntax.Expression
     text: str
     comment: str | None = None
 
@@ -93,7 +92,7 @@ class WatermarkDef(_Placed):
     """`WATERMARK FOR column AS expression`; `column` has several parts for a field of a ROW."""
 
     column: Name
-    expression: exp.Expression
+    expression: syntax.Expression
     text: str
     column_span: Span = field(compare=False, repr=False)
 
@@ -136,7 +135,7 @@ class AsQuery(_Placed):
     `columns` is the column order of the table; None: as in the query.
     """
 
-    query: exp.Expression
+    query: syntax.Query
     text: str
     columns: Name | None = None
 
@@ -201,7 +200,7 @@ class CreateView(_Placed):
 
     name: Name
     columns: Name | None = None
-    query: exp.Expression
+    query: syntax.Query
     text: str
     temporary: bool = False
     if_not_exists: bool = False
@@ -267,7 +266,7 @@ class Insert(_Placed):
 
     target: Name
     columns: Name | None = None
-    query: exp.Expression
+    query: syntax.Query
     text: str
     overwrite: bool = False
     target_span: Span = field(compare=False, repr=False)
@@ -284,7 +283,7 @@ class StatementSet(_Placed):
 class Query(_Placed):
     """A bare query, whose rows are shown. `text` is its exact SQL."""
 
-    query: exp.Expression
+    query: syntax.Query
     text: str
 
 

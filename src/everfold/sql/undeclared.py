@@ -13,17 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-
-from sqlglot import exp
+from typing import TypeVar
 
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import Table, TableColumn
+from everfold.sql import syntax
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
 from everfold.sql.binder.python_functions import is_builtin
 from everfold.sql.catalog import CatalogTable, Column, Watermark
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
-from everfold.sql.dialects.lenses_nodes import TopicQuery
-from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, QualifiedStar, WindowTvf
 from everfold.sql.statements import (
     AsQuery,
     CreateTable,
@@ -38,6 +36,8 @@ from everfold.sql.user_functions import UserFunction
 from everfold.types import ANY, DataType, TimestampType
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction
+
+J = TypeVar("J", bound=Query | Insert | StatementSet)
 
 _WINDOW = ("window_start", "window_end", "window_time")
 _REST = "*"
@@ -83,11 +83,12 @@ class _UnknownAggregate(AggregateFunction):
 class Completion:
     """What a script uses and does not declare.
 
-    `tables` maps each table to its columns, in the order of their use from the end of the script.
-    `aggregates` tells which functions are aggregate functions. `notes` describes how queries were
-    changed.
+    `statements` is the script, with queries that pass more columns through. `tables` maps each
+    table to its columns, in the order of their use from the end of the script. `aggregates` tells
+    which functions are aggregate functions. `notes` describes how queries were changed.
     """
 
+    statements: tuple[Statement, ...] = ()
     tables: dict[str, dict[str, Use]] = field(default_factory=dict)
     aggregates: dict[str, bool] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -109,32 +110,12 @@ class Completion:
 def infer_undeclared(statements: Sequence[Statement], known: Iterable[str], functions: Iterable[str]) -> Completion:
     """Return what a script leaves undeclared.
 
-    Queries that must pass a column through are changed in place.
-
     `known` are tables declared elsewhere; `functions` are the user functions that can be loaded.
     """
     declared = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
     run = _Inference({*known, *declared}, {each.lower() for each in functions})
-    for statement in reversed(statements):
-        match statement.statement if isinstance(statement, Explain) else statement:
-            case Query() | Insert() as one:
-                run.query(one.query, {})
-            case StatementSet(inserts=inserts):
-                for each in inserts:
-                    run.query(each.query, {})
-            case CreateTable(as_query=AsQuery() as one):
-                run.query(one.query, {})
-            case CreateView() as view:
-                wanted = run.of_views.get(view.name[-1], {})
-                if view.columns is not None:
-                    at = {name: place for place, name in enumerate(view.columns)}
-                    outputs = _outputs(view.query)
-                    wanted = {
-                        outputs[at[name]]: use
-                        for name, use in wanted.items()
-                        if at.get(name, len(outputs)) < len(outputs)
-                    }
-                run.query(view.query, wanted)
+    completed = [run.statement(each) for each in reversed(statements)]
+    run.found.statements = tuple(reversed(completed))
     return run.found
 
 
@@ -194,56 +175,95 @@ class _Inference:
     of_views: dict[str, dict[str, Use]] = field(default_factory=dict)
     ctes: dict[str, dict[str, Use]] = field(default_factory=dict)
 
-    def query(self, node: exp.Expression, wanted: Mapping[str, Use]) -> None:
-        """Complete a query; `wanted` are the columns read from it, by name."""
-        clause = node.args.get("with_")
-        outer = dict(self.ctes)
-        if clause is not None:
-            self.ctes |= {each.args["alias"].name: {} for each in clause.expressions}
-        match node:
-            case TopicQuery():
-                self.table(node.source.name, dict.fromkeys(_fields(node), Use.VALUE))
-            case exp.Select():
-                self._select(node, wanted)
-            case exp.Subquery():
-                self.query(node.this, wanted)
-            case exp.Union() | exp.Intersect() | exp.Except():
-                names = _outputs(node)
-                for side in (node.this, node.expression):
-                    own = _outputs(side)
-                    places = {at: wanted[name] for at, name in enumerate(names) if name in wanted and at < len(own)}
-                    self.query(side, {own[at]: use for at, use in places.items()})
-        if clause is not None:
-            for each in reversed(clause.expressions):
-                self.query(each.this, self.ctes[each.args["alias"].name])
-            self.ctes = outer
+    def statement(self, statement: Statement) -> Statement:
+        """Return a statement with its queries completed."""
+        match statement:
+            case Explain(statement=inner):
+                return replace(statement, statement=self.job(inner))
+            case Query() | Insert() | StatementSet():
+                return self.job(statement)
+            case CreateTable(as_query=AsQuery() as definition):
+                return replace(statement, as_query=replace(definition, query=self.query(definition.query, {})))
+            case CreateView():
+                return replace(statement, query=self.query(statement.query, self._wanted_of_view(statement)))
+            case _:
+                return statement
 
-    def _select(self, node: exp.Select, wanted: Mapping[str, Use]) -> None:
+    def job(self, statement: J) -> J:
+        """Return a statement that runs queries, with these completed."""
+        if isinstance(statement, StatementSet):
+            return replace(statement, inserts=tuple(map(self.job, statement.inserts)))
+        return replace(statement, query=self.query(statement.query, {}))
+
+    def _wanted_of_view(self, view: CreateView) -> Mapping[str, Use]:
+        """Return the columns read from a view, by their names in its query."""
+        wanted = self.of_views.get(view.name[-1], {})
+        return wanted if view.columns is None else _rename(wanted, view.columns, _outputs(view.query))
+
+    def query(self, node: syntax.Query, wanted: Mapping[str, Use]) -> syntax.Query:
+        """Complete a query; `wanted` are the columns read from it, by name."""
+        outer, found = dict(self.ctes), node
+        if isinstance(node, syntax.FlinkQuery):
+            self.ctes |= {each.alias.name.name: {} for each in node.ctes}
+        match node:
+            case syntax.TopicQuery():
+                self.table(node.source.name, dict.fromkeys(_fields(node), Use.VALUE))
+            case syntax.Select():
+                found = self._select(node, wanted)
+            case syntax.NestedQuery():
+                found = replace(node, query=self.query(node.query, wanted))
+            case syntax.SetOperation():
+                names = _outputs(node)
+                left, right = (
+                    self.query(side, _rename(wanted, names, _outputs(side))) for side in (node.left, node.right)
+                )
+                found = replace(node, left=left, right=right)
+        if isinstance(found, syntax.FlinkQuery) and found.ctes:
+            ctes = [
+                replace(each, query=self.query(each.query, self.ctes[each.alias.name.name]))
+                for each in reversed(found.ctes)
+            ]
+            found = replace(found, ctes=tuple(reversed(ctes)))
+            self.ctes = outer
+        return found
+
+    def _select(self, node: syntax.Select, wanted: Mapping[str, Use]) -> syntax.Select:
         items = _items(node)
         scope = _Scope(self, node)
         for name, use in wanted.items():
             if name in items:
                 item = items[name]
-                if isinstance(item, ColumnPath):
+                if isinstance(item, syntax.ColumnPath):
                     scope.take(item.names, use)
             elif _has_star(node):
                 scope.take((name,), use)
             elif name == _REST:
                 pass
-            elif node.args.get("group") is None and not any(map(self._has_aggregate, node.expressions)):
+            elif node.group is None and not any(map(self._has_aggregate, node.items)):
                 self.found.notes.append(
                     f"`{name}` is read from an inner query that does not select it: it is added to that query"
                 )
-                node.append("expressions", _column(name, node))
+                column = syntax.ColumnPath((syntax.Identifier(name),), span=node.span)
+                node = replace(node, items=(*node.items, syntax.SelectItem(column, span=node.span)))
                 scope.take((name,), use)
         if _has_star(node):
             scope.take((_REST,), Use.VALUE)
         self._record_functions(node)
         for path, use in _uses(node, set(items)):
             scope.take(path, use)
-        for inner in _nested(node):
-            self.query(inner, {})
-        scope.finish()
+        return self._complete_below(node, scope)
+
+    def _complete_below(self, node: syntax.Select, scope: _Scope) -> syntax.Select:
+        """Complete the queries inside the expressions of a SELECT, then those in its FROM."""
+
+        def complete(part: syntax.Node) -> syntax.Node:
+            return syntax.transform(part, lambda each: self.query(each, {}) if isinstance(each, syntax.Query) else None)
+
+        expressions = syntax.map_children(replace(node, ctes=(), source=None, joins=()), complete)
+        relations = scope.finish()
+        source = next(relations, None)
+        joins = tuple(replace(join, relation=each) for join, each in zip(node.joins, relations, strict=True))
+        return replace(expressions, ctes=node.ctes, source=source, joins=joins)
 
     def table(self, name: str, wanted: Mapping[str, Use]) -> None:
         """Record the columns read from a name in FROM."""
@@ -256,60 +276,58 @@ class _Inference:
 
     # --- functions ---
 
-    def _record_functions(self, node: exp.Select) -> None:
-        keys = set(node.args["group"].expressions) if node.args.get("group") is not None else set()
-        grouped = bool(keys) or any(map(self._has_aggregate, node.expressions))
-        having = node.args.get("having")
-        for item in [*node.expressions, *([having.this] if having is not None else [])]:
+    def _record_functions(self, node: syntax.Select) -> None:
+        keys = frozenset(node.group.elements if node.group is not None else ())
+        grouped = bool(keys) or any(map(self._has_aggregate, node.items))
+        for item in (*node.items, *([node.having] if node.having is not None else [])):
             self._record_calls(item, over_groups=grouped, keys=keys)
-        for name in ("where", "group", "qualify", "order"):
-            if node.args.get(name) is not None:
-                self._record_calls(node.args[name], over_groups=False, keys=keys)
+        for part in (node.where, node.group, node.qualify, node.order):
+            if part is not None:
+                self._record_calls(part, over_groups=False, keys=keys)
 
-    def _record_calls(self, node: exp.Expression, *, over_groups: bool, keys: Set[exp.Expression]) -> None:
+    def _record_calls(self, node: syntax.Node, *, over_groups: bool, keys: Set[syntax.Node]) -> None:
         """Record the undeclared functions among the calls.
 
-        `rewrite_over_groups`: whether calls here are computed over the rows of a group.
+        `over_groups`: whether calls here are computed over the rows of a group.
         """
-        if isinstance(node, exp.Query | exp.Subquery | exp.Exists) or node in keys:
+        if isinstance(node, syntax.Query) or (keys and node in keys):
             return
         inside = over_groups
-        if isinstance(node, exp.Window) and isinstance(node.this, FunctionCall):
-            self._record_if_undeclared(node.this, aggregate=True)
-            inside = False
-        elif isinstance(node, FunctionCall):
-            aggregate = is_aggregate(node.name) or self._record_if_undeclared(node, aggregate=over_groups)
-            inside = over_groups and not aggregate
-        for child in node.iter_expressions():
+        match node:
+            case syntax.Over(call=call):
+                self._record_if_undeclared(call, aggregate=True)
+                inside = False
+            case syntax.FunctionCall():
+                aggregate = is_aggregate(node.name) or self._record_if_undeclared(node, aggregate=over_groups)
+                inside = over_groups and not aggregate
+        for child in syntax.children(node):
             self._record_calls(child, over_groups=inside, keys=keys)
 
-    def _record_if_undeclared(self, node: FunctionCall, *, aggregate: bool) -> bool:
+    def _record_if_undeclared(self, node: syntax.FunctionCall, *, aggregate: bool) -> bool:
         """Record a function if it is undeclared; return whether it is such an aggregate."""
         if node.special or is_builtin(node.name) or node.original_name.lower() in self.functions:
             return False
         self.found.aggregates[node.original_name] = aggregate or self.found.aggregates.get(node.original_name, False)
         return self.found.aggregates[node.original_name]
 
-    def _has_aggregate(self, node: exp.Expression) -> bool:
+    def _has_aggregate(self, node: syntax.Node) -> bool:
         """Return whether an item of a SELECT list contains an aggregate function."""
-        if isinstance(node, exp.Query | exp.Subquery | exp.Exists | exp.Window):
+        if isinstance(node, syntax.Query | syntax.Over):
             return False
-        if isinstance(node, FunctionCall) and is_aggregate(node.name):
+        if isinstance(node, syntax.FunctionCall) and is_aggregate(node.name):
             return True
-        return any(map(self._has_aggregate, node.iter_expressions()))
+        return any(map(self._has_aggregate, syntax.children(node)))
 
 
 class _Scope:
     """The items of a FROM clause, and the columns read from each."""
 
-    def __init__(self, run: _Inference, node: exp.Select) -> None:
+    def __init__(self, run: _Inference, node: syntax.Select) -> None:
         self._run = run
-        source = node.args.get("from_")
-        items = [] if source is None else [source.this, *(join.this for join in node.args.get("joins") or ())]
-        self._items: list[tuple[exp.Expression, dict[str, Use]]] = [
-            (each, {}) for each in items if isinstance(each, exp.Table | exp.Subquery | WindowTvf)
-        ]
-        self._named = {_alias(item): wanted for item, wanted in self._items if _alias(item)}
+        relations = [] if node.source is None else [node.source, *(join.relation for join in node.joins)]
+        self._items: list[tuple[syntax.Relation, dict[str, Use]]] = [(each, {}) for each in relations]
+        self._named = {_alias(item): wanted for item, wanted in self._items if _has_columns(item) and _alias(item)}
+        self._is_single = sum(map(_has_columns, relations)) == 1
 
     def take(self, path: Sequence[str], use: Use) -> None:
         """Record the use of a column.
@@ -324,53 +342,51 @@ class _Scope:
                 _add(wanted, {path[0]: use})
                 return
 
-    def finish(self) -> None:
-        """Pass the recorded columns on to the items of FROM."""
-        for item, wanted in self._items:
-            self._hand_down(item, wanted)
+    def finish(self) -> Iterator[syntax.Relation]:
+        """Pass the recorded columns on to the items of FROM; yield the completed items."""
+        return (self._hand_down(item, wanted) for item, wanted in self._items)
 
-    def _may_have(self, item: exp.Expression, name: str) -> bool:
+    def _may_have(self, item: syntax.Relation, name: str) -> bool:
         """Return whether an item has a column, or may have it.
 
         Among several items, one that lists its columns has only those.
         """
-        if len(self._items) == 1:
-            return True
+        if not _has_columns(item):
+            return False
         match item:
-            case exp.Subquery():
-                return name in _outputs(item.this) or name == _REST
-            case WindowTvf():
+            case syntax.DerivedTable() if not self._is_single:
+                return name in _outputs(item.query) or name == _REST
+            case syntax.WindowTvf() if not self._is_single:
                 return name in _WINDOW or self._may_have(item.table, name)
             case _:
                 return True
 
-    def _hand_down(self, item: exp.Expression, wanted: Mapping[str, Use]) -> None:
+    def _hand_down(self, item: syntax.Relation, wanted: Mapping[str, Use]) -> syntax.Relation:
         match item:
-            case WindowTvf():
-                time = {item.timecol.names[-1]: Use.TIME}
+            case syntax.WindowTvf():
+                time = {item.time_column.names[-1]: Use.TIME}
                 keys = {each.names[-1]: Use.VALUE for each in item.partition_by}
                 below = {name: use for name, use in wanted.items() if name not in _WINDOW}
-                self._hand_down(item.table, {**below, **keys, **time})
-            case exp.Subquery():
-                self._run.query(item.this, wanted)
-            case exp.Table() if item.args.get("db") is None:
-                self._run.table(item.this.name, wanted)
-            case _:
-                pass
+                return replace(item, table=self._hand_down(item.table, {**below, **keys, **time}))
+            case syntax.DerivedTable(lateral=False):
+                return replace(item, query=self._run.query(item.query, wanted))
+            case syntax.Table(names=(name,)):
+                self._run.table(name, wanted)
+        return item
 
 
 # --- topics ---------------------------------------------------------------------------------------
 
 
-def _fields(node: TopicQuery) -> Iterator[str]:
+def _fields(node: syntax.TopicQuery) -> Iterator[str]:
     """Yield the columns that a query of Lenses SQL reads from its source."""
     yield from (KEY, *(f"{META}.{name}" for name in METADATA))
-    parts = [each.this for each in (*node.expressions, *node.group)]
-    parts += [node.args[name] for name in ("eventtime", "where") if node.args.get(name) is not None]
+    parts = [*(each.value for each in node.items), *(each.value for each in node.group)]
+    parts += [each for each in (node.eventtime, node.where) if each is not None]
     for part in parts:
-        if isinstance(part, exp.Star):
+        if isinstance(part, syntax.Star):
             yield _REST
-        for path in part.find_all(ColumnPath):
+        for path in syntax.find_all(part, syntax.ColumnPath):
             names = path.names[1:] if len(path.names) > 1 and path.names[0] == node.source_name else path.names
             name = names[1] if len(names) > 1 and names[0] == VALUE else names[0]
             if name not in (KEY, META):
@@ -380,102 +396,89 @@ def _fields(node: TopicQuery) -> Iterator[str]:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _items(node: exp.Select) -> dict[str, exp.Expression]:
+def _items(node: syntax.Select) -> dict[str, syntax.Expression]:
     """Return the expression of each name in a SELECT list."""
-    found = {}
-    for each in node.expressions:
-        if isinstance(each, exp.Alias):
-            found[each.alias] = each.this
-        elif isinstance(each, ColumnPath):
-            found[each.names[-1]] = each
-    return found
+    return {name: each.value for name, each in zip(_outputs(node), node.items, strict=True) if name}
 
 
-def _outputs(node: exp.Expression) -> list[str]:
+def _outputs(node: syntax.Query) -> list[str]:
     """Return the column names of a query that are written; `` for an unnamed column."""
     match node:
-        case exp.Select():
-            return [
-                each.alias if isinstance(each, exp.Alias) else each.names[-1] if isinstance(each, ColumnPath) else ""
-                for each in node.expressions
-            ]
-        case exp.Subquery() | exp.Union() | exp.Intersect() | exp.Except():
-            return _outputs(node.this)
+        case syntax.Select():
+            return [_output(each) for each in node.items]
+        case syntax.NestedQuery():
+            return _outputs(node.query)
+        case syntax.SetOperation():
+            return _outputs(node.left)
         case _:
             return []
 
 
-def _has_star(node: exp.Select) -> bool:
-    return any(isinstance(each, exp.Star | QualifiedStar) for each in node.expressions)
+def _output(item: syntax.SelectItem) -> str:
+    if item.alias is not None:
+        return item.alias.name
+    return item.value.names[-1] if isinstance(item.value, syntax.ColumnPath) else ""
 
 
-def _alias(item: exp.Expression) -> str:
-    alias = item.args.get("alias")
-    if alias is not None:
-        return str(alias.name)
-    return item.this.name if isinstance(item, exp.Table) else ""
+def _rename(wanted: Mapping[str, Use], names: Sequence[str], others: Sequence[str]) -> dict[str, Use]:
+    """Return the columns by their other names; both lists have the columns in the same order."""
+    return {other: wanted[name] for name, other in zip(names, others, strict=False) if name in wanted}
 
 
-def _column(name: str, near: exp.Expression) -> ColumnPath:
-    path = ColumnPath(parts=[exp.Identifier(this=name, quoted=False)])
-    path.meta.update({key: near.meta[key] for key in ("start", "end") if key in near.meta})
-    return path
+def _has_star(node: syntax.Select) -> bool:
+    return any(isinstance(each.value, syntax.Star | syntax.QualifiedStar) for each in node.items)
 
 
-def _uses(node: exp.Select, outputs: set[str]) -> Iterator[tuple[tuple[str, ...], Use]]:
+def _has_columns(item: syntax.Relation) -> bool:
+    """Return whether columns are read from an item of FROM."""
+    return isinstance(item, syntax.Table | syntax.DerivedTable | syntax.WindowTvf) and not (
+        isinstance(item, syntax.DerivedTable) and item.lateral
+    )
+
+
+def _alias(item: syntax.Relation) -> str:
+    if item.alias is not None:
+        return item.alias.name.name
+    return item.names[-1] if isinstance(item, syntax.Table) else ""
+
+
+def _uses(node: syntax.Select, outputs: Set[str]) -> Iterator[tuple[tuple[str, ...], Use]]:
     """Yield the columns that the clauses of a SELECT read from its FROM."""
-    parts = [*node.expressions, *(node.args.get("windows") or ())]
-    parts += [node.args[name] for name in ("where", "group", "having", "qualify", "order") if node.args.get(name)]
-    parts += [join.args["on"] for join in node.args.get("joins") or () if join.args.get("on") is not None]
-    for part in parts:
-        by_alias = outputs if isinstance(part, exp.Order | exp.Qualify | exp.Having) else set()
-        yield from ((path, use) for path, use in _paths(part, Use.VALUE) if path[0] not in by_alias)
+    of_rows = (*node.items, *node.windows, node.where, node.group, *(join.on for join in node.joins))
+    for part in of_rows:
+        if part is not None:
+            yield from _paths(part, Use.VALUE)
+    for clause in (node.having, node.qualify, node.order):
+        if clause is not None:
+            yield from ((path, use) for path, use in _paths(clause, Use.VALUE) if path[0] not in outputs)
 
 
-def _paths(node: exp.Expression, use: Use) -> Iterator[tuple[tuple[str, ...], Use]]:
-    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
-        return
-    if isinstance(node, ColumnPath):
-        yield node.names, use
-        return
-    if isinstance(node, QualifiedStar):
-        yield (*node.names, _REST), use
-        return
-    time: exp.Expression | None = None
-    if isinstance(node, exp.Window) and node.args.get("order") is not None:
-        first = node.args["order"].expressions[0].this
-        # Numbered rows may be in any order: there, only its name marks a column as processing time.
-        if not _ranks(node) or (isinstance(first, ColumnPath) and _is_processing_time(first.names[-1])):
-            time = first
-    elif isinstance(node, FunctionCall) and node.name in LEGACY_WINDOWS and node.expressions:
-        time = node.expressions[0]
-    if isinstance(time, ColumnPath):
+def _paths(node: syntax.Node, use: Use) -> Iterator[tuple[tuple[str, ...], Use]]:
+    time: syntax.Expression | None = None
+    match node:
+        case syntax.Query():
+            return
+        case syntax.ColumnPath():
+            yield node.names, use
+            return
+        case syntax.QualifiedStar():
+            yield (*node.names, _REST), use
+            return
+        case syntax.Over(call=call, window=syntax.WindowSpec(order=(first, *_))):
+            # Numbered rows may be in any order: there, only the name marks processing time.
+            ranks = call.name in ("ROW_NUMBER", "RANK", "DENSE_RANK")
+            if not ranks or _is_processing_time(syntax.implicit_name(first.value) or ""):
+                time = first.value
+        case syntax.NamedWindow(window=syntax.WindowSpec(order=(first, *_))):
+            time = first.value
+        case syntax.FunctionCall(arguments=(argument, *_)) if node.name in LEGACY_WINDOWS:
+            time = argument
+    if isinstance(time, syntax.ColumnPath):
         yield time.names, Use.TIME
-    if isinstance(node, FunctionCall) and node.name in _NUMERIC_FUNCTIONS:
-        yield from ((each.names, Use.NUMBER) for each in node.expressions if isinstance(each, ColumnPath))
-    for child in node.iter_expressions():
+    if isinstance(node, syntax.FunctionCall) and node.name in _NUMERIC_FUNCTIONS:
+        yield from ((each.names, Use.NUMBER) for each in node.arguments if isinstance(each, syntax.ColumnPath))
+    for child in syntax.children(node):
         yield from _paths(child, use)
-
-
-def _ranks(node: exp.Window) -> bool:
-    """Return whether a window numbers rows, which may be in any order."""
-    return isinstance(node.this, FunctionCall) and node.this.name in ("ROW_NUMBER", "RANK", "DENSE_RANK")
-
-
-def _nested(node: exp.Select) -> Iterator[exp.Expression]:
-    """Yield the queries inside the expressions of a SELECT."""
-    for name, part in node.args.items():
-        for each in part if isinstance(part, list) else [part]:
-            if isinstance(each, exp.Expression) and name not in ("from_", "joins", "with_"):
-                yield from _queries(each)
-
-
-def _queries(node: exp.Expression) -> Iterator[exp.Expression]:
-    if isinstance(node, exp.Query):
-        yield node
-        return
-    for child in node.iter_expressions():
-        yield from _queries(child)
 
 
 def _add(to: dict[str, Use], more: Mapping[str, Use]) -> None:

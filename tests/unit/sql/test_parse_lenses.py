@@ -8,10 +8,12 @@ import pytest
 
 from everfold.errors import SqlError
 from everfold.secrets import redact_script
+from everfold.sql import syntax
+from everfold.sql.dialects.flink import parse_expression
 from everfold.sql.dialects.lenses import parse_statements
-from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateView, Explain, Insert, Query, SetOption
+from everfold.sql.syntax import TopicQuery
 from everfold.types import BIGINT, INT, STRING, RowField, RowType
 
 
@@ -46,7 +48,8 @@ GROUP BY field1 AS keep_me;
     assert statement.query == parse_topic_query(
         "INSERT INTO target-topic SELECT COUNT(*) AS records FROM `input-topic` GROUP BY field1 AS keep_me"
     )
-    assert statement.query.args["kind"] is None
+    assert isinstance(statement.query, TopicQuery)
+    assert statement.query.kind is None
     assert statement.text.startswith("COUNT(*)")
 
 
@@ -56,14 +59,15 @@ def test_a_query_with_every_clause_is_parsed() -> None:
     )
     assert found.kind == "STREAM"
     assert found.source_name == "u"
-    assert [each.target and each.target.names for each in found.expressions] == [("x",), None]
-    assert found.args["eventtime"].names == ("c", "d")
+    assert [each.target and each.target.names for each in found.items] == [("x",), None]
+    assert found.eventtime is not None
+    assert found.eventtime.names == ("c", "d")
     assert found.window is not None
-    assert found.window.name == "HOP"
+    assert found.window.kind == "HOP"
     assert [each.ms for each in found.window.sizes] == [3_600_000, 300_000]
     assert found.window.grace is not None
     assert found.window.grace.ms == 250
-    assert [each.args.get("alias") and each.args["alias"].name for each in found.group] == [None, "g"]
+    assert [each.alias and each.alias.name for each in found.group] == [None, "g"]
 
 
 @pytest.mark.parametrize(
@@ -92,16 +96,15 @@ def test_topic_names_may_have_special_characters(name: str) -> None:
             f"INSERT INTO {written} SELECT COUNT({written}._key.a) AS n FROM {written} GROUP BY b"
         )
         assert found.source.name == name
-        (projection,) = found.expressions
-        (path,) = projection.this.expressions
+        (path,) = syntax.find_all(found.items[0].value, syntax.ColumnPath)
         assert path.names == (name, "_key", "a")
 
 
 def test_a_hyphen_outside_of_a_topic_name_is_a_minus() -> None:
     found = parse_topic_query("SELECT STREAM SUM(a-b) AS n, SUM(x-y.z) AS m FROM x-y GROUP BY c")
-    first, second = (each.this.expressions[0] for each in found.expressions)
-    assert type(first).__name__ == "Sub"
-    assert second.names == ("x-y", "z")
+    first, second = (next(syntax.children(each.value)) for each in found.items)
+    assert first == syntax.BinaryOperation("-", parse_expression("a"), parse_expression("b"))
+    assert second == parse_expression("`x-y`.z")
 
 
 def test_a_topic_is_declared() -> None:

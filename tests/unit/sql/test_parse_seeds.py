@@ -7,9 +7,10 @@ left out, and `WITH (...)` is filled in.
 from __future__ import annotations
 
 import pytest
-from sqlglot import exp
 
-from everfold.sql.dialects.flink import WindowTvf, parse_query, render
+from everfold.sql import syntax
+from everfold.sql.dialects.flink import parse_query
+from everfold.sql.dialects.render import render
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateView, Insert, Query
 
@@ -184,7 +185,7 @@ def test_the_windows_of_the_seed_are_found() -> None:
         window.kind
         for statement in parse_script(WINDOW_AGGREGATION)
         if isinstance(statement, (Query, CreateView))
-        for window in statement.query.find_all(WindowTvf)
+        for window in syntax.find_all(statement.query, syntax.WindowTvf)
     ]
     assert windows == ["TUMBLE", "HOP", "CUMULATE", "SESSION", "SESSION", *["TUMBLE"] * 6]
 
@@ -194,5 +195,6 @@ def test_a_column_may_be_named_user() -> None:
     assert isinstance(table, CreateTable)
     assert table.columns[0].name == "user"
     assert isinstance(query, Query)
-    assert isinstance(query.query, exp.Select)
-    assert render(query.query.args["group"].expressions[1]) == "`user`"
+    assert isinstance(query.query, syntax.Select)
+    assert query.query.group is not None
+    assert render(query.query.group.elements[1]) == "`user`"

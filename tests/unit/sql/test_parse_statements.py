@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from everfold.errors import Span
-from everfold.sql.dialects.flink import parse_expression, parse_query, render
+from everfold.sql.dialects.flink import parse_expression, parse_query
+from everfold.sql.dialects.render import render
 from everfold.sql.script import parse_script
 from everfold.sql.statements import (
     ComputedColumn,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from everfold.errors import SqlError, UnsupportedFeature
-from everfold.sql.dialects.flink import FlinkCast, parse_expression
+from everfold.sql import syntax
+from everfold.sql.dialects.flink import parse_expression
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, PhysicalColumn
 
@@ -66,17 +67,17 @@ from everfold.sql.statements import CreateTable, PhysicalColumn
 )
 def test_a_type_has_a_canonical_string(sql: str, canonical: str) -> None:
     cast = parse_expression(f"CAST(x AS {sql})")
-    assert isinstance(cast, FlinkCast)
-    assert str(cast.to) == canonical
+    assert isinstance(cast, syntax.Cast)
+    assert str(cast.type) == canonical
     (table,) = parse_script(f"CREATE TABLE t (a {sql}, b INT)")
     assert isinstance(table, CreateTable)
     column = table.columns[0]
     assert isinstance(column, PhysicalColumn)
-    assert column.type == cast.to
+    assert column.type == cast.type
     assert column.type_span.text[column.type_span.start : column.type_span.end] == sql
-    again = parse_expression(f"CAST(x AS {cast.to})")
-    assert isinstance(again, FlinkCast)
-    assert again.to == cast.to
+    again = parse_expression(f"CAST(x AS {cast.type})")
+    assert isinstance(again, syntax.Cast)
+    assert again.type == cast.type
 
 
 @pytest.mark.parametrize(

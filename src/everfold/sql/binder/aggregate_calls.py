@@ -11,13 +11,11 @@ from fractions import Fraction
 from math import isfinite
 from operator import add, mul, sub, truediv
 
-from sqlglot import exp
-
 from everfold.aggregates.registry import Aggregate, Distinct, Signature
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.plan.nodes import AggCall
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
-from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
 from everfold.types import (
     ANY,
@@ -39,10 +37,10 @@ _JSON = ("JSON_OBJECT", "JSON_ARRAY")
 
 
 def bind_call(
-    node: FunctionCall,
+    node: syntax.FunctionCall,
     entry: Aggregate,
-    bind: Callable[[exp.Expression], Expr],
-    condition: Callable[[exp.Expression], Expr],
+    bind: Callable[[syntax.Expression], Expr],
+    condition: Callable[[syntax.Expression], Expr],
     context: Context,
     order: Sequence[Expr] = (),
     *,
@@ -59,8 +57,8 @@ def bind_call(
     name = node.name
     if node.order:
         raise context.unsupported("unsupported-clause", f"ORDER BY is not supported in `{name}`", node, "leave it out")
-    nodes = list(node.expressions)
-    if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not node.distinct:
+    nodes = list(node.arguments)
+    if name == "COUNT" and len(nodes) == 1 and isinstance(nodes[0], syntax.Star) and not node.distinct:
         nodes = []
     elif not nodes and (entry.arity[0] or not entry.is_window_function):
         raise context.error(
@@ -68,7 +66,7 @@ def bind_call(
         )
     given = [bind(each) for each in nodes]
     if entry.takes_order_key and not given:
-        given = [*order] if len(order) == 1 else [build("ROW", tuple(order), context.span(node))]
+        given = [*order] if len(order) == 1 else [build("ROW", tuple(order), node.span)]
     least, most = entry.arity
     if nodes and not least <= len(nodes) <= most:
         wanted = str(most) if least in (0, most) else f"{least} or {most}"
@@ -95,12 +93,12 @@ def bind_call(
         constants=constants,
         distinct=node.distinct and entry.distinct is Distinct.APPLIES,
         filter=None if node.filter is None else condition(node.filter),
-        span=context.span(node),
+        span=node.span,
     )
 
 
-def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context: Context) -> tuple[Literal, ...]:
-    clauses: dict[str, str | None] = {name: option.value for name, option in node.options.items()}
+def _constants(node: syntax.FunctionCall, entry: Aggregate, given: list[Expr], context: Context) -> tuple[Literal, ...]:
+    clauses: dict[str, str | None] = {option.name: option.value for option in node.options}
     if node.nulls:
         clauses["NULLS"] = node.nulls
     for clause in clauses:
@@ -121,11 +119,11 @@ def _constants(node: FunctionCall, entry: Aggregate, given: list[Expr], context:
     if value is None:
         what = f"argument {entry.constant + 1} of `{node.name}`"
         message = (
-            f"{what} must not be `{context.sql(node.expressions[entry.constant])}`"
+            f"{what} must not be `{context.sql(node.arguments[entry.constant])}`"
             if known
             else f"{what} must be a constant"
         )
-        raise context.error("wrong-arguments", message, node.expressions[entry.constant])
+        raise context.error("wrong-arguments", message, node.arguments[entry.constant])
     return (_literal(value),)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Call, Expr, InputRef, substitute, transform
 from everfold.plan.nodes import (
@@ -22,6 +20,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.windows import Session, SlicedWindow, Tumble
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.emission import apply_emit_options
 from everfold.sql.binder.grouping import GROUPING, Grouping, bind_grouping_value, expand_grouping_sets
@@ -101,9 +100,7 @@ def rewrite_over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
     return transform(expr, change)
 
 
-def group_by(
-    plan: Plan, grouping: Grouping, calls: Sequence[AggCall], context: Context, node: exp.Expression
-) -> Grouped:
+def group_by(plan: Plan, grouping: Grouping, calls: Sequence[AggCall], context: Context, node: syntax.Node) -> Grouped:
     """Build the aggregate of a plan by one or more grouping sets."""
     if not grouping.has_several_sets:
         return replace(group(plan, grouping.keys, calls, context, node), grouping=grouping)
@@ -118,7 +115,7 @@ def group_by_window(
     grouping: Grouping,
     calls: Sequence[AggCall],
     context: Context,
-    node: exp.Expression,
+    node: syntax.Node,
 ) -> Grouped:
     """Build the aggregate of a plan by a group window in GROUP BY and other keys."""
     aggregate = window.aggregate(plan, grouping.keys, calls, context, node)
@@ -132,9 +129,7 @@ def group_by_window(
     )
 
 
-def group(
-    plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
-) -> Grouped:
+def group(plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: syntax.Node) -> Grouped:
     """Build the aggregate of a plan by keys.
 
     It is a window aggregate if both window_start and window_end are among the keys.
@@ -148,15 +143,13 @@ def group(
 
 
 def _group_rows(
-    plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
+    plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: syntax.Node
 ) -> Grouped:
     if not keys and not calls:
         return Grouped(plan=ONE_ROW, keys=(), calls=())
     distinct_keys = tuple(dict.fromkeys(keys))
     ttl_ms = context.settings.state_ttl_ms or 0 if context.state_ttl_ms is None else context.state_ttl_ms
-    aggregate = GroupAggregate(
-        input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=context.span(node)
-    )
+    aggregate = GroupAggregate(input=plan, keys=distinct_keys, calls=tuple(calls), ttl_ms=ttl_ms, span=node.span)
     return Grouped(
         plan=aggregate,
         keys=tuple(_output(aggregate, distinct_keys.index(key)) for key in keys),
@@ -179,7 +172,7 @@ def _window_group(
     over: Sequence[Expr],
     calls: Sequence[AggCall],
     context: Context,
-    node: exp.Expression,
+    node: syntax.Node,
 ) -> Grouped:
     source = unwound.source
     if isinstance(source, WindowTableFunction):
@@ -201,7 +194,7 @@ def _window_group(
         keys=_row_keys(unwound, over),
         calls=tuple(of_calls),
         zone=source.zone,
-        span=context.span(node),
+        span=node.span,
     )
     return _results_over_window(apply_emit_options(aggregate, context, node), unwound, over, aggregate.keys, len(calls))
 
@@ -312,7 +305,7 @@ def _aggregate_with_window(
     over: Sequence[Expr],
     calls: Sequence[AggCall],
     context: Context,
-    node: exp.Expression,
+    node: syntax.Node,
 ) -> Grouped:
     """Build an aggregate over rows that already have window columns.
 
@@ -344,7 +337,7 @@ def _aggregate_with_window(
         keys=(start, *row_keys) if overlapping else row_keys,
         calls=tuple(_substitute_call(call, references) for call in calls),
         zone=source.zone,
-        span=context.span(node),
+        span=node.span,
     )
     first = len(aggregate.keys) + len(aggregate.calls)
     window = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlglot import exp
-
 from everfold.plan.nodes import Plan
 from everfold.plan.walk import tables_of, walk_plan
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 
 
@@ -16,7 +15,7 @@ def batch_context(context: Context) -> Context:
     return replace(context, as_batch=True)
 
 
-def check_bounded(plan: Plan, node: exp.Expression, context: Context) -> None:
+def check_bounded(plan: Plan, node: syntax.Node, context: Context) -> None:
     """Raise UnsupportedFeature `streaming-join` if an unbounded plan is joined with a stream."""
     if not context.streaming:
         return

@@ -1,4 +1,4 @@
-"""The environment of binding: catalog, mode, names of WITH, and the script that spans refer to."""
+"""The environment of binding: catalog, mode and names of WITH."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
 from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex_error
+from everfold.sql import syntax
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
@@ -31,19 +30,12 @@ class Context:
     """
 
     catalog: Catalog
-    text: str
-    source: str
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()
     bound_views: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
     as_batch: bool = False
     state_ttl_ms: int | None = None
-
-    @classmethod
-    def at(cls, span: Span, catalog: Catalog) -> Context:
-        """Return the context of a statement."""
-        return cls(catalog=catalog, text=span.text, source=span.source)
 
     @property
     def settings(self) -> Settings:
@@ -55,32 +47,25 @@ class Context:
         """Whether the query runs in streaming mode."""
         return self.settings.streaming and not self.as_batch
 
-    def span(self, node: exp.Expression | None) -> Span | None:
-        """Return the location of a node in the script."""
-        if node is None or "start" not in node.meta:
-            return None
-        return Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text)
-
-    def sql(self, node: exp.Expression) -> str:
+    def sql(self, node: syntax.Node) -> str:
         """Return the SQL of a node as written, with whitespace normalized."""
-        span = self.span(node)
-        return "" if span is None else " ".join(self.text[span.start : span.end].split())
+        return "" if node.span is None else " ".join(node.span.text[node.span.start : node.span.end].split())
 
-    def error(self, code: str, message: str, node: exp.Expression | None, help: str | None = None) -> SqlError:
+    def error(self, code: str, message: str, node: syntax.Node | None, help: str | None = None) -> SqlError:
         """Return an error of the author, located at a node."""
-        return SqlError(Diagnostic(code, message, self.span(node), help))
+        return SqlError(Diagnostic(code, message, span_of(node), help))
 
     def unsupported(
-        self, code: str, message: str, node: exp.Expression | None, help: str | None = None
+        self, code: str, message: str, node: syntax.Node | None, help: str | None = None
     ) -> UnsupportedFeature:
         """Return an error for a feature at a node that everfold does not support."""
-        return UnsupportedFeature(Diagnostic(code, message, self.span(node), help))
+        return UnsupportedFeature(Diagnostic(code, message, span_of(node), help))
 
-    def check_views(self, node: exp.Expression | None) -> None:
+    def check_views(self, node: syntax.Node | None) -> None:
         """Raise SqlError `too-complex` if views are nested too deeply."""
         if len(self.views) == MAX_VIEWS:
             what = f"more views are made of each other, down from `{self.views[0]}`"
-            raise too_complex_error(what, MAX_VIEWS, self.span(node))
+            raise too_complex_error(what, MAX_VIEWS, span_of(node))
 
     def bind_view_once(self, name: str, bind: Callable[[], T], *, upserts: bool = False) -> T:
         """Return the bound query of a view.
@@ -109,6 +94,11 @@ class Context:
     def for_subquery(self, relation: Relation) -> Context:
         """Return the context of a subquery within an expression over that relation."""
         return replace(self, outer=(relation, *self.outer))
+
+
+def span_of(node: syntax.Node | None) -> Span | None:
+    """Return the location of a node, if there is one."""
+    return None if node is None else node.span
 
 
 class Problems:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.queries import bind_body, check_typed, deduplicate_names
@@ -24,7 +22,6 @@ from everfold.sql.statements import (
     MetadataColumn,
     Name,
     PhysicalColumn,
-    WatermarkDef,
 )
 
 _KINDS = {"GENERATED": ComputedColumn, "METADATA": MetadataColumn}
@@ -44,8 +41,6 @@ def complete_like(statement: CreateTable, catalog: Catalog) -> CreateTable:
     if like is None:
         return statement
     source, strategies = _source(like, catalog), _strategies(like)
-    if source.span.text != statement.span.text:
-        source = _strip_locations(source)
 
     def take(feature: str, own: object, there: object, what: str, span: Span | None) -> bool:
         """Return whether a feature, of which a table has at most one, comes from the source."""
@@ -126,27 +121,6 @@ def _conflict(like: Like, what: str, feature: str, span: Span | None) -> SqlErro
     return SqlError.of("like-conflict", f"`{like.source[-1]}` has {what} already", span, help_)
 
 
-def _strip_locations(source: CreateTable) -> CreateTable:
-    """Return a declaration of another script without its locations, which are wrong in this one."""
-    watermark = source.watermark
-    columns = tuple(
-        replace(each, expression=_strip_tree(each.expression)) if isinstance(each, ComputedColumn) else each
-        for each in source.columns
-    )
-    mark: WatermarkDef | None = (
-        None if watermark is None else replace(watermark, expression=_strip_tree(watermark.expression))
-    )
-    return replace(source, columns=columns, watermark=mark)
-
-
-def _strip_tree(tree: exp.Expression) -> exp.Expression:
-    copy = tree.copy()
-    for node in copy.walk():
-        node.meta.pop("start", None)
-        node.meta.pop("end", None)
-    return copy
-
-
 # --- AS -------------------------------------------------------------------------------------------
 
 
@@ -164,7 +138,7 @@ def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Cre
             statement.name_span,
             "leave TEMPORARY out: no table outlives its session",
         )
-    context = Context.at(statement.span, catalog)
+    context = Context(catalog=catalog)
     plan = bind_body(query.query, context).plan
     check_typed(plan, query.query, context)
     schema = plan.schema
@@ -190,7 +164,7 @@ def build_insert(statement: CreateTable, query: AsQuery, catalog: Catalog) -> In
     """
     return Insert(
         target=statement.name,
-        columns=deduplicate_names(bind_body(query.query, Context.at(statement.span, catalog)).plan.schema.names),
+        columns=deduplicate_names(bind_body(query.query, Context(catalog=catalog)).plan.schema.names),
         query=query.query,
         text=query.text,
         target_span=statement.name_span,

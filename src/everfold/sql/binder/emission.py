@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from everfold.plan.expressions import column_references
 from everfold.plan.nodes import (
     GroupAggregate,
@@ -23,6 +21,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.windows import Session
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 
 
@@ -39,7 +38,7 @@ class Emission:
     lateness_ms: int = 0
 
 
-def apply_emit_options(aggregate: WindowAggregate, context: Context, node: exp.Expression) -> Plan:
+def apply_emit_options(aggregate: WindowAggregate, context: Context, node: syntax.Node) -> Plan:
     """Return a plan with the aggregate's columns that emits as the options say.
 
     Without such options it is the aggregate itself. Raises SqlError `emit-delay`, `emit-lateness`.
@@ -101,7 +100,7 @@ def _gate(
     )
 
 
-def _check(context: Context, node: exp.Expression) -> None:
+def _check(context: Context, node: syntax.Node) -> None:
     settings = context.settings
     if settings.early_fire and settings.early_delay_ms is None:
         raise context.error(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
-
 from everfold.aggregates.registry import window_function_names
 from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
@@ -31,7 +30,6 @@ from everfold.sql.binder.python_functions import (
     is_aggregate_call,
 )
 from everfold.sql.binder.scope import Relation, check_field, resolve
-from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, FlinkCast, FunctionCall, QualifiedStar
 from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, with_article
 
 if TYPE_CHECKING:
@@ -40,13 +38,6 @@ if TYPE_CHECKING:
     from everfold.sql.binder.over import OverCalls
     from everfold.sql.binder.subqueries import Subqueries
     from everfold.sql.user_functions import UserFunction
-
-_INFIX: dict[type[exp.Expression], str] = {
-    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.DPipe: "||",
-    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-    exp.NullSafeNEQ: "IS DISTINCT FROM", exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.And: "AND", exp.Or: "OR", exp.Like: "LIKE", exp.SimilarTo: "SIMILAR TO",
-}  # fmt: skip
 
 
 class ExpressionBinder:
@@ -84,14 +75,14 @@ class ExpressionBinder:
 
     # --- entry points ---
 
-    def bind(self, node: exp.Expression) -> Expr:
+    def bind(self, node: syntax.Expression) -> Expr:
         """Return the typed expression. All unknown columns are reported together."""
         problems = Problems()
         self._check_columns(node, problems)
         problems.check()
         return self._bind(node)
 
-    def condition(self, node: exp.Expression) -> Expr:
+    def condition(self, node: syntax.Expression) -> Expr:
         """Bind a BOOLEAN expression. Raises SqlError `not-a-condition` for any other type."""
         bound = self.bind(node)
         if isinstance(bound.type, NullType):
@@ -104,94 +95,91 @@ class ExpressionBinder:
             )
         return bound
 
-    def _check_columns(self, node: exp.Expression, problems: Problems) -> None:
-        if isinstance(node, exp.Query):
+    def _check_columns(self, node: syntax.Node, problems: Problems) -> None:
+        if isinstance(node, syntax.Query):
             return
-        if isinstance(node, ColumnPath):
+        if isinstance(node, syntax.ColumnPath):
             with problems:
                 self._column(node)
             return
-        for child in node.iter_expressions():
+        for child in syntax.children(node):
             self._check_columns(child, problems)
 
     # --- nodes ---
 
-    def _bind(self, node: exp.Expression) -> Expr:
-        span = self.context.span(node)
+    def _bind(self, node: syntax.Expression) -> Expr:
+        span = node.span
         literal = bind_literal(node, self.context)
         if literal is not None:
             return literal
         match node:
-            case ColumnPath():
+            case syntax.ColumnPath():
                 return self._column(node)
-            case FieldAccess():
-                value = self._bind(node.this)
-                check_field(value, node.field, span)
-                return self._build("FIELD", (value, string_literal(node.field)), span)
-            case exp.Neg():
-                negated = bind_literal(node.this, self.context, negative=True)
+            case syntax.FieldAccess():
+                value, name = self._bind(node.value), node.field.name
+                check_field(value, name, span)
+                return self._build("FIELD", (value, string_literal(name)), span)
+            case syntax.Negative():
+                negated = bind_literal(node.operand, self.context, negative=True)
                 if (
                     isinstance(negated, Literal)
                     and isinstance(negated.value, int | float)
                     and not isinstance(negated.value, bool)
                 ):
                     return Literal(type=negated.type, value=negated.value, span=span)
-                return self._build("UNARY_MINUS", (self._bind(node.this),), span)
-            case exp.Not():
-                return self._build("NOT", (self._bind(node.this),), span)
-            case exp.Is():
-                return self._is(node, span)
-            case exp.Between():
+                return self._build("UNARY_MINUS", (self._bind(node.operand),), span)
+            case syntax.Not():
+                return self._build("NOT", (self._bind(node.operand),), span)
+            case syntax.Is():
+                return self._build(f"IS {node.test}", (self._bind(node.operand),), span)
+            case syntax.Between():
                 return self._between(node, span)
-            case exp.In():
+            case syntax.In():
                 return self._in(node, span)
-            case exp.Overlaps():
-                return self._build("OVERLAPS", (*self._period(node.this), *self._period(node.expression)), span)
-            case exp.Escape():
-                like = node.this
-                name = "LIKE" if isinstance(like, exp.Like) else "SIMILAR TO"
-                return self._build(name, self._all((like.this, like.expression, node.expression)), span)
-            case exp.Case():
+            case syntax.BinaryOperation(operator="OVERLAPS"):
+                return self._build("OVERLAPS", (*self._period(node.left), *self._period(node.right)), span)
+            case syntax.BinaryOperation():
+                return self._build(node.operator, self._all((node.left, node.right)), span)
+            case syntax.Like():
+                escape = () if node.escape is None else (node.escape,)
+                return self._build(node.operator, self._all((node.operand, node.pattern, *escape)), span)
+            case syntax.QuantifiedComparison():
+                return self._quantified(node, span)
+            case syntax.Case():
                 return self._case(node, span)
-            case FlinkCast():
+            case syntax.Cast():
                 return self._cast(node, span)
-            case exp.Tuple():
-                return self._build("ROW", self._all(node.expressions), span)
-            case FunctionCall():
+            case syntax.Tuple():
+                return self._build("ROW", self._all(node.items), span)
+            case syntax.FunctionCall():
                 return self._call(node, span)
-            case exp.Window():
+            case syntax.Over():
                 return self._over(node)
-            case exp.Subquery() | exp.Exists() | exp.Query():
+            case syntax.Subquery() | syntax.Exists() | syntax.InQuery():
                 return self._subquery(node)
-            case exp.Star() | QualifiedStar():
+            case syntax.Star() | syntax.QualifiedStar():
                 raise self.context.error(
                     "misplaced-star", "`*` is only allowed in the SELECT list and in COUNT(*)", node
                 )
-            case exp.Kwarg():
+            case syntax.NamedArgument():
                 raise self.context.unsupported(
                     "named-argument",
                     "named arguments are only supported in window TVFs",
                     node,
                     "write the arguments by position",
                 )
-            case exp.Var():
-                return Literal(type=string_literal(node.name).type, value=node.name, span=span)
-        operator = _INFIX.get(type(node))
-        if operator is not None and isinstance(node.expression, exp.Any | exp.All):
-            return self._quantified(operator, node, span)
-        if operator is None:
-            raise self.context.unsupported(
-                "unsupported-expression", f"`{self.context.sql(node)}` is not supported here", node
-            )
-        return self._build(operator, (self._bind(node.this), self._bind(node.expression)), span)
+            case syntax.Keyword():
+                return Literal(type=string_literal(node.word).type, value=node.word, span=span)
+            case _:
+                what = f"`{self.context.sql(node)}` is not supported here"
+                raise self.context.unsupported("unsupported-expression", what, node)
 
-    def _column(self, node: ColumnPath) -> Expr:
-        span = self.context.span(node)
+    def _column(self, node: syntax.ColumnPath) -> Expr:
         if len(node.names) == 1 and node.names[0] in self.aliases:
             return self.aliases[node.names[0]]
-        return resolve(self.relation, node.names, span, self.context.outer)
+        return resolve(self.relation, node.names, node.span, self.context.outer)
 
-    def _all(self, nodes: Sequence[exp.Expression]) -> tuple[Expr, ...]:
+    def _all(self, nodes: Sequence[syntax.Expression]) -> tuple[Expr, ...]:
         return tuple(self._bind(each) for each in nodes)
 
     def _build(self, name: str, args: tuple[Expr, ...], span: Span | None) -> Expr:
@@ -199,10 +187,10 @@ class ExpressionBinder:
 
         return build(name, args, span)
 
-    def _cast(self, node: FlinkCast, span: Span | None) -> Expr:
+    def _cast(self, node: syntax.Cast, span: Span | None) -> Expr:
         from everfold.sql.functions import cast
 
-        value = cast(self._bind(node.this), node.to, span, try_=node.safe)
+        value = cast(self._bind(node.operand), node.type, span, try_=node.safe)
         if isinstance(value, InputRef) and self._is_time_attribute(value):
             # A cast that changes nothing still makes a plain timestamp of a time attribute.
             return Call(function="CAST", args=(value,), type=value.type, span=span)
@@ -218,31 +206,20 @@ class ExpressionBinder:
             reference.position < len(schema) and schema[reference.position].time is not None
         )
 
-    def _is(self, node: exp.Is, span: Span | None) -> Expr:
-        value, kind = self._bind(node.this), node.expression
-        name = "IS NULL"
-        if isinstance(kind, exp.Boolean):
-            name = "IS TRUE" if kind.this else "IS FALSE"
-        elif isinstance(kind, exp.Var):
-            name = "IS UNKNOWN"
-        return self._build(name, (value,), span)
-
-    def _between(self, node: exp.Between, span: Span | None) -> Expr:
-        value, low, high = self._all((node.this, node.args["low"], node.args["high"]))
+    def _between(self, node: syntax.Between, span: Span | None) -> Expr:
+        value, low, high = self._all((node.operand, node.low, node.high))
         plain = self._build("BETWEEN", (value, low, high), span)
-        if not node.args.get("symmetric"):
+        if not node.symmetric:
             return plain
         return self._build("OR", (plain, self._build("BETWEEN", (value, high, low), span)), span)
 
-    def _in(self, node: exp.In, span: Span | None) -> Expr:
-        if node.args.get("query") is not None:
-            return self._subquery(node)
-        if not isinstance(node.this, exp.Tuple):
-            return self._build("IN", (self._bind(node.this), *self._all(node.expressions)), span)
-        left = self._all(node.this.expressions)
+    def _in(self, node: syntax.In, span: Span | None) -> Expr:
+        if not isinstance(node.operand, syntax.Tuple):
+            return self._build("IN", (self._bind(node.operand), *self._all(node.values)), span)
+        left = self._all(node.operand.items)
         any_: Expr | None = None
-        for each in node.expressions:
-            right = self._all(each.expressions) if isinstance(each, exp.Tuple) else ()
+        for each in node.values:
+            right = self._all(each.items) if isinstance(each, syntax.Tuple) else ()
             if len(right) != len(left):
                 raise self.context.error("wrong-arguments", f"IN compares rows of {len(left)} values", each)
             same: Expr | None = None
@@ -254,47 +231,49 @@ class ExpressionBinder:
         assert any_ is not None
         return any_
 
-    def _period(self, node: exp.Expression) -> tuple[Expr, ...]:
+    def _period(self, node: syntax.Expression) -> tuple[Expr, ...]:
         """Return both ends of a period, which is written as a row; the second may be its length."""
-        row = isinstance(node, exp.Tuple) or (isinstance(node, FunctionCall) and node.name in ("ROW", "PERIOD"))
-        if not row or len(node.expressions) != 2:
+        ends: tuple[syntax.Expression, ...] = ()
+        match node:
+            case syntax.Tuple(items=ends) | syntax.FunctionCall(name="ROW" | "PERIOD", arguments=ends):
+                pass
+        if len(ends) != 2:
             raise self.context.error(
                 "wrong-arguments",
                 f"OVERLAPS compares periods, and `{self.context.sql(node)}` is not one",
                 node,
                 "write (start, end) or (start, INTERVAL '1' HOUR)",
             )
-        return self._all(node.expressions)
+        return self._all(ends)
 
-    def _case(self, node: exp.Case, span: Span | None) -> Expr:
-        operand = self._bind(node.this) if node.this is not None else None
+    def _case(self, node: syntax.Case, span: Span | None) -> Expr:
+        operand = None if node.operand is None else self._bind(node.operand)
         args: list[Expr] = []
-        for branch in node.args["ifs"]:
-            when = self._bind(branch.this)
+        for branch in node.branches:
+            when = self._bind(branch.condition)
             args += [
                 when if operand is None else self._build("=", (operand, when), when.span),
-                self._bind(branch.args["true"]),
+                self._bind(branch.result),
             ]
-        default = node.args.get("default")
-        args.append(self._bind(default) if default is not None else null_literal())
+        args.append(null_literal() if node.default is None else self._bind(node.default))
         return self._build("CASE", tuple(args), span)
 
-    def _subquery(self, node: exp.Expression) -> Expr:
+    def _subquery(self, node: syntax.Expression) -> Expr:
         if self.subqueries is None:
             raise self.context.unsupported(
                 "subquery", f"a subquery is not supported in {self.clause}", node, "write it as a join"
             )
         return self.subqueries.bind(node, self.relation, self.context)
 
-    def _quantified(self, operator: str, node: exp.Expression, span: Span | None) -> Expr:
+    def _quantified(self, node: syntax.QuantifiedComparison, span: Span | None) -> Expr:
         """Bind a comparison with ANY or ALL rows of a subquery, through their minimum and maximum.
 
         `= ANY` and `<> ALL` are not handled here.
         """
         if self.subqueries is None:
-            return self._subquery(node.expression.this)
-        every, value = isinstance(node.expression, exp.All), self._bind(node.this)
-        found = self.subqueries.bind_values(node.expression.this, self.relation, self.context)
+            return self._subquery(node.subquery)
+        operator, every, value = node.operator, node.quantifier == "ALL", self._bind(node.operand)
+        found = self.subqueries.bind_values(node.subquery, self.relation, self.context)
 
         def compare(name: str, bound: Expr) -> Expr:
             return self._build(name, (value, bound), span)
@@ -322,14 +301,14 @@ class ExpressionBinder:
 
     # --- calls ---
 
-    def _call(self, node: FunctionCall, span: Span | None) -> Expr:
+    def _call(self, node: syntax.FunctionCall, span: Span | None) -> Expr:
         name = node.name
         function = find_user_function(node, self.context)
         if is_aggregate_call(node, self.context):
             return self._aggregate(node)
         if function is not None:
             self.refuse_aggregate_clauses(node)
-            return bind_python_call(function, self._all(node.expressions), span)
+            return bind_python_call(function, self._all(node.arguments), span)
         if name in OVER_FUNCTIONS:
             raise self.context.error(
                 "without-over", f"`{name}` needs a window", node, f"write {name}(…) OVER (PARTITION BY … ORDER BY …)"
@@ -344,8 +323,8 @@ class ExpressionBinder:
                 )
             return self.window.column(node, self.relation, self.context)
         self.refuse_aggregate_clauses(node)
-        args = list(node.expressions)
-        if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], exp.Var):
+        args = node.arguments
+        if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], syntax.Keyword):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
         bound = with_options(node, self._all(args), self._bind)
         from everfold.sql.functions import names as scalar_names
@@ -363,7 +342,7 @@ class ExpressionBinder:
             )
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
-    def refuse_aggregate_clauses(self, node: FunctionCall) -> None:
+    def refuse_aggregate_clauses(self, node: syntax.FunctionCall) -> None:
         """Raise SqlError `not-an-aggregate` if a call has a clause of aggregate functions."""
         for clause, present in (
             ("DISTINCT", node.distinct),
@@ -376,11 +355,11 @@ class ExpressionBinder:
                     "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is not one", node
                 )
 
-    def _over(self, node: exp.Window) -> Expr:
+    def _over(self, node: syntax.Over) -> Expr:
         from everfold.sql.binder.over import WindowBinder
         from everfold.sql.binder.over_functions import NEIGHBORS, SHARES, bind_neighbor, bind_share
 
-        context, call = self.context, node.this
+        context, call = self.context, node.call
         if self.overs is None:
             where = f"`{self.within}`" if self.within is not None else self.clause
             raise context.error(
@@ -389,16 +368,15 @@ class ExpressionBinder:
                 node,
                 "compute it in a subquery: SELECT … FROM (SELECT …, f(x) OVER (…) AS y FROM t)",
             )
-        assert isinstance(call, FunctionCall)
         function = find_user_function(call, context)
         if function is None and call.name in SHARES and not context.streaming:
-            return bind_share(node, call, self._argument_binder(), self.overs, context)
+            return bind_share(node, self._argument_binder(), self.overs, context)
         entry = find_over_function(call.name) if function is None else None
         if function is not None and function.is_aggregate:
-            return self._bind_python_over(node, call, function)
+            return self._bind_python_over(node, function)
         inside = self._argument_binder()
         if function is None and call.name in NEIGHBORS:
-            return bind_neighbor(node, call, inside, self.overs, context)
+            return bind_neighbor(node, inside, self.overs, context)
         if entry is None:
             raise self._over_function_error(call)
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
@@ -412,20 +390,20 @@ class ExpressionBinder:
             self.relation, self.context, self.clause, calls=self.calls, subqueries=self.subqueries, window=self.window
         )
 
-    def _bind_python_over(self, node: exp.Window, call: FunctionCall, function: UserFunction) -> Expr:
+    def _bind_python_over(self, node: syntax.Over, function: UserFunction) -> Expr:
         """Bind a user's aggregate function over a window, in a query that is only checked."""
         from everfold.sql.binder.over import WindowBinder
 
         assert self.overs is not None
-        self.context.reject(self._over_function_error(call))
+        self.context.reject(self._over_function_error(node.call))
         inside = ExpressionBinder(self.relation, self.context, self.clause, calls=self.calls, window=self.window)
         like = find_over_function("MAX")
         assert like is not None
         window, parts = WindowBinder(self.context, self.overs, inside.bind).window(node, like)
-        bound = bind_python_aggregate(function, call, inside.bind, inside.condition, self.context)
+        bound = bind_python_aggregate(function, node.call, inside.bind, inside.condition, self.context)
         return self.overs.reference(window, bound, parts)
 
-    def _over_function_error(self, call: FunctionCall) -> SqlError:
+    def _over_function_error(self, call: syntax.FunctionCall) -> SqlError:
         from everfold.sql.binder.over_functions import unsupported_function_error
 
         context, name = self.context, call.name
@@ -438,19 +416,19 @@ class ExpressionBinder:
         near = suggest_name(name, (*aggregate_names(), *window_function_names()))
         return context.error("over-function", f"`{name}` is not an aggregate function, and OVER needs one", call, near)
 
-    def _grouping(self, node: FunctionCall) -> Expr:
+    def _grouping(self, node: syntax.FunctionCall) -> Expr:
         """Bind GROUPING and similar functions. Their values are known only when the sets are."""
-        span = self.context.span(node)
+        span = node.span
         if self.calls is None:
             raise self.context.error("misplaced-aggregate", f"`{node.name}` is not allowed in {self.clause}", node)
         if node.name == "GROUP_ID":
             return Literal(type=GROUPING_TYPE, value=0, span=span)
-        if not node.expressions:
+        if not node.arguments:
             raise self.context.error("wrong-arguments", f"`{node.name}` takes the keys of GROUP BY", node)
         inside = ExpressionBinder(self.relation, self.context, self.clause, within=node.name)
-        return Call(function=GROUPING, args=inside._all(node.expressions), type=GROUPING_TYPE, span=span)
+        return Call(function=GROUPING, args=inside._all(node.arguments), type=GROUPING_TYPE, span=span)
 
-    def _aggregate(self, node: FunctionCall) -> Expr:
+    def _aggregate(self, node: syntax.FunctionCall) -> Expr:
         name, context = node.name, self.context
         if name in GROUPING_FUNCTIONS:
             return self._grouping(node)

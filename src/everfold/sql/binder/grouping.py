@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, SqlError
 from everfold.limits import MAX_SETS, too_complex_error
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import Plan, Unnest
+from everfold.sql import syntax
 from everfold.sql.functions import build
 from everfold.types import BIGINT, INT, Field
 
@@ -46,7 +45,7 @@ class Grouping:
         return self.sets != (tuple(range(len(self.keys))),)
 
 
-def bind_grouping(elements: Iterable[exp.Expression], bind: Callable[[exp.Expression], Expr]) -> Grouping:
+def bind_grouping(elements: Iterable[syntax.Expression], bind: Callable[[syntax.Expression], Expr]) -> Grouping:
     """Combine the elements of a GROUP BY: each set of one with each set of the others."""
     elements = tuple(elements)
     several = prod(map(_count_sets, elements))
@@ -62,36 +61,34 @@ def bind_grouping(elements: Iterable[exp.Expression], bind: Callable[[exp.Expres
     return Grouping(keys, sets)
 
 
-def _count_sets(element: exp.Expression) -> int:
+def _count_sets(element: syntax.Expression) -> int:
     """Return how many sets an element stands for."""
     match element:
-        case exp.GroupingSets():
-            return sum(map(_count_sets, element.expressions))
-        case exp.Rollup():
-            return len(element.expressions) + 1
-        case exp.Cube():
-            return int(2 ** min(len(element.expressions), 64))
+        case syntax.GroupingSets(kind="GROUPING SETS"):
+            return sum(map(_count_sets, element.elements))
+        case syntax.GroupingSets(kind="ROLLUP"):
+            return len(element.elements) + 1
+        case syntax.GroupingSets():
+            return int(2 ** min(len(element.elements), 64))
         case _:
             return 1
 
 
-def _sets(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> list[tuple[Expr, ...]]:
-    match element:
-        case exp.GroupingSets():
-            return [found for each in element.expressions for found in _sets(each, bind)]
-        case exp.Rollup():
-            items = [_composite(each, bind) for each in element.expressions]
-            return [_concatenate(items[:count]) for count in range(len(items), -1, -1)]
-        case exp.Cube():
-            items = [_composite(each, bind) for each in element.expressions]
-            return [_concatenate(some) for count in range(len(items), -1, -1) for some in combinations(items, count)]
-        case _:
-            return [_composite(element, bind)]
+def _sets(element: syntax.Expression, bind: Callable[[syntax.Expression], Expr]) -> list[tuple[Expr, ...]]:
+    if not isinstance(element, syntax.GroupingSets):
+        return [_composite(element, bind)]
+    if element.kind == "GROUPING SETS":
+        return [found for each in element.elements for found in _sets(each, bind)]
+    items = [_composite(each, bind) for each in element.elements]
+    counts = range(len(items), -1, -1)
+    if element.kind == "ROLLUP":
+        return [_concatenate(items[:count]) for count in counts]
+    return [_concatenate(some) for count in counts for some in combinations(items, count)]
 
 
-def _composite(element: exp.Expression, bind: Callable[[exp.Expression], Expr]) -> tuple[Expr, ...]:
+def _composite(element: syntax.Expression, bind: Callable[[syntax.Expression], Expr]) -> tuple[Expr, ...]:
     """Return the keys of one element; several keys in parentheses form one element."""
-    return tuple(map(bind, element.expressions)) if isinstance(element, exp.Tuple) else (bind(element),)
+    return tuple(map(bind, element.items)) if isinstance(element, syntax.Tuple) else (bind(element),)
 
 
 def _concatenate(items: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
-
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, Sink, Table, TableColumn
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.literals import null_literal
 from everfold.sql.binder.queries import bind_body, deduplicate_names, rename_columns
@@ -30,7 +29,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     The input of the sink has the writable columns of the table, in their order and types.
     """
     entry = catalog.get(statement.target, statement.target_span)
-    context = Context.at(statement.span, catalog)
+    context = Context(catalog=catalog)
     if isinstance(entry, CatalogView):
         raise SqlError(
             Diagnostic("not-a-table", f"`{entry.name}` is a view, and a view cannot be written", statement.target_span)
@@ -68,7 +67,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
             if value is None:
                 expressions.append(null_literal(column.type))
             else:
-                location = _item(statement.query, targets.index(column.name), context) or context.span(statement.query)
+                location = _item(statement.query, targets.index(column.name)) or statement.query.span
                 expressions.append(cast_to_column(value, column, at, entry.name, location))
     problems.check()
     project = Project(
@@ -79,7 +78,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
 
 def bind_open_insert(statement: Insert, catalog: Catalog) -> Sink:
     """Bind an INSERT into an undeclared table, which has the columns of the query."""
-    context = Context.at(statement.span, catalog)
+    context = Context(catalog=catalog)
     plan = bind_body(statement.query, context).plan
     check_top_n(plan, context)
     plan = rename_columns(plan, deduplicate_names(statement.columns or plan.schema.names))
@@ -120,13 +119,13 @@ def _targets(statement: Insert, entry: CatalogTable, columns: tuple[TableColumn,
     return statement.columns
 
 
-def _item(query: exp.Expression, at: int, context: Context) -> Span | None:
+def _item(query: syntax.Query, at: int) -> Span | None:
     """Return the location of a column in the SELECT list, if it is known."""
-    if not isinstance(query, exp.Select) or len(query.expressions) <= at:
+    if not isinstance(query, syntax.Select) or len(query.items) <= at:
         return None
-    if any(isinstance(each, exp.Star) or type(each).__name__ == "QualifiedStar" for each in query.expressions):
+    if any(isinstance(each.value, syntax.Star | syntax.QualifiedStar) for each in query.items):
         return None
-    return context.span(query.expressions[at])
+    return query.items[at].span
 
 
 def cast_to_column(value: Expr, column: TableColumn, at: int, table: str, location: Span | None) -> Expr:

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import AggCall, Plan, TimeKind, WindowAggregate, window_fields
 from everfold.plan.windows import Window
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.windows import build_window, time_kind
-from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.types import TimestampType
 
 _FAR = 1 << 21
@@ -42,7 +40,7 @@ class GroupWindow:
     text: str
 
     def aggregate(
-        self, plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: exp.Expression
+        self, plan: Plan, keys: Sequence[Expr], calls: Sequence[AggCall], context: Context, node: syntax.Node
     ) -> WindowAggregate:
         """Return the aggregate with one row per window and combination of keys."""
         return WindowAggregate(
@@ -53,10 +51,10 @@ class GroupWindow:
             keys=tuple(dict.fromkeys(keys)),
             calls=tuple(calls),
             zone=self.zone,
-            span=context.span(node),
+            span=node.span,
         )
 
-    def column(self, node: FunctionCall, relation: Relation, context: Context) -> InputRef:
+    def column(self, node: syntax.FunctionCall, relation: Relation, context: Context) -> InputRef:
         """Return the column that an auxiliary function refers to.
 
         Raises SqlError `other-window` unless it names this window.
@@ -82,7 +80,7 @@ class GroupWindow:
             given = "processing time" if self.time is TimeKind.PROCTIME else "event time"
             raise context.error("other-time", f"the window runs on {given}: `{name}` is not defined", node)
         field = window_fields(relation.plan.schema[self.time_column].type, self.time)[_PARTS[part]]
-        return InputRef(type=field.type, position=_FAR + _PARTS[part], name=field.name, span=context.span(node))
+        return InputRef(type=field.type, position=_FAR + _PARTS[part], name=field.name, span=node.span)
 
 
 def window_part(expr: Expr) -> int | None:
@@ -100,12 +98,12 @@ def is_time_of_window(expr: Expr) -> bool:
     return window_part(expr) == _PARTS["ROWTIME"]
 
 
-def is_group_window(node: exp.Expression) -> bool:
+def is_group_window(node: syntax.Expression) -> bool:
     """Return whether an element of GROUP BY is a group window."""
-    return isinstance(node, FunctionCall) and node.name in _KINDS
+    return isinstance(node, syntax.FunctionCall) and node.name in _KINDS
 
 
-def bind_group_window(nodes: Sequence[exp.Expression], relation: Relation, context: Context) -> GroupWindow | None:
+def bind_group_window(nodes: Sequence[syntax.Expression], relation: Relation, context: Context) -> GroupWindow | None:
     """Return the group window among the elements of a GROUP BY; None if there is none."""
     windows = [node for node in nodes if is_group_window(node)]
     if not windows:
@@ -118,18 +116,18 @@ def bind_group_window(nodes: Sequence[exp.Expression], relation: Relation, conte
             "aggregate by one window, and then its result by the other",
         )
     (node,) = windows
-    assert isinstance(node, FunctionCall)
+    assert isinstance(node, syntax.FunctionCall)
     return _bind(node, node.name, relation, context)
 
 
-def _bind(node: FunctionCall, kind: str, relation: Relation, context: Context) -> GroupWindow:
+def _bind(node: syntax.FunctionCall, kind: str, relation: Relation, context: Context) -> GroupWindow:
     roles = _ROLES[kind]
-    nodes = list(node.expressions)
+    nodes = node.arguments
     if len(nodes) != 1 + len(roles):
         wanted = ", ".join(("time", *(role.lower() for role in roles)))
         raise context.error("wrong-arguments", f"`{node.name}` takes {1 + len(roles)} arguments: {wanted}", node)
     time, *sizes = nodes
-    if not isinstance(time, ColumnPath):
+    if not isinstance(time, syntax.ColumnPath):
         raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
     from everfold.sql.binder.expressions import ExpressionBinder
 

@@ -6,12 +6,10 @@ import datetime
 from decimal import Decimal
 from math import isinf
 
-from sqlglot import exp
-
 from everfold.plan.expressions import Literal
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.dialects.literals import WrongLiteral, interval_value
-from everfold.sql.dialects.nodes import IntervalLiteral, TemporalLiteral
 from everfold.sql.functions import type_of_literal
 from everfold.types import (
     BIGINT,
@@ -52,26 +50,26 @@ def null_literal(of: DataType = NULL) -> Literal:
     return Literal(type=of.as_nullable(), value=None)
 
 
-def bind_literal(node: exp.Expression, context: Context, *, negative: bool = False) -> Literal | None:
+def bind_literal(node: syntax.Expression, context: Context, *, negative: bool = False) -> Literal | None:
     """Return a node as a literal; None if it is not one. Raises SqlError `wrong-literal`."""
-    span = context.span(node)
+    span = node.span
     of: DataType
     value: object
     match node:
-        case exp.Literal() if node.is_string:
-            of, value = type_of_literal(node.name), node.name
-        case exp.Literal():
+        case syntax.StringLiteral():
+            of, value = type_of_literal(node.value), node.value
+        case syntax.NumberLiteral():
             return _number(node, context, negative=negative)
-        case exp.Boolean():
-            of, value = BOOLEAN, bool(node.this)
-        case exp.Null():
+        case syntax.BooleanLiteral():
+            of, value = BOOLEAN, node.value
+        case syntax.NullLiteral():
             return Literal(type=NULL, value=None, span=span)
-        case exp.HexString():
-            data = bytes.fromhex(node.name)
+        case syntax.HexLiteral():
+            data = bytes.fromhex(node.digits)
             of, value = BytesType(length=len(data), fixed=True), data
-        case TemporalLiteral():
+        case syntax.TemporalLiteral():
             of, value = _temporal(node)
-        case IntervalLiteral():
+        case syntax.IntervalLiteral():
             try:
                 amount, months = interval_value(node)
             except WrongLiteral as wrong:
@@ -82,8 +80,8 @@ def bind_literal(node: exp.Expression, context: Context, *, negative: bool = Fal
     return Literal(type=of.as_nullable(False), value=value, span=span)
 
 
-def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
-    written, span = node.name, context.span(node)
+def _number(node: syntax.NumberLiteral, context: Context, *, negative: bool) -> Literal:
+    written = node.text
     of: DataType
     value: object
     if "e" in written.lower():
@@ -106,19 +104,19 @@ def _number(node: exp.Literal, context: Context, *, negative: bool) -> Literal:
                 "write it as a string and CAST it to DECIMAL",
             )
         of, value = fitting[0], amount
-    return Literal(type=of.as_nullable(False), value=value, span=span)
+    return Literal(type=of.as_nullable(False), value=value, span=node.span)
 
 
-def _temporal(node: TemporalLiteral) -> tuple[DataType, object]:
+def _temporal(node: syntax.TemporalLiteral) -> tuple[DataType, object]:
     match node.kind:
         case "DATE":
-            return DATE, datetime.date.fromisoformat(node.name)
+            return DATE, datetime.date.fromisoformat(node.text)
         case "TIME":
-            at = datetime.time.fromisoformat(_six_digits(node.name))
+            at = datetime.time.fromisoformat(_six_digits(node.text))
             ms = (at.hour * 3600 + at.minute * 60 + at.second) * 1000 + at.microsecond // 1000
             return TimeType(precision=node.precision), ms
         case _:
-            return TimestampType(precision=node.precision), datetime.datetime.fromisoformat(_six_digits(node.name))
+            return TimestampType(precision=node.precision), datetime.datetime.fromisoformat(_six_digits(node.text))
 
 
 def _six_digits(written: str) -> str:

@@ -7,14 +7,12 @@ get their final positions. Source: the seed on OVER; flink 2.3 through `tests/ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import count
 from math import ceil, floor
-
-from sqlglot import exp
 
 from everfold.aggregates.calls import entry_of
 from everfold.aggregates.registry import Aggregate
@@ -23,6 +21,7 @@ from everfold.limits import MAX_HEIGHT, too_complex_error
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Expr, InputRef, Literal, transform
 from everfold.plan.nodes import AggCall, Frame, OverAggregate, Plan, SortKey, TimeKind, time_attribute
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.legacy_windows import window_part
 from everfold.sql.binder.literals import bind_literal
@@ -53,14 +52,14 @@ class OverCalls:
     `named_windows` holds the windows of the WINDOW clause, by name.
     """
 
-    named_windows: dict[str, exp.Window] = field(default_factory=dict)
-    _windows: dict[OverWindow, exp.Window] = field(default_factory=dict)
+    named_windows: Mapping[str, syntax.NamedWindow] = field(default_factory=dict)
+    _windows: dict[OverWindow, syntax.WindowSpec] = field(default_factory=dict)
     _calls: dict[tuple[OverWindow, AggCall], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def reference(self, window: OverWindow, call: AggCall, node: exp.Window) -> InputRef:
+    def reference(self, window: OverWindow, call: AggCall, node: syntax.WindowSpec) -> InputRef:
         """Return a reference to the result of a call over a window."""
         self._windows.setdefault(window, node)
         at = self._calls.setdefault((window, call), len(self._calls))
@@ -86,7 +85,7 @@ class OverCalls:
         if len(self._windows) > MAX_HEIGHT:
             node = next(reversed(self._windows.values()))
             what = f"a SELECT has {len(self._windows):,} different OVER windows, each of which adds a plan node"
-            raise too_complex_error(what, MAX_HEIGHT, context.span(node))
+            raise too_complex_error(what, MAX_HEIGHT, node.span)
         positions: dict[int, int] = {}
         for window, (node, calls) in self._order_windows(plan, rewrite, context).items():
             width = len(plan.schema)
@@ -105,13 +104,13 @@ class OverCalls:
 
     def _order_windows(
         self, plan: Plan, rewrite: Callable[[Expr], Expr], context: Context
-    ) -> dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]]:
+    ) -> dict[OverWindow, tuple[syntax.WindowSpec, list[tuple[int, AggCall]]]]:
         """Return the windows with their nodes and numbered calls, lowest first.
 
         In a stream, windows ordered by time come first, because the others produce rows that
         change.
         """
-        found: dict[OverWindow, tuple[exp.Window, list[tuple[int, AggCall]]]] = {}
+        found: dict[OverWindow, tuple[syntax.WindowSpec, list[tuple[int, AggCall]]]] = {}
         timed = {}
         for window in self._windows:
             order = tuple(replace(key, expression=rewrite(key.expression)) for key in window.order)
@@ -142,7 +141,7 @@ def _build_over(
     calls: Sequence[AggCall],
     rewrite: Callable[[Expr], Expr],
     context: Context,
-    node: exp.Window,
+    node: syntax.WindowSpec,
 ) -> OverAggregate:
     order = tuple(replace(key, expression=rewrite(key.expression)) for key in window.order)
     time, refused = TimeKind.BOUNDED, None
@@ -169,7 +168,7 @@ def _build_over(
         time=time,
         ttl_ms=context.settings.state_ttl_ms or 0,
         stream_error=refused,
-        span=context.span(node),
+        span=node.span,
     )
 
 
@@ -185,7 +184,7 @@ def _clock(plan: Plan, order: Sequence[SortKey]) -> TimeKind | None:
 
 
 def _stream_time(
-    plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: exp.Window
+    plan: Plan, window: OverWindow, order: Sequence[SortKey], context: Context, node: syntax.WindowSpec
 ) -> TimeKind:
     """Return the clock of a window in a stream; BOUNDED if its result is updated with every change.
 
@@ -195,8 +194,7 @@ def _stream_time(
     clock = _clock(plan, order)
     if clock is not None:
         return clock
-    ordered = node.args["order"].expressions if node.args.get("order") is not None else [node] * len(order)
-    for key, at in zip(order, ordered, strict=True):
+    for key, at in zip(order, node.order or [node] * len(order), strict=True):
         if time_attribute(key.expression, plan.schema) == "proctime":
             raise _proctime_error(plan, order, context, node, at)
     frame = window.frame
@@ -211,7 +209,7 @@ def _stream_time(
 
 
 def _proctime_error(
-    plan: Plan, order: Sequence[SortKey], context: Context, node: exp.Window, at: exp.Expression
+    plan: Plan, order: Sequence[SortKey], context: Context, node: syntax.WindowSpec, at: syntax.Node
 ) -> SqlError:
     """Return the error that explains why processing time cannot order the rows here."""
     if is_updating(plan):
@@ -235,18 +233,20 @@ def _proctime_error(
 class WindowBinder:
     """Binds the windows of a SELECT. `bind` binds an expression over the query's input."""
 
-    def __init__(self, context: Context, overs: OverCalls, bind: Callable[[exp.Expression], Expr]) -> None:
+    def __init__(self, context: Context, overs: OverCalls, bind: Callable[[syntax.Expression], Expr]) -> None:
         self._context, self._overs, self._bind = context, overs, bind
 
-    def window(self, node: exp.Window, entry: Aggregate, name: str | None = None) -> tuple[OverWindow, exp.Window]:
-        """Return the window of a call, and the node that has its ORDER BY.
+    def window(
+        self, node: syntax.Over, entry: Aggregate, name: str | None = None
+    ) -> tuple[OverWindow, syntax.WindowSpec]:
+        """Return the window of a call, and the node that has its ORDER BY, at the call's location.
 
         `name` is the function name as written.
         """
         name = name or entry.name
-        parts = self._parts(node, ())
-        keys = tuple(dict.fromkeys(map(self._bind, parts.args.get("partition_by") or ())))
-        order = tuple(self._sort_key(each) for each in _order_of(parts))
+        parts = replace(self._parts(node.window, node, ()), span=node.span)
+        keys = tuple(dict.fromkeys(map(self._bind, parts.partition_by)))
+        order = tuple(self._sort_key(each) for each in parts.order)
         if not order and self._context.streaming:
             raise self._context.error(
                 "over-without-order",
@@ -256,45 +256,53 @@ class WindowBinder:
             )
         if entry.is_window_function and not order:
             raise self._context.error("over-without-order", f"`{name}` needs an ORDER BY in its window", node)
-        return OverWindow(keys, order, self._frame(parts, order, entry, name)), parts
+        return OverWindow(keys, order, self._frame(parts.frame, order, entry, name)), parts
 
-    def _parts(self, node: exp.Window, seen: tuple[str, ...]) -> exp.Window:
-        """Return the node, completed with the parts of the named window that it refers to."""
-        alias = node.args.get("alias")
-        if alias is None:
-            return node
-        name = alias.name
+    def _parts(self, spec: syntax.WindowSpec, node: syntax.Node, seen: tuple[str, ...]) -> syntax.WindowSpec:
+        """Return a window, completed with the parts of the named window that it refers to.
+
+        `node` is the call or the window that `spec` belongs to.
+        """
+        if spec.base is None:
+            return spec
+        name = spec.base.name
         if name not in self._overs.named_windows:
             raise self._context.error(
                 "unknown-window",
                 f"no window is named `{name}`",
-                alias,
+                spec.base,
                 suggest_or_list_names(name, self._overs.named_windows)
                 if self._overs.named_windows
                 else "define it: WINDOW w AS (…)",
             )
         if name in seen:
-            raise self._context.error("unknown-window", f"the window `{name}` refers to itself", alias)
-        base = self._parts(self._overs.named_windows[name], (*seen, name))
-        found = {key: node.args.get(key) for key in ("partition_by", "order", "spec")}
-        for key, what in (("partition_by", "PARTITION BY"), ("order", "ORDER BY"), ("spec", "a frame")):
-            if found[key] and (base.args.get(key) or key == "partition_by"):
+            raise self._context.error("unknown-window", f"the window `{name}` refers to itself", spec.base)
+        named = self._overs.named_windows[name]
+        base = self._parts(named.window, named, (*seen, name))
+        for what, own, inherited in (
+            ("PARTITION BY", spec.partition_by, True),
+            ("ORDER BY", spec.order, base.order),
+            ("a frame", spec.frame, base.frame),
+        ):
+            if own and inherited:
                 raise self._context.error(
                     "window-twice", f"the window `{name}` has {what} already, or cannot get it here", node
                 )
-        merged = exp.Window(**{key: value or base.args.get(key) for key, value in found.items()})
-        merged.meta.update(node.meta)
-        return merged
+        return replace(
+            base,
+            partition_by=spec.partition_by or base.partition_by,
+            order=spec.order or base.order,
+            frame=spec.frame or base.frame,
+        )
 
-    def _sort_key(self, node: exp.Ordered) -> SortKey:
+    def _sort_key(self, node: syntax.SortKey) -> SortKey:
         from everfold.sql.binder.select import build_sort_key
 
-        return build_sort_key(node, self._bind(node.this))
+        return build_sort_key(node, self._bind(node.value))
 
     # --- frames -----------------------------------------------------------------------------------
 
-    def _frame(self, node: exp.Window, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
-        spec = node.args.get("spec")
+    def _frame(self, spec: syntax.Frame | None, order: Sequence[SortKey], entry: Aggregate, name: str) -> Frame:
         if entry.is_window_function:
             if spec is not None:
                 what = f"`{name}` takes no frame: its rows are fixed"
@@ -305,17 +313,17 @@ class WindowBinder:
             return Frame(rows=rows, first=None, last=0)
         if spec is None:
             return _TO_CURRENT_ROW if order else _ALL
-        rows = spec.args["kind"] == "ROWS"
-        bounds = [self._bound(spec, end, rows, order) for end in ("start", "end")]
+        rows = spec.unit == "ROWS"
+        bounds = [self._bound(each, rows, order) for each in (spec.start, spec.end)]
         scale = 0 if rows else _scale(order, bounds)
         first = None if bounds[0] is None else ceil(bounds[0] * 10**scale)
         last = None if bounds[1] is None else floor(bounds[1] * 10**scale)
-        if spec.args["start"] == "UNBOUNDED" and spec.args["start_side"] == "FOLLOWING":
+        if spec.start.distance is None and spec.start.side == "FOLLOWING":
             raise self._context.error("over-frame", "a frame cannot begin at UNBOUNDED FOLLOWING", spec)
-        if spec.args["end"] == "UNBOUNDED" and spec.args["end_side"] == "PRECEDING":
+        if spec.end.distance is None and spec.end.side == "PRECEDING":
             raise self._context.error("over-frame", "a frame cannot end at UNBOUNDED PRECEDING", spec)
-        sides = [spec.args[f"{end}_side"] if spec.args[end] != "CURRENT ROW" else "" for end in ("start", "end")]
-        crossed = sides in (["", "PRECEDING"], ["FOLLOWING", ""], ["FOLLOWING", "PRECEDING"])
+        sides = (spec.start.side, spec.end.side)
+        crossed = sides in ((None, "PRECEDING"), ("FOLLOWING", None), ("FOLLOWING", "PRECEDING"))
         if crossed or (self._context.streaming and first is not None and last is not None and first > last):
             raise self._context.error(
                 "over-frame", "the frame ends before it begins", spec, "put the earlier bound first"
@@ -332,25 +340,23 @@ class WindowBinder:
             raise self._context.unsupported("over-upper-bound", "in a stream, a frame cannot begin after its row", spec)
         return Frame(rows=rows, first=first, last=last, scale=scale)
 
-    def _bound(self, spec: exp.WindowSpec, name: str, rows: bool, order: Sequence[SortKey]) -> Fraction | None:
+    def _bound(self, bound: syntax.FrameBound, rows: bool, order: Sequence[SortKey]) -> Fraction | None:
         """Return a bound relative to the current row; negative before it."""
-        context, value = self._context, spec.args[name]
-        if value == "CURRENT ROW":
-            return Fraction(0)
-        if value == "UNBOUNDED":
-            return None
-        negative = isinstance(value, exp.Neg)
-        literal = bind_literal(value.this if negative else value, context, negative=negative)
+        context, value = self._context, bound.distance
+        if value is None:
+            return Fraction(0) if bound.side is None else None
+        amount = value.operand if isinstance(value, syntax.Negative) else value
+        literal = bind_literal(amount, context, negative=amount is not value)
         if not isinstance(literal, Literal):
             raise context.error(
                 "over-bound", "the bound of a frame must be a constant", value, "write a number of rows, or an INTERVAL"
             )
-        sign = -1 if spec.args[f"{name}_side"] == "PRECEDING" else 1
+        sign = -1 if bound.side == "PRECEDING" else 1
         if rows:
             return sign * self._count(literal, value)
         return sign * self._distance(literal, value, order)
 
-    def _count(self, literal: Literal, node: exp.Expression) -> Fraction:
+    def _count(self, literal: Literal, node: syntax.Expression) -> Fraction:
         if not isinstance(literal.type, IntegerType) or not isinstance(literal.value, int):
             raise self._context.error(
                 "over-bound",
@@ -362,7 +368,7 @@ class WindowBinder:
             raise self._context.error("over-bound", "the bound of a frame must not be negative", node)
         return Fraction(literal.value)
 
-    def _distance(self, literal: Literal, node: exp.Expression, order: Sequence[SortKey]) -> Fraction:
+    def _distance(self, literal: Literal, node: syntax.Expression, order: Sequence[SortKey]) -> Fraction:
         context = self._context
         if len(order) != 1:
             raise context.error("over-bound", "RANGE with a distance needs one column in ORDER BY", node)
@@ -406,8 +412,3 @@ def _scale(order: Sequence[SortKey], bounds: Sequence[Fraction | None]) -> int:
     if not isinstance(of, FloatingType):
         return 0
     return next(places for places in count() if all((each * 10**places).denominator == 1 for each in distances))
-
-
-def _order_of(node: exp.Window) -> list[exp.Ordered]:
-    order = node.args.get("order")
-    return [] if order is None else list(order.expressions)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlglot import exp
-
 from everfold.errors import UnsupportedFeature
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import ROW_COUNT, AggCall, Frame
+from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call, constant_of
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import find_over_function
 from everfold.sql.binder.over import OverCalls, WindowBinder
-from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build
 from everfold.sql.functions.casts import cast
 from everfold.types import BIGINT, DOUBLE, DataType, NumericType, StringType, TemporalType
@@ -29,7 +27,7 @@ NEIGHBORS = ("LAG", "LEAD")
 _COUNT = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
-def unsupported_function_error(name: str, call: exp.Expression, context: Context) -> UnsupportedFeature:
+def unsupported_function_error(name: str, call: syntax.FunctionCall, context: Context) -> UnsupportedFeature:
     """Return the error for a window function that is not supported in this mode."""
     mode = "in a stream: rows after the current one are not there yet" if context.streaming else "yet"
     return context.unsupported("over-function", f"`{name}` is not supported {mode}", call)
@@ -38,13 +36,11 @@ def unsupported_function_error(name: str, call: exp.Expression, context: Context
 # --- shares of a partition ------------------------------------------------------------------------
 
 
-def bind_share(
-    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: OverCalls, context: Context
-) -> Expr:
+def bind_share(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls, context: Context) -> Expr:
     """Bind CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window in batch."""
-    entry, name = find_over_function("ROW_NUMBER"), call.name
+    call = node.call
+    entry, name, given = find_over_function("ROW_NUMBER"), call.name, call.arguments
     assert entry is not None
-    given = list(call.expressions)
     if len(given) != (name == "NTILE"):
         wanted = "the number of buckets" if name == "NTILE" else "no argument"
         raise context.error("wrong-arguments", f"`{name}` takes {wanted}", call)
@@ -53,7 +49,7 @@ def bind_share(
 
     def count(*, rows: bool = False, first: int | None = None, last: int | None = None) -> Expr:
         frame = Frame(rows=rows, first=first, last=last)
-        return overs.reference(replace(window, frame=frame), replace(_COUNT, span=context.span(call)), parts)
+        return overs.reference(replace(window, frame=frame), replace(_COUNT, span=call.span), parts)
 
     total = count()
     if name == "CUME_DIST":
@@ -98,30 +94,26 @@ def _divide(by: Expr, divisor: Expr) -> Expr:
 # --- other rows -----------------------------------------------------------------------------------
 
 
-def bind_neighbor(
-    node: exp.Window, call: FunctionCall, inside: ExpressionBinder, overs: OverCalls, context: Context
-) -> InputRef:
+def bind_neighbor(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls, context: Context) -> InputRef:
     """Bind LAG or LEAD over a window."""
-    name, given = call.name, list(call.expressions)
+    call = node.call
+    name, given = call.name, list(call.arguments)
     varying = False
     if len(given) > 1:
         known, offset = constant_of(inside.bind(given[1]))
         if known and isinstance(offset, int) and offset < 0:
             name = "LEAD" if name == "LAG" else "LAG"
-            positive = exp.Literal(this=str(-offset), is_string=False)
-            positive.meta.update(given[1].meta)
-            given[1] = positive
+            given[1] = syntax.NumberLiteral(str(-offset), span=given[1].span)
         varying = not known and not context.streaming
     entry = find_over_function(name)
     assert entry is not None
     if entry.looks_ahead and context.streaming:
         raise unsupported_function_error(call.name, call, context)
-    neighbor = FunctionCall(**{**call.args, "this": name, "expressions": given})
-    neighbor.meta.update(call.meta)
+    neighbor = replace(call, name=name, arguments=tuple(given))
 
-    def bind(each: exp.Expression) -> Expr:
+    def bind(each: syntax.Expression) -> Expr:
         bound = inside.bind(each)
-        if len(given) > 2 and each is neighbor.expressions[2]:
+        if len(given) > 2 and each is given[2]:
             return _coerce(bound, inside.bind(given[0]).type)
         return bound
 

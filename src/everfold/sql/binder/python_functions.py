@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlglot import exp
-
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, PythonCall
 from everfold.plan.nodes import AggCall
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
 from everfold.sql.catalog import local_name
-from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.user_functions import UserFunction
 
 
-def find_user_function(node: FunctionCall, context: Context) -> UserFunction | None:
+def find_user_function(node: syntax.FunctionCall, context: Context) -> UserFunction | None:
     """Return the user function that a call refers to; None if it is built-in or unknown."""
     functions = context.catalog.functions
     parts = tuple(node.original_name.split("."))
@@ -35,9 +33,9 @@ def is_builtin(name: str) -> bool:
     return is_aggregate(name) or name in OVER_FUNCTIONS or name in LEGACY_WINDOWS or lookup(name) is not None
 
 
-def is_aggregate_call(node: exp.Expression, context: Context) -> bool:
+def is_aggregate_call(node: syntax.Node, context: Context) -> bool:
     """Return whether a node calls an aggregate function, built-in or of the user."""
-    if not isinstance(node, FunctionCall):
+    if not isinstance(node, syntax.FunctionCall):
         return False
     function = find_user_function(node, context)
     return is_aggregate(node.name) if function is None else function.is_aggregate
@@ -52,9 +50,9 @@ def bind_python_call(function: UserFunction, args: tuple[Expr, ...], span: Span 
 
 def bind_python_aggregate(
     function: UserFunction,
-    node: FunctionCall,
-    bind: Callable[[exp.Expression], Expr],
-    condition: Callable[[exp.Expression], Expr],
+    node: syntax.FunctionCall,
+    bind: Callable[[syntax.Expression], Expr],
+    condition: Callable[[syntax.Expression], Expr],
     context: Context,
 ) -> AggCall:
     """Return the typed call of an aggregate function.
@@ -68,8 +66,7 @@ def bind_python_aggregate(
             raise context.unsupported(
                 "unsupported-clause", f"{clause} is not supported in `{function.name}`", node, "leave it out"
             )
-    span = context.span(node)
-    args = function.cast_arguments([bind(each) for each in node.expressions], span)
+    args = function.cast_arguments([bind(each) for each in node.arguments], node.span)
     if not args:
         raise context.error("wrong-arguments", f"`{function.name}` takes an argument", node)
     return AggCall(
@@ -79,7 +76,7 @@ def bind_python_aggregate(
         distinct=node.distinct,
         filter=None if node.filter is None else condition(node.filter),
         python=function.python,
-        span=span,
+        span=node.span,
     )
 
 

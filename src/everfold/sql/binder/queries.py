@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlglot import exp
-
-from everfold.errors import Span
 from everfold.limits import MAX_HEIGHT, MAX_NODES
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Collect, Limit, Plan, Project, SetKind, SetOperation, Sort, SortKey, Union, Values
 from everfold.plan.rewrites import shorten
 from everfold.plan.size import check_size, count_nodes, count_own_cells, height
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.relations import apply_alias
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, build_sort_key, deduplicate_rows, order_items, resolve_ordinal
 from everfold.sql.binder.topn import check_top_n, limit_to_rank
 from everfold.sql.catalog import Catalog
-from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.types import DataType, Field, NullType
 
 
-def bind_query(query: exp.Expression, catalog: Catalog, span: Span) -> Collect:
-    """Bind a bare query.
-
-    `span` is that of its statement, in whose script the offsets of the query are.
-    """
-    context = Context.at(span, catalog)
+def bind_query(query: syntax.Query, catalog: Catalog) -> Collect:
+    """Bind a bare query."""
+    context = Context(catalog=catalog)
     plan = bind_body(query, context).plan
     check_top_n(plan, context)
     check_typed(plan, query, context)
@@ -58,7 +53,7 @@ def deduplicate_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(result)
 
 
-def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
+def check_typed(plan: Plan, query: syntax.Query, context: Context) -> None:
     """Raise SqlError `untyped-null` for a result column that is nothing but NULL."""
     for field in plan.schema:
         if isinstance(field.type, NullType):
@@ -67,82 +62,71 @@ def check_typed(plan: Plan, query: exp.Expression, context: Context) -> None:
             )
 
 
-def bind_body(node: exp.Expression, context: Context) -> Relation:
+def bind_body(node: syntax.Query, context: Context) -> Relation:
     """Bind a query as a relation. Its columns keep their names, including duplicates.
 
     Raises SqlError `too-complex` for a query that no engine could run.
     """
     relation = _body(node, context)
-    span = context.span(node)
     if height(relation.plan) > MAX_HEIGHT and count_nodes(relation.plan) <= MAX_NODES:
         relation = relation.with_plan(shorten(relation.plan))
-    check_size(relation.plan, span)
-    context.catalog.work.add(count_own_cells(relation.plan), span)
+    check_size(relation.plan, node.span)
+    context.catalog.work.add(count_own_cells(relation.plan), node.span)
     return relation
 
 
-def _body(node: exp.Expression, context: Context) -> Relation:
-    if node.args.get("with_") is not None:
-        context = _with(node.args["with_"], context)
-    if isinstance(node, exp.Select):
-        plan = bind_select(node, context)
-        return _apply_limit(Relation.of(plan), node, context)
-    match node:
-        case TopicQuery():
-            from everfold.sql.binder.lenses import bind_topic_query
+def _body(node: syntax.Query, context: Context) -> Relation:
+    if isinstance(node, syntax.TopicQuery):
+        from everfold.sql.binder.lenses import bind_topic_query
 
-            return Relation.of(bind_topic_query(node, context).plan)
-        case exp.Subquery():
-            relation = bind_body(node.this, context)
-        case exp.Values():
+        return Relation.of(bind_topic_query(node, context).plan)
+    assert isinstance(node, syntax.FlinkQuery)
+    context = _with(node, context)
+    match node:
+        case syntax.Select():
+            return _apply_limit(Relation.of(bind_select(node, context)), node, context)
+        case syntax.NestedQuery():
+            relation = bind_body(node.query, context)
+        case syntax.Values():
             relation = Relation.of(_values(node, context))
-        case exp.Union() | exp.Intersect() | exp.Except():
-            relation = Relation.of(_set_operation(node, context))
         case _:
-            raise context.unsupported("unsupported-clause", f"`{context.sql(node)}` is not supported as a query", node)
+            assert isinstance(node, syntax.SetOperation)
+            relation = Relation.of(_set_operation(node, context))
     return _apply_limit(_apply_order(relation, node, context), node, context)
 
 
-def _with(node: exp.With, context: Context) -> Context:
-    for cte in node.expressions:
-        alias = cte.args["alias"]
-        relation = bind_body(cte.this, context)
-        names = [column.name for column in alias.args.get("columns") or ()] or None
-        if names is not None and len(names) != len(relation.visible_columns):
-            raise context.error(
-                "column-count",
-                f"`{alias.name}` names {len(names)} columns of {len(relation.visible_columns)}",
-                alias.this,
-            )
-        context = context.with_ctes({alias.name: relation.with_alias(alias.name, names)})
+def _with(node: syntax.FlinkQuery, context: Context) -> Context:
+    for cte in node.ctes:
+        relation = apply_alias(bind_body(cte.query, context), cte.alias, context)
+        context = context.with_ctes({cte.alias.name.name: relation})
     return context
 
 
 # --- ORDER BY, LIMIT ------------------------------------------------------------------------------
 
 
-def _apply_order(relation: Relation, node: exp.Expression, context: Context) -> Relation:
-    order = node.args.get("order")
-    if order is None:
+def _apply_order(relation: Relation, node: syntax.FlinkQuery, context: Context) -> Relation:
+    if node.order is None:
         return relation
     keys: list[SortKey] = []
     problems = Problems()
-    for each in order_items(order, context):
+    for each in order_items(node, context):
         with problems:
-            at = resolve_ordinal(each.this, len(relation.visible_columns), context)
+            at = resolve_ordinal(each.value, len(relation.visible_columns), context)
             if at is not None:
                 keys.append(build_sort_key(each, relation.reference(relation.visible_columns[at])))
             else:
-                keys.append(build_sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.this)))
+                keys.append(build_sort_key(each, ExpressionBinder(relation, context, "ORDER BY").bind(each.value)))
     problems.check()
     if not keys:
         return relation
-    return relation.with_plan(Sort(input=relation.plan, keys=tuple(keys), span=context.span(order)))
+    return relation.with_plan(Sort(input=relation.plan, keys=tuple(keys), span=node.order.span))
 
 
-def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> Relation:
-    limit, offset = node.args.get("limit"), node.args.get("offset")
-    if limit is None and offset is None:
+def _apply_limit(relation: Relation, node: syntax.FlinkQuery, context: Context) -> Relation:
+    limit, offset = node.limit, node.offset
+    clause = limit or offset
+    if clause is None:
         return relation
     if context.streaming and limit is None:
         raise context.unsupported(
@@ -151,12 +135,11 @@ def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> 
             offset,
             "add LIMIT n, or run in batch",
         )
-    count = int(limit.expression.name) if limit is not None else None
-    skipped = int(offset.expression.name) if offset is not None else 0
-    span = context.span(limit or offset)
+    count = None if limit is None else limit.rows
+    skipped = 0 if offset is None else offset.rows
 
     def limit_plan(plan: Plan) -> Plan:
-        limit_node = Limit(input=plan, count=count, offset=skipped, span=span)
+        limit_node = Limit(input=plan, count=count, offset=skipped, span=clause.span)
         return limit_to_rank(limit_node, context.settings.state_ttl_ms or 0) if context.streaming else limit_node
 
     plan = relation.plan
@@ -169,16 +152,16 @@ def _apply_limit(relation: Relation, node: exp.Expression, context: Context) -> 
 # --- set operations, VALUES -----------------------------------------------------------------------
 
 
-def _set_operation(node: exp.Expression, context: Context) -> Plan:
-    kind, distinct = _set_kind(node)
-    if context.streaming and distinct not in (None, "UNION"):
+def _set_operation(node: syntax.SetOperation, context: Context) -> Plan:
+    kind = node.operator + ("" if node.distinct else " ALL")
+    if context.streaming and node.operator != "UNION":
         raise context.unsupported(
             "streaming-set-operation",
-            f"{distinct} is not supported in streaming: it would keep all rows forever",
+            f"{kind} is not supported in streaming: it would keep all rows forever",
             node,
             "run in batch",
         )
-    sides = _operands(node) if distinct is None else [node.this, node.expression]
+    sides = _operands(node) if kind == "UNION ALL" else [node.left, node.right]
     plans: list[Plan] = []
     problems = Problems()
     for side in sides:
@@ -194,37 +177,26 @@ def _set_operation(node: exp.Expression, context: Context) -> Plan:
             )
     types = [_column_type(at, kind, node, plans, context) for at in range(len(plans[0].schema))]
     plans = [_cast_to(plan, types) for plan in plans]
-    if distinct is None:
-        return Union(inputs=tuple(plans), span=context.span(node))
+    if kind == "UNION ALL":
+        return Union(inputs=tuple(plans), span=node.span)
     if context.streaming:
-        return deduplicate_rows(Union(inputs=tuple(plans), span=context.span(node)), context, node)
-    names = {each.value: each for each in SetKind}
-    return SetOperation(kind=names[distinct], left=plans[0], right=plans[1], span=context.span(node))
+        return deduplicate_rows(Union(inputs=tuple(plans), span=node.span), context, node)
+    return SetOperation(kind=SetKind(kind), left=plans[0], right=plans[1], span=node.span)
 
 
-def _set_kind(node: exp.Expression) -> tuple[str, str | None]:
-    """Return the operation as written, and as the value of a SetKind; None for UNION ALL."""
-    name = type(node).__name__.upper()
-    if node.args.get("distinct"):
-        return name, name
-    return f"{name} ALL", None if isinstance(node, exp.Union) else f"{name} ALL"
-
-
-def _operands(node: exp.Expression) -> list[exp.Expression]:
+def _operands(node: syntax.SetOperation) -> list[syntax.Query]:
     """Return the queries that a chain of UNION ALL combines."""
-    plain = isinstance(node, exp.Union) and not node.args.get("distinct")
-    if not plain:
-        return [node]
-    sides: list[exp.Expression] = []
-    for side in (node.this, node.expression):
-        nested = isinstance(side, exp.Union) and not any(
-            side.args.get(name) for name in ("with_", "order", "limit", "offset")
-        )
-        sides += _operands(side) if nested else [side]
+    sides: list[syntax.Query] = []
+    for side in (node.left, node.right):
+        match side:
+            case syntax.SetOperation(operator="UNION", distinct=False, has_own_clauses=False):
+                sides += _operands(side)
+            case _:
+                sides.append(side)
     return sides
 
 
-def _column_type(at: int, kind: str, node: exp.Expression, plans: Sequence[Plan], context: Context) -> DataType:
+def _column_type(at: int, kind: str, node: syntax.SetOperation, plans: Sequence[Plan], context: Context) -> DataType:
     from everfold.sql.functions import least_restrictive
 
     types = [plan.schema[at].type for plan in plans]
@@ -262,19 +234,19 @@ def convert_value(value: Expr, of: DataType) -> Expr:
     return convert(value, of)
 
 
-def _values(node: exp.Values, context: Context) -> Values:
+def _values(node: syntax.Values, context: Context) -> Values:
     from everfold.sql.functions import least_restrictive
 
     nothing = Relation(plan=Values(rows=(), fields=()), columns=())
     binder = ExpressionBinder(nothing, context, "VALUES")
     rows: list[tuple[Expr, ...]] = []
     problems = Problems()
-    for row in node.expressions:
+    for written in node.rows:
         with problems:
-            rows.append(tuple(binder.bind(each) for each in row.expressions))
+            rows.append(tuple(binder.bind(each) for each in written.items))
     problems.check()
     width = len(rows[0])
-    for row, written in zip(rows, node.expressions, strict=True):
+    for row, written in zip(rows, node.rows, strict=True):
         if len(row) != width:
             raise context.error("column-count", f"the rows of VALUES have {width} and {len(row)} values", written)
     fields = []
@@ -290,4 +262,4 @@ def _values(node: exp.Values, context: Context) -> Values:
     converted_rows = tuple(
         tuple(convert_value(value, field.type) for value, field in zip(row, fields, strict=True)) for row in rows
     )
-    return Values(rows=converted_rows, fields=tuple(fields), span=context.span(node))
+    return Values(rows=converted_rows, fields=tuple(fields), span=node.span)

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlglot import exp
-
-from everfold.errors import Diagnostic, SqlError
+from everfold.errors import Diagnostic, Span, SqlError
 from everfold.plan.expressions import Expr, InputRef, Literal, column_references, join_balanced, transform, walk
 from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.plan.size import check_columns
+from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, rewrite_over_groups
-from everfold.sql.binder.context import Context, Problems
+from everfold.sql.binder.context import Context, Problems, span_of
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, bind_grouping
 from everfold.sql.binder.hints import with_hints
@@ -25,7 +24,6 @@ from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.subqueries import Subqueries, semi_join
 from everfold.sql.binder.topn import rewrite_to_rank
-from everfold.sql.dialects.nodes import ColumnPath, FieldAccess, QualifiedStar
 from everfold.types import BIGINT, NullType, RowType
 
 
@@ -41,65 +39,66 @@ class _Item:
 class _Select:
     """A SELECT while it is bound."""
 
-    node: exp.Select
+    node: syntax.Select
     context: Context
     relation: Relation
     problems: Problems = field(default_factory=Problems)
 
 
-def bind_select(node: exp.Select, context: Context) -> Plan:
+def bind_select(node: syntax.Select, context: Context) -> Plan:
     """Return the plan of a SELECT with its ORDER BY, but without LIMIT.
 
     All errors in its clauses are raised together.
     """
     _check_lists(node, context)
     relation = bind_from(node, context)
-    context = with_hints(node.args.get("hints") or (), relation, context)
+    context = with_hints(node.hints, relation, context)
     select = _Select(node, context, relation)
-    if node.args.get("where") is not None:
+    if node.where is not None:
         with select.problems:
-            select.relation = _where(node.args["where"], select)
+            select.relation = _where(node.where, select)
     if _is_grouped(node, context):
         return _bind_grouped(select)
     return _bind_plain(select)
 
 
-def _check_lists(node: exp.Select, context: Context) -> None:
+def _check_lists(node: syntax.Select, context: Context) -> None:
     """Reject lists that are far too long."""
-    for what, part in (("SELECT", node), ("GROUP BY", node.args.get("group")), ("ORDER BY", node.args.get("order"))):
-        if part is not None:
-            check_columns(len(part.expressions), what, context.span(part))
-    check_columns(len(node.args.get("windows") or ()), "WINDOW", context.span(node))
+    check_columns(len(node.items), "SELECT", node.span)
+    if node.group is not None:
+        check_columns(len(node.group.elements), "GROUP BY", node.group.span)
+    if node.order is not None:
+        check_columns(len(node.order.keys), "ORDER BY", node.order.span)
+    check_columns(len(node.windows), "WINDOW", node.span)
 
 
-def _is_grouped(node: exp.Select, context: Context) -> bool:
-    if node.args.get("group") is not None or node.args.get("having") is not None:
+def _is_grouped(node: syntax.Select, context: Context) -> bool:
+    if node.group is not None or node.having is not None:
         return True
-    order, qualify = node.args.get("order"), node.args.get("qualify")
-    parts = [*node.expressions, *(order.expressions if order else ()), *([qualify.this] if qualify else ())]
+    parts = (*node.items, *(node.order.keys if node.order else ()), *([node.qualify] if node.qualify else ()))
     return any(_has_aggregate(each, context) for each in parts)
 
 
-def _has_aggregate(node: exp.Expression, context: Context) -> bool:
-    if isinstance(node, (exp.Query, exp.Subquery, exp.Exists)):
+def _has_aggregate(node: syntax.Node, context: Context) -> bool:
+    if isinstance(node, syntax.Query):
         return False
-    if isinstance(node, exp.Window):
-        parts = [*node.this.iter_expressions(), *(node.args.get("partition_by") or ()), node.args.get("order")]
-        return any(_has_aggregate(each, context) for each in parts if each is not None)
+    if isinstance(node, syntax.Over):
+        parts = (*syntax.children(node.call), *node.window.partition_by, *node.window.order)
+        return any(_has_aggregate(each, context) for each in parts)
     if is_aggregate_call(node, context):
         return True
-    return any(_has_aggregate(child, context) for child in node.iter_expressions())
+    return any(_has_aggregate(child, context) for child in syntax.children(node))
 
 
 # --- WHERE ----------------------------------------------------------------------------------------
 
 
-def _where(node: exp.Where, select: _Select) -> Relation:
+def _where(node: syntax.Clause, select: _Select) -> Relation:
     """Return the rows that WHERE keeps. Each condition over a subquery becomes a separate join."""
     context, relation = select.context, select.relation
-    plain: list[exp.Expression] = []
+    plain: list[syntax.Expression] = []
     problems = Problems()
-    for part in _conditions(node.this):
+    for part in syntax.flatten_chain(node.condition, "AND"):
         with problems:
             joined = semi_join(part, relation, context)
             if joined is not None:
@@ -115,8 +114,8 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     problems.check()
     if not conditions:
         return relation
-    condition = join_balanced(conditions, lambda one, other: _and(one, other, context, node))
-    filtered = _apply_condition(subqueries.join_to(relation.plan), condition, node, context)
+    condition = join_balanced(conditions, lambda one, other: _and(one, other, node))
+    filtered = _apply_condition(subqueries.join_to(relation.plan), condition, node.span, context)
     if not subqueries.plans:
         return relation.with_plan(filtered)
     narrowed = Project(
@@ -125,23 +124,19 @@ def _where(node: exp.Where, select: _Select) -> Relation:
     return relation.with_plan(narrowed)
 
 
-def _apply_condition(plan: Plan, condition: Expr, node: exp.Expression, context: Context) -> Plan:
+def _apply_condition(plan: Plan, condition: Expr, span: Span | None, context: Context) -> Plan:
     """Return the rows that satisfy a condition.
 
     In a stream, a condition that bounds a row number becomes a Top-N.
     """
-    kept = Filter(input=plan, condition=condition, span=context.span(node))
+    kept = Filter(input=plan, condition=condition, span=span)
     return rewrite_to_rank(kept) if context.streaming else kept
 
 
-def _conditions(node: exp.Expression) -> list[exp.Expression]:
-    return [*_conditions(node.this), *_conditions(node.expression)] if isinstance(node, exp.And) else [node]
-
-
-def _and(one: Expr, other: Expr, context: Context, node: exp.Expression) -> Expr:
+def _and(one: Expr, other: Expr, node: syntax.Clause) -> Expr:
     from everfold.sql.functions import build
 
-    return build("AND", (one, other), context.span(node))
+    return build("AND", (one, other), node.span)
 
 
 # --- the list of columns --------------------------------------------------------------------------
@@ -149,43 +144,39 @@ def _and(one: Expr, other: Expr, context: Context, node: exp.Expression) -> Expr
 
 def _items(select: _Select, binder: ExpressionBinder) -> list[_Item]:
     items: list[_Item] = []
-    for node in select.node.expressions:
+    for node in select.node.items:
         with select.problems:
-            match node:
-                case exp.Star():
-                    items += _star(select, node)
-                case QualifiedStar():
-                    items += _qualified_star(select, node, binder)
-                case exp.Alias():
-                    items.append(_Item(node.alias, _check_type(binder.bind(node.this), node, select)))
-                case _:
-                    items.append(_Item(_name(node, len(items)), _check_type(binder.bind(node), node, select)))
+            match node.value:
+                case syntax.Star() as star:
+                    items += _star(select, star)
+                case syntax.QualifiedStar() as star:
+                    items += _qualified_star(select, star, binder)
+                case value:
+                    items.append(_Item(_name(node, len(items)), _check_type(binder.bind(value), node, select)))
     return items
 
 
-def _check_type(value: Expr, node: exp.Expression, select: _Select) -> Expr:
+def _check_type(value: Expr, node: syntax.SelectItem, select: _Select) -> Expr:
     if isinstance(value.type, NullType):
         raise select.context.error("untyped-null", "NULL as a column needs a type", node, "write CAST(NULL AS STRING)")
     return value
 
 
-def _name(node: exp.Expression, at: int) -> str:
-    if isinstance(node, ColumnPath):
-        return node.names[-1]
-    if isinstance(node, FieldAccess):
-        return node.field
-    return f"EXPR${at}"
+def _name(node: syntax.SelectItem, at: int) -> str:
+    if node.alias is not None:
+        return node.alias.name
+    return syntax.implicit_name(node.value) or f"EXPR${at}"
 
 
-def _star(select: _Select, node: exp.Star) -> list[_Item]:
+def _star(select: _Select, node: syntax.Star) -> list[_Item]:
     if not select.relation.columns:
         raise select.context.error("misplaced-star", "`*` needs a FROM", node)
     return _expand_star(select, [column.name for column in select.relation.visible_columns], node, None)
 
 
-def _expand_star(select: _Select, names: Sequence[str], node: exp.Expression, relation: str | None) -> list[_Item]:
+def _expand_star(select: _Select, names: Sequence[str], node: syntax.Expression, relation: str | None) -> list[_Item]:
     columns = select.relation.visible_columns if relation is None else select.relation.columns_of(relation)
-    span = select.context.span(node)
+    span = node.span
     items = []
     alike = Counter((each.name, each.relation) for each in columns)
     for column in columns:
@@ -200,14 +191,14 @@ def _expand_star(select: _Select, names: Sequence[str], node: exp.Expression, re
     return items
 
 
-def _qualified_star(select: _Select, node: QualifiedStar, binder: ExpressionBinder) -> list[_Item]:
+def _qualified_star(select: _Select, node: syntax.QualifiedStar, binder: ExpressionBinder) -> list[_Item]:
     from everfold.sql.binder.scope import resolve, strip_database
     from everfold.sql.functions import build
 
     names = strip_database(select.relation, node.names)
     if len(names) == 1 and names[0] in select.relation.relation_names:
         return _expand_star(select, [], node, names[0])
-    span = select.context.span(node)
+    span = node.span
     value = resolve(select.relation, node.names, span, select.context.outer)
     if not isinstance(value.type, RowType):
         raise select.context.error(
@@ -230,8 +221,8 @@ def _bind_plain(select: _Select) -> Plan:
     plan, resolve_calls = overs.build_plan(subqueries.join_to(relation.plan), _identity, context)
     outputs = [_Item(item.name, resolve_calls(item.value)) for item in items]
     if qualify is not None:
-        plan = _apply_condition(plan, resolve_calls(qualify), node.args["qualify"], context)
-    if node.args.get("distinct") is not None:
+        plan = _apply_condition(plan, resolve_calls(qualify), span_of(node.qualify), context)
+    if node.distinct is not None:
         return _distinct(plan, outputs, _rewrite_keys(keys, items, select), select)
     keys = [replace(key, expression=resolve_calls(key.expression)) for key in keys]
     return _project_sorted(plan, outputs, keys, select)
@@ -239,11 +230,11 @@ def _bind_plain(select: _Select) -> Plan:
 
 def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
     """Return the condition of QUALIFY, if there is one."""
-    node = select.node.args.get("qualify")
+    node = select.node.qualify
     if node is None:
         return None
     with select.problems:
-        condition = binder.condition(node.this)
+        condition = binder.condition(node.condition)
         if not any(map(is_call_over_window, walk(condition))):
             what = "the condition of QUALIFY contains no window function"
             raise select.context.error("qualify-without-window", what, node, "write WHERE, or HAVING for groups")
@@ -251,8 +242,8 @@ def _qualify(select: _Select, binder: ExpressionBinder) -> Expr | None:
     return None
 
 
-def _overs(node: exp.Select) -> OverCalls:
-    return OverCalls({each.this.name: each for each in node.args.get("windows") or ()})
+def _overs(node: syntax.Select) -> OverCalls:
+    return OverCalls({each.name.name: each for each in node.windows})
 
 
 def _identity(expr: Expr) -> Expr:
@@ -264,11 +255,11 @@ def _project(plan: Plan, items: Sequence[_Item], select: _Select) -> Project:
         input=plan,
         expressions=tuple(item.value for item in items),
         names=tuple(item.name for item in items),
-        span=select.context.span(select.node),
+        span=select.node.span,
     )
 
 
-def deduplicate_rows(plan: Plan, context: Context, node: exp.Expression) -> Plan:
+def deduplicate_rows(plan: Plan, context: Context, node: syntax.Node) -> Plan:
     """Return a plan without duplicate rows."""
     keys = column_references(plan.schema)
     grouping = Grouping(keys, (tuple(range(len(keys))),))
@@ -292,10 +283,10 @@ def _bind_grouped(select: _Select) -> Plan:
         select, ExpressionBinder(relation, context, "the SELECT list", calls=calls, overs=overs, window=window)
     )
     having: Expr | None = None
-    if node.args.get("having") is not None:
+    if node.having is not None:
         with select.problems:
             binder = ExpressionBinder(relation, context, "HAVING", calls=calls, window=window)
-            having = binder.condition(node.args["having"].this)
+            having = binder.condition(node.having.condition)
     aliases = {item.name: item.value for item in items}
     over_windows = ExpressionBinder(
         relation, context, "QUALIFY", calls=calls, overs=overs, window=window, aliases=aliases
@@ -322,7 +313,7 @@ def _bind_grouped(select: _Select) -> Plan:
             if keys_known:
                 rewrite_over_groups(value, dry, width)
     select.problems.check()
-    location = node.args.get("group") or _first_aggregate(node, context)
+    location = node.group or _first_aggregate(node, context)
     if window is None:
         grouped = group_by(relation.plan, grouping, calls.calls, context, location)
     else:
@@ -333,32 +324,29 @@ def _bind_grouped(select: _Select) -> Plan:
 
     plan = grouped.plan
     if having is not None:
-        plan = Filter(input=plan, condition=over(having), span=context.span(node.args["having"]))
+        plan = Filter(input=plan, condition=over(having), span=span_of(node.having))
     plan, resolve_calls = overs.build_plan(plan, over, context)
     outputs = [_Item(item.name, resolve_calls(over(item.value))) for item in items]
     if qualify is not None:
-        plan = _apply_condition(plan, resolve_calls(over(qualify)), node.args["qualify"], context)
-    if node.args.get("distinct") is not None:
+        plan = _apply_condition(plan, resolve_calls(over(qualify)), span_of(node.qualify), context)
+    if node.distinct is not None:
         return _distinct(plan, outputs, _rewrite_keys(sort_keys, items, select), select)
     over_keys = [replace(key, expression=resolve_calls(over(key.expression))) for key in sort_keys]
     return _project_sorted(plan, outputs, over_keys, select)
 
 
-def _first_aggregate(node: exp.Select, context: Context) -> exp.Expression:
-    for item in node.expressions:
-        for each in item.walk():
-            if isinstance(each, exp.Expression) and is_aggregate_call(each, context):
-                return each
-    return node.args.get("having") or node
+def _first_aggregate(node: syntax.Select, context: Context) -> syntax.Node:
+    calls = (each for item in node.items for each in syntax.walk(item) if is_aggregate_call(each, context))
+    return next(calls, node.having or node)
 
 
 def _group_window(select: _Select) -> GroupWindow | None:
     """Return the group window in GROUP BY, if there is one."""
-    clause = select.node.args.get("group")
+    clause = select.node.group
     if clause is None:
         return None
-    window = bind_group_window(clause.expressions, select.relation, select.context)
-    sets = [each for each in clause.expressions if isinstance(each, (exp.GroupingSets, exp.Rollup, exp.Cube))]
+    window = bind_group_window(clause.elements, select.relation, select.context)
+    sets = [each for each in clause.elements if isinstance(each, syntax.GroupingSets)]
     if window is not None and sets:
         raise select.context.unsupported(
             "window-in-sets",
@@ -372,13 +360,13 @@ def _group_window(select: _Select) -> GroupWindow | None:
 
 def _grouping(select: _Select) -> Grouping:
     context, relation = select.context, select.relation
-    clause = select.node.args.get("group")
+    clause = select.node.group
     if clause is None:
         return Grouping((), ((),))
     binder = ExpressionBinder(relation, context, "GROUP BY")
-    names = {item.alias: item.this for item in select.node.expressions if isinstance(item, exp.Alias)}
-    bound: list[exp.Expression] = []
-    for node in clause.expressions:
+    names = {item.alias.name: item.value for item in select.node.items if item.alias is not None}
+    bound: list[syntax.Expression] = []
+    for node in clause.elements:
         if is_group_window(node):
             continue
         with select.problems:
@@ -387,11 +375,13 @@ def _grouping(select: _Select) -> Grouping:
     return bind_grouping(bound, lambda key: _key(key, binder, names, context))
 
 
-def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Expression], context: Context) -> Expr:
+def _key(
+    node: syntax.Expression, binder: ExpressionBinder, names: dict[str, syntax.Expression], context: Context
+) -> Expr:
     try:
         return binder.bind(node)
     except SqlError as error:
-        if error.code == "unknown-column" and isinstance(node, ColumnPath) and node.names[-1] in names:
+        if error.code == "unknown-column" and isinstance(node, syntax.ColumnPath) and node.names[-1] in names:
             found = error.diagnostics[0]
             help_ = f"GROUP BY cannot use names of the SELECT list: write `{context.sql(names[node.names[-1]])}`"
             raise SqlError(Diagnostic(found.code, found.message, found.span, help_)) from None
@@ -401,58 +391,53 @@ def _key(node: exp.Expression, binder: ExpressionBinder, names: dict[str, exp.Ex
 # --- ORDER BY -------------------------------------------------------------------------------------
 
 
-def order_items(order: exp.Order, context: Context) -> list[exp.Ordered]:
-    """Return the keys of ORDER BY.
+def order_items(query: syntax.FlinkQuery, context: Context) -> Sequence[syntax.SortKey]:
+    """Return the keys of a query's ORDER BY.
 
     A stream supports ORDER BY with LIMIT only. In a script that is only checked, the list is empty
     instead.
     """
-    if context.streaming and order.parent is not None and order.parent.args.get("limit") is None:
+    if query.order is None:
+        return ()
+    if context.streaming and query.limit is None:
         context.reject(
             context.unsupported(
                 "streaming-order-by",
                 "ORDER BY is not supported in streaming: the input never ends",
-                order,
+                query.order,
                 "add LIMIT n to follow the first n rows, or run in batch",
             )
         )
-        return []
-    found: list[exp.Ordered] = order.expressions
-    return found
+        return ()
+    return query.order.keys
 
 
-def resolve_ordinal(node: exp.Expression, width: int, context: Context) -> int | None:
+def resolve_ordinal(node: syntax.Expression, width: int, context: Context) -> int | None:
     """Return the column, from 0, that a number in ORDER BY refers to; None for others."""
-    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
+    if not isinstance(node, syntax.NumberLiteral) or not node.text.isdecimal():
         return None
-    at = int(node.name)
+    at = int(node.text)
     if not 1 <= at <= width:
         raise context.error("unknown-column", f"ORDER BY {at} is outside the {width} columns of the result", node)
     return at - 1
 
 
-def build_sort_key(node: exp.Ordered, value: Expr) -> SortKey:
+def build_sort_key(node: syntax.SortKey, value: Expr) -> SortKey:
     """Return the sort key of a value. By default NULL is the smallest value."""
-    descending = bool(node.args.get("desc"))
-    nulls_first = node.args.get("nulls_first")
-    return SortKey(
-        expression=value,
-        descending=descending,
-        nulls_first=not descending if nulls_first is None else bool(nulls_first),
-    )
+    nulls_first = not node.descending if node.nulls_first is None else node.nulls_first
+    return SortKey(expression=value, descending=node.descending, nulls_first=nulls_first)
 
 
 def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder) -> list[SortKey]:
-    order = select.node.args.get("order")
     keys: list[SortKey] = []
-    if order is None:
+    if select.node.order is None:
         return keys
     select.problems.check()
     with select.problems:
-        for each in order_items(order, select.context):
+        for each in order_items(select.node, select.context):
             with select.problems:
-                at = resolve_ordinal(each.this, len(items), select.context)
-                keys.append(build_sort_key(each, items[at].value if at is not None else binder.bind(each.this)))
+                at = resolve_ordinal(each.value, len(items), select.context)
+                keys.append(build_sort_key(each, items[at].value if at is not None else binder.bind(each.value)))
     select.problems.check()
     return keys
 
@@ -481,7 +466,7 @@ def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
         )
         for key in keys
     ]
-    sorted_plan: Plan = Sort(input=wide, keys=tuple(over), span=select.context.span(select.node.args["order"]))
+    sorted_plan: Plan = Sort(input=wide, keys=tuple(over), span=span_of(select.node.order))
     if hidden:
         width = len(items)
         sorted_plan = Project(input=sorted_plan, expressions=outputs[:width], names=projected.names)
@@ -491,11 +476,11 @@ def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
 def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], select: _Select) -> Plan:
     """Return the distinct rows of the SELECT list, sorted by keys over that list."""
     context, node = select.context, select.node
-    distinct = deduplicate_rows(_project(plan, items, select), context, node.args["distinct"])
+    distinct = deduplicate_rows(_project(plan, items, select), context, node.distinct or node)
     if not keys:
         return distinct
     if all(isinstance(key.expression, InputRef) for key in keys):
-        return Sort(input=distinct, keys=tuple(keys), span=context.span(node.args["order"]))
+        return Sort(input=distinct, keys=tuple(keys), span=span_of(select.node.order))
     return _project_sorted(
         distinct, [_Item(each.name, each) for each in column_references(distinct.schema)], keys, select
     )

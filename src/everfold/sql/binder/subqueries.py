@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from everfold.aggregates.registry import Signature
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import AggCall, GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
+from everfold.sql import syntax
 from everfold.sql.binder.bounded import batch_context, check_bounded
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.literals import boolean_literal
@@ -27,9 +26,9 @@ class Subqueries:
         self.width = width
         self.plans: list[Plan] = []
 
-    def bind(self, node: exp.Expression, relation: Relation, context: Context) -> Expr:
+    def bind(self, node: syntax.Expression, relation: Relation, context: Context) -> Expr:
         """Return the value of a scalar subquery."""
-        if not isinstance(node, (exp.Subquery, exp.Query)):
+        if not isinstance(node, syntax.Subquery):
             raise context.unsupported(
                 "subquery",
                 "IN and EXISTS with a subquery are only supported as conditions of WHERE, alone or combined by AND",
@@ -44,12 +43,12 @@ class Subqueries:
                 node,
                 "aggregate it, as in (SELECT MAX(x) FROM t)",
             )
-        (column,) = self._columns(plan, context.span(node))
+        (column,) = self._columns(plan, node.span)
         return column
 
-    def bind_values(self, node: exp.Expression, relation: Relation, context: Context) -> SubqueryValues:
+    def bind_values(self, node: syntax.Subquery, relation: Relation, context: Context) -> SubqueryValues:
         """Return what a comparison with all values of a subquery needs."""
-        plan, span = _bind_one_column(node, relation, context), context.span(node)
+        plan, span = _bind_one_column(node, relation, context), node.span
         value = InputRef(type=plan.schema[0].type, position=0, name=plan.schema[0].name)
         calls = []
         for name, args in (("MIN", (value,)), ("MAX", (value,)), ("COUNT", ()), ("COUNT", (value,))):
@@ -91,19 +90,21 @@ class SubqueryValues:
     non_null_rows: Expr
 
 
-def _bind_one_column(node: exp.Expression, relation: Relation, context: Context) -> Plan:
-    plan = bind_subquery(node, relation, context)
+def _bind_one_column(node: syntax.Subquery, relation: Relation, context: Context) -> Plan:
+    plan = bind_subquery(node.query, node, relation, context)
     if len(plan.schema) != 1:
         message = f"a subquery used as a value must have one column, not {len(plan.schema)}"
         raise context.error("wrong-arguments", message, node)
     return plan
 
 
-def bind_subquery(node: exp.Expression, relation: Relation, context: Context) -> Plan:
-    """Return the plan of a subquery, which must not refer to the surrounding relation."""
+def bind_subquery(query: syntax.Query, node: syntax.Node, relation: Relation, context: Context) -> Plan:
+    """Return the plan of a subquery, which must not refer to the surrounding relation.
+
+    `node` is what errors are located at.
+    """
     from everfold.sql.binder.queries import bind_body
 
-    query = node.this if isinstance(node, exp.Subquery) else node
     plan = bind_body(query, batch_context(context).for_subquery(relation)).plan
     check_bounded(plan, node, context)
     return plan
@@ -124,24 +125,24 @@ def _has_one_row(plan: Plan) -> bool:
             return False
 
 
-def semi_join(node: exp.Expression, relation: Relation, context: Context) -> Plan | None:
+def semi_join(node: syntax.Expression, relation: Relation, context: Context) -> Plan | None:
     """Return the plan of WHERE [NOT] IN (SELECT …) or [NOT] EXISTS (SELECT …); None for others."""
     from everfold.sql.binder.expressions import ExpressionBinder
     from everfold.sql.functions import build
 
     negated = False
     inner = node
-    while isinstance(inner, exp.Not):
-        negated, inner = not negated, inner.this
+    while isinstance(inner, syntax.Not):
+        negated, inner = not negated, inner.operand
     kind = JoinKind.ANTI if negated else JoinKind.SEMI
-    span = context.span(node)
-    if isinstance(inner, exp.Exists):
-        plan = bind_subquery(inner.this, relation, context)
+    span = node.span
+    if isinstance(inner, syntax.Exists):
+        plan = bind_subquery(inner.query, inner.query, relation, context)
         return Join(left=relation.plan, right=plan, kind=kind, condition=boolean_literal(True), span=span)
-    if not isinstance(inner, exp.In) or inner.args.get("query") is None:
+    if not isinstance(inner, syntax.InQuery):
         return None
-    plan = bind_subquery(inner.args["query"], relation, context)
-    nodes = inner.this.expressions if isinstance(inner.this, exp.Tuple) else [inner.this]
+    plan = bind_subquery(inner.subquery.query, inner.subquery, relation, context)
+    nodes = inner.operand.items if isinstance(inner.operand, syntax.Tuple) else (inner.operand,)
     if len(plan.schema) != len(nodes):
         raise context.error(
             "wrong-arguments", f"IN compares {len(nodes)} values with a subquery of {len(plan.schema)} columns", inner

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from everfold.errors import SqlError, suggest_or_list_names
 from everfold.plan.expressions import Expr, InputRef, column_references, conjuncts, inputs_of, substitute
 from everfold.plan.nodes import Filter, Plan, Project, TimeKind, Union, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.walk import walk_plan
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.scope import Relation
-from everfold.sql.dialects.nodes import ColumnPath, WindowTvf
 from everfold.types import IntervalType, TimestampType, with_article
 
 START, END, TIME = "window_start", "window_end", "window_time"
@@ -24,11 +22,11 @@ START, END, TIME = "window_start", "window_end", "window_time"
 # --- the function ---------------------------------------------------------------------------------
 
 
-def bind_window_function(node: WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
+def bind_window_function(node: syntax.WindowTvf, relation: Relation, context: Context) -> WindowTableFunction:
     """Bind TUMBLE, HOP, CUMULATE or SESSION over a relation."""
-    window = build_window(node.kind, node.arguments, context)
-    column = _column(node.timecol, relation, context, f"the time column of {node.kind}")
-    time = time_kind(node.kind, node.timecol, relation.plan, column, context)
+    window = build_window(node.kind, node.by_role, context)
+    column = _column(node.time_column, relation, context, f"the time column of {node.kind}")
+    time = time_kind(node.kind, node.time_column, relation.plan, column, context)
     of = relation.plan.schema[column].type
     assert isinstance(of, TimestampType)
     keys = tuple(_column(each, relation, context, "a PARTITION BY column") for each in node.partition_by)
@@ -39,11 +37,11 @@ def bind_window_function(node: WindowTvf, relation: Relation, context: Context) 
         time=time,
         partition_keys=tuple(dict.fromkeys(keys)),
         zone=context.settings.local_time_zone if of.local_zone else None,
-        span=context.span(node),
+        span=node.span,
     )
 
 
-def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -> int:
+def _column(path: syntax.ColumnPath, relation: Relation, context: Context, what: str) -> int:
     found = [column for column in relation.visible_columns if column.name == path.names[-1]]
     if len(path.names) > 1 or not found:
         known = [column.name for column in relation.visible_columns]
@@ -63,7 +61,7 @@ def _column(path: ColumnPath, relation: Relation, context: Context, what: str) -
     return found[0].position
 
 
-def time_kind(kind: str, node: exp.Expression, plan: Plan, column: int, context: Context) -> TimeKind:
+def time_kind(kind: str, node: syntax.Expression, plan: Plan, column: int, context: Context) -> TimeKind:
     """Return the clock of a window of that kind over a column, which `node` names.
 
     Raises SqlError `no-time-attribute`.
@@ -119,7 +117,7 @@ def _missing_watermark(plan: Plan, name: str) -> str:
     return f"declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND"
 
 
-def build_window(kind: str, given: Mapping[str, exp.Expression], context: Context) -> Window:
+def build_window(kind: str, given: Mapping[str, syntax.Expression], context: Context) -> Window:
     """Build a window of a kind (TUMBLE, HOP, CUMULATE, SESSION) from its sizes, by role."""
     sizes = {role: _milliseconds(kind, role, given[role], context) for role in given}
     for role, value in sizes.items():
@@ -167,12 +165,12 @@ def _not_a_multiple(kind: str, role: str, size: int, part: int) -> tuple[str, st
     return message, f"{kind} takes the {role} first, then the size" if swapped else None
 
 
-def _milliseconds(kind: str, role: str, value: exp.Expression, context: Context) -> int:
+def _milliseconds(kind: str, role: str, value: syntax.Expression, context: Context) -> int:
     literal = bind_literal(value, context)
     if literal is None or not isinstance(literal.type, IntervalType):
         help_ = (
             "write the minus inside the quotes: INTERVAL '-1' MINUTE"
-            if isinstance(value, exp.Neg)
+            if isinstance(value, syntax.Negative)
             else "such as INTERVAL '10' MINUTES"
         )
         raise context.error("window-size", f"the {role.lower()} of {kind} must be a constant INTERVAL", value, help_)

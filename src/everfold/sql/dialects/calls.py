@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
+from dataclasses import replace
 
 from everfold.errors import suggest_name
+from everfold.sql import syntax
 from everfold.sql.dialects.keywords import TIME_UNITS
-from everfold.sql.dialects.nodes import CallOption, FlinkCast, FunctionCall, QualifiedStar
 from everfold.sql.dialects.operators import RANGE
 from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.dialects.types import Types
@@ -19,24 +19,24 @@ class Calls(Types):
 
     # --- implemented by subclasses ----------------------------------------------------------------
 
-    def expression(self) -> exp.Expression:
+    def expression(self) -> syntax.Expression:
         """Parse an expression."""
         raise NotImplementedError
 
-    def binary(self, power: int) -> exp.Expression:
+    def binary(self, power: int) -> syntax.Expression:
         """Parse an expression whose operators have at least this binding power."""
         raise NotImplementedError
 
-    def query(self) -> exp.Expression:
+    def query(self) -> syntax.Query:
         """Parse a query."""
         raise NotImplementedError
 
-    def order_by(self) -> exp.Order:
+    def order_by(self) -> syntax.OrderBy:
         """Parse ORDER BY and its keys."""
         raise NotImplementedError
 
-    def window(self, first: int, **args: object) -> exp.Window:
-        """Parse a window definition in parentheses."""
+    def window(self) -> syntax.WindowSpec:
+        """Parse a window definition in parentheses, after OVER or WINDOW w AS."""
         raise NotImplementedError
 
     def starts_query(self, ahead: int = 0) -> bool:
@@ -56,7 +56,7 @@ class Calls(Types):
             return False
         return all(self.key(self.closing.get(each, len(self.keys)) + 1 - self.at) in _AFTER_QUERY for each in opened)
 
-    def parenthesized_query(self) -> exp.Expression:
+    def parenthesized_query(self) -> syntax.Query:
         """Parse a query in parentheses."""
         with self.nested(2):
             self.expect("(")
@@ -66,21 +66,24 @@ class Calls(Types):
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def call(self, parts: list[exp.Identifier], first: int) -> exp.Expression:
+    def call(self, parts: list[syntax.Identifier], first: int) -> syntax.Expression:
         """Parse a call from its parenthesis on, and FILTER, WITHIN GROUP, IGNORE NULLS, OVER."""
-        name = ".".join(part.name.upper() for part in parts)
+        name = ".".join(part.name for part in parts)
         self.expect("(")
-        made = FunctionCall(this=name)
-        made.meta["spelled"] = ".".join(part.name for part in parts)
-        self._arguments(name, made)
+        made = self._arguments(syntax.FunctionCall(name.upper(), special=name.upper() == "ROW", original_name=name))
         self.expect(")")
-        self._modifiers(made)
-        self.set_position(made, first)
-        if self.accept("OVER"):
-            return self._over(made, first)
-        return made
+        made = replace(self._modifiers(made), span=self.span(first))
+        if not self.accept("OVER"):
+            return made
+        if self.key() == "(":
+            window = self.window()
+        else:
+            base = self.identifier("a window: its name, or its definition in parentheses")
+            window = syntax.WindowSpec(base, span=base.span)
+        return syntax.Over(made, window, span=self.span(first))
 
-    def _arguments(self, name: str, made: FunctionCall) -> None:
+    def _arguments(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        """Return the call with its arguments."""
         special = {
             "EXTRACT": self._extract,
             "TRIM": self._trim,
@@ -99,45 +102,46 @@ class Calls(Types):
             "JSON_OBJECTAGG": self._json_pairs,
             "JSON_ARRAY": self._json_items,
             "JSON_ARRAYAGG": self._json_items,
-        }.get(name)
-        if name == "ROW":
-            made.set("special", True)
+        }.get(made.name)
         if special is not None:
-            special(made)
-            return
-        if self.one_of("DISTINCT", "ALL") == "DISTINCT":
-            made.set("distinct", True)
-        made.set("expressions", [] if self.key() == ")" else self.parse_list(self._argument))
-        if name == "ARRAY_AGG":
-            self._nulls(made)
-        if self.key() == "ORDER":
-            made.set("order", self.order_by().expressions)
+            return special(made)
+        distinct = self.one_of("DISTINCT", "ALL") == "DISTINCT"
+        arguments = () if self.key() == ")" else self.parse_list(self._argument)
+        made = replace(made, distinct=distinct, arguments=arguments)
+        if made.name == "ARRAY_AGG":
+            made = self._nulls(made) or made
+        return self._order(made)
 
-    def _nulls(self, made: FunctionCall) -> bool:
-        """Parse IGNORE NULLS or RESPECT NULLS if it comes next; return whether it did."""
+    def _order(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        """Parse ORDER BY if it comes next."""
+        return replace(made, order=self.order_by().keys) if self.key() == "ORDER" else made
+
+    def _nulls(self, made: syntax.FunctionCall) -> syntax.FunctionCall | None:
+        """Parse IGNORE NULLS or RESPECT NULLS; return None if something else comes next."""
         if self.key() not in ("IGNORE", "RESPECT") or self.key(1) != "NULLS":
-            return False
-        made.set("nulls", self.key())
+            return None
         self.at += 2
-        return True
+        return replace(made, nulls=self.keys[self.at - 2])
 
-    def _argument(self) -> exp.Expression:
+    def _argument(self) -> syntax.Expression:
         first = self.at
         if self.key(1) == "=>":
             name = self.identifier("an argument's name", frozenset())
             self.at += 1
-            return self.node(exp.Kwarg, first, this=name, expression=self.expression())
+            value = self.expression()
+            return syntax.NamedArgument(name, value, span=self.span(first))
         if self.accept("*"):
-            return self.node(exp.Star, first)
+            return syntax.Star(span=self.span(first))
         return self.qualified_star() or (
             self._query_argument() if self.starts_query() and self.key() != "(" else self.expression()
         )
 
-    def _query_argument(self) -> exp.Expression:
+    def _query_argument(self) -> syntax.Expression:
         first = self.at
-        return self.node(exp.Subquery, first, this=self.query())
+        query = self.query()
+        return syntax.Subquery(query, span=self.span(first))
 
-    def qualified_star(self) -> QualifiedStar | None:
+    def qualified_star(self) -> syntax.QualifiedStar | None:
         """Parse `t.*` if it comes next."""
         ahead = 0
         while self.kind(ahead) in NAME_TOKENS and self.key(ahead + 1) == ".":
@@ -149,68 +153,63 @@ class Calls(Types):
         while not self.accept("*"):
             parts.append(self.identifier("a table's name"))
             self.expect(".")
-        return self.node(QualifiedStar, first, parts=parts)
+        return syntax.QualifiedStar(tuple(parts), span=self.span(first))
 
-    def _modifiers(self, made: FunctionCall) -> None:
+    def _modifiers(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        """Return the call with the clauses after its parentheses."""
         while True:
-            if self._nulls(made):
-                continue
-            if self.accept("WITHIN", "GROUP", "("):
-                made.set("order", self.order_by().expressions)
+            if (changed := self._nulls(made)) is not None:
+                made = changed
+            elif self.accept("WITHIN", "GROUP", "("):
+                made = replace(made, order=self.order_by().keys)
                 self.expect(")")
             elif self.accept("FILTER", "(", "WHERE"):
-                made.set("filter", self.expression())
+                made = replace(made, filter=self.expression())
                 self.expect(")")
             else:
-                return
+                return made
 
-    def _over(self, made: FunctionCall, first: int) -> exp.Expression:
-        if self.key() != "(":
-            name = self.identifier("a window: its name, or its definition in parentheses")
-            return self.node(exp.Window, first, this=made, alias=name)
-        return self.window(first, this=made)
-
-    def cast(self) -> exp.Expression:
+    def cast(self) -> syntax.Expression:
         """Parse CAST(x AS t) or TRY_CAST(x AS t)."""
         first = self.at
-        safe = self.take().text.upper() == "TRY_CAST"
+        safe = self.take().key == "TRY_CAST"
         self.expect("(")
         value = self.expression()
         self.expect("AS")
         to = self.data_type()
         self.expect(")")
-        return self.node(FlinkCast, first, this=value, to=to, to_text=str(to), safe=safe)
+        return syntax.Cast(value, to, safe, span=self.span(first))
 
     # --- special syntax ---------------------------------------------------------------------------
 
-    def _unit(self) -> exp.Var:
+    def _unit(self) -> syntax.Keyword:
         unit = TIME_UNITS.get(self.key())
         if unit is None:
             help_text = suggest_name(self.key(), TIME_UNITS) if self.key() else None
             raise self.expected_error("a unit of time (YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, …)", help_text)
         self.at += 1
-        return self.node(exp.Var, self.at - 1, this=unit)
+        return syntax.Keyword(unit, span=self.span(self.at - 1))
 
-    def _extract(self, made: FunctionCall) -> None:
+    def _extract(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
         unit = self._unit()
         self.expect("FROM")
-        made.set("expressions", [unit, self.expression()])
+        return replace(made, arguments=(unit, self.expression()))
 
-    def _rounding(self, made: FunctionCall) -> None:
+    def _rounding(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
         arguments = self.parse_list(self.expression)
         if len(arguments) == 1 and self.accept("TO"):
-            arguments.append(self._unit())
-        made.set("expressions", arguments)
+            arguments = (*arguments, self._unit())
+        return replace(made, arguments=arguments)
 
-    def _timestamp_arithmetic(self, made: FunctionCall) -> None:
+    def _timestamp_arithmetic(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
         unit = self._unit()
         self.expect(",")
-        made.set("expressions", [unit, *self.parse_list(self.expression)])
+        return replace(made, arguments=(unit, *self.parse_list(self.expression)))
 
-    def _trim(self, made: FunctionCall) -> None:
+    def _trim(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
         first = self.at
         side = self.one_of("BOTH", "LEADING", "TRAILING") if self.key(1) not in (")", ".", "[", "(", "||") else None
-        characters: exp.Expression | None = None
+        characters: syntax.Expression | None = None
         if side and self.accept("FROM"):
             value = self.expression()
         else:
@@ -221,17 +220,17 @@ class Calls(Types):
                 value = self.expression()
             elif self.accept("FROM"):
                 characters, value = value, self.expression()
-        word = self.node(exp.Var, first, first, this=side or "BOTH")
-        characters = characters or self.node(exp.Literal, first, first, this=" ", is_string=True)
-        made.set("expressions", [word, characters, value])
+        span = self.span(first, first)
+        word = syntax.Keyword(side or "BOTH", span=span)
+        return replace(made, arguments=(word, characters or syntax.StringLiteral(" ", span=span), value))
 
-    def _substring(self, made: FunctionCall) -> None:
-        self._keyword_arguments(made, "FROM", "FOR")
+    def _substring(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        return self._keyword_arguments(made, "FROM", "FOR")
 
-    def _overlay(self, made: FunctionCall) -> None:
-        self._keyword_arguments(made, "PLACING", "FROM", "FOR")
+    def _overlay(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        return self._keyword_arguments(made, "PLACING", "FROM", "FOR")
 
-    def _keyword_arguments(self, made: FunctionCall, *words: str) -> None:
+    def _keyword_arguments(self, made: syntax.FunctionCall, *words: str) -> syntax.FunctionCall:
         arguments = [self.expression()]
         if self.key() == ",":
             while self.accept(","):
@@ -242,58 +241,55 @@ class Calls(Types):
                     break
                 self.expect(word)
                 arguments.append(self.expression())
-        made.set("expressions", arguments)
+        return replace(made, arguments=tuple(arguments))
 
-    def _position(self, made: FunctionCall) -> None:
-        arguments = [self.binary(RANGE + 1)]
+    def _position(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        wanted = self.binary(RANGE + 1)
         self.expect("IN")
-        made.set("expressions", [*arguments, self.expression()])
+        return replace(made, arguments=(wanted, self.expression()))
 
     # --- JSON -------------------------------------------------------------------------------------
 
-    def _json_path(self, made: FunctionCall) -> None:
-        arguments = [self.expression()]
+    def _json_path(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        document = self.expression()
         self.expect(",")
-        made.set("expressions", [*arguments, self.expression()])
+        path = self.expression()
         words = {
             "JSON_VALUE": ("NULL", "ERROR", "DEFAULT"),
             "JSON_QUERY": ("NULL", "ERROR", "EMPTY"),
             "JSON_EXISTS": ("TRUE", "FALSE", "UNKNOWN", "ERROR"),
         }[made.name]
-        options: list[CallOption] = []
+        options: list[syntax.CallOption] = []
         while self.key() != ")":
             options.append(self._json_option(made.name, words))
             if options[-1].name in [each.name for each in options[:-1]]:
                 self.at -= 1
                 raise self.expected_error(f"`)`: {options[-1].name} is specified twice")
-        made.set("options", options)
+        return replace(made, arguments=(document, path), options=tuple(options))
 
-    def _json_option(self, name: str, words: tuple[str, ...]) -> CallOption:
+    def _json_option(self, name: str, words: tuple[str, ...]) -> syntax.CallOption:
         first = self.at
         if name != "JSON_EXISTS" and self.accept("RETURNING"):
             to = self.data_type()
-            return self.node(CallOption, first, this="RETURNING", to=to, to_text=str(to))
+            return syntax.CallOption("RETURNING", type=to, span=self.span(first))
         if name == "JSON_QUERY" and (word := self.one_of("WITH", "WITHOUT")):
             wanted = "WITHOUT" if word == "WITHOUT" else self.one_of("CONDITIONAL", "UNCONDITIONAL") or "UNCONDITIONAL"
             self.accept("ARRAY")
             self.expect("WRAPPER")
-            return self.node(CallOption, first, this="WRAPPER", value=wanted)
+            return syntax.CallOption("WRAPPER", wanted, span=self.span(first))
         value = self.expect_one_of(*words)
         if value == "EMPTY":
             value = f"EMPTY {self.expect_one_of('ARRAY', 'OBJECT')}"
         default = self.expression() if value == "DEFAULT" else None
         self.expect("ON")
         on = self.expect_one_of("EMPTY", "ERROR") if name != "JSON_EXISTS" else self.expect_one_of("ERROR")
-        return self.node(CallOption, first, this=f"ON {on}", value=value, expression=default)
+        return syntax.CallOption(f"ON {on}", value, default=default, span=self.span(first))
 
-    def _json_pairs(self, made: FunctionCall) -> None:
-        pairs: list[exp.Expression] = []
-        if self.key() != ")" and not self._on_null(made):
-            pairs += [each for pair in self.parse_list(self._json_pair) for each in pair]
-        made.set("expressions", pairs)
-        self._on_null(made)
+    def _json_pairs(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        pairs = () if self.key() == ")" or self._sees_on_null() else self.parse_list(self._json_pair)
+        return self._on_null(replace(made, arguments=tuple(each for pair in pairs for each in pair)))
 
-    def _json_pair(self) -> tuple[exp.Expression, exp.Expression]:
+    def _json_pair(self) -> tuple[syntax.Expression, syntax.Expression]:
         if self.key() == "KEY" and self.key(1) not in ("VALUE", ".", "("):
             self.at += 1
         key = self.expression()
@@ -301,19 +297,19 @@ class Calls(Types):
             self.expect("VALUE")
         return key, self.expression()
 
-    def _json_items(self, made: FunctionCall) -> None:
-        if self.one_of("DISTINCT", "ALL") == "DISTINCT":
-            made.set("distinct", True)
-        made.set("expressions", [] if self.key() == ")" or self._on_null(made) else self.parse_list(self.expression))
-        if self.key() == "ORDER":
-            made.set("order", self.order_by().expressions)
-        self._on_null(made)
+    def _json_items(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        distinct = self.one_of("DISTINCT", "ALL") == "DISTINCT"
+        arguments = () if self.key() == ")" or self._sees_on_null() else self.parse_list(self.expression)
+        return self._on_null(self._order(replace(made, distinct=distinct, arguments=arguments)))
 
-    def _on_null(self, made: FunctionCall) -> bool:
-        if self.key() not in ("NULL", "ABSENT") or self.key(1) != "ON":
-            return False
+    def _sees_on_null(self) -> bool:
+        return self.key() in ("NULL", "ABSENT") and self.key(1) == "ON"
+
+    def _on_null(self, made: syntax.FunctionCall) -> syntax.FunctionCall:
+        """Parse NULL ON NULL or ABSENT ON NULL if it comes next."""
+        if not self._sees_on_null():
+            return made
         first, value = self.at, self.key()
         self.at += 1
         self.expect("ON", "NULL")
-        made.set("options", [self.node(CallOption, first, this="ON NULL", value=value)])
-        return True
+        return replace(made, options=(syntax.CallOption("ON NULL", value, span=self.span(first)),))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, cast
-
-from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from typing import Literal, TypeAlias, cast
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
+from everfold.sql import syntax
 from everfold.sql.dialects.queries import Queries
 from everfold.sql.dialects.token_stream import NAME_TOKENS
+from everfold.sql.dialects.tokens import TokenKind
 from everfold.sql.statements import (
     AsQuery,
     ColumnDef,
@@ -36,31 +35,30 @@ _FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPT
 _NOT_OVERWRITTEN = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "PARTITIONS")
 
 
-class _Tree(NamedTuple):
-    tree: exp.Expression
-    text: str
-
-
 class Definitions(Queries):
     """Grammar of CREATE and DROP."""
 
-    def whole_query(self) -> _Tree:
+    def whole_query(self) -> tuple[syntax.Query, str]:
         """Parse a query, check its size, and return it with its exact text."""
         first = self.at
         query = self.check_size(self.query())
-        return _Tree(query, self.slice(first))
+        return query, self.slice(first)
 
-    def whole_expression(self) -> _Tree:
+    def whole_expression(self) -> tuple[syntax.Expression, str]:
         """Parse an expression, check its size, and return it with its exact text."""
         first = self.at
         tree = self.check_size(self.expression())
-        return _Tree(tree, self.slice(first))
+        return tree, self.slice(first)
 
     def object_name(self, what: str) -> tuple[Name, Span]:
         """Parse a name of up to three parts; return it with its span."""
         first = self.at
         name = tuple(part.name for part in self.name_parts(what))
         return name, self.span(first)
+
+    def column_names(self) -> Name:
+        """Parse column names in parentheses; reserved words need no backticks."""
+        return self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name)
 
     # --- CREATE -----------------------------------------------------------------------------------
 
@@ -143,7 +141,7 @@ class Definitions(Queries):
         name, name_span = self.object_name("a view")
         columns: Name | None = None
         if self.key() == "(":
-            columns = tuple(self.parse_enclosed_list(self._view_column))
+            columns = self.parse_enclosed_list(self._view_column)
         comment = self._comment()
         self.expect("AS")
         query, text = self.whole_query()
@@ -190,9 +188,7 @@ class Definitions(Queries):
         partitioned_by: Name = ()
         if self.accept("PARTITIONED"):
             self.expect("BY")
-            partitioned_by = tuple(
-                self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name)
-            )
+            partitioned_by = self.column_names()
         options = self._with_options()
         like = self._like()
         as_query = self._as_query(order) if like is None else None
@@ -235,7 +231,7 @@ class Definitions(Queries):
             last += 2
         if self.key() != "(" or self.kind(last) not in NAME_TOKENS or self.key(last + 1) != ")":
             return None
-        return tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
+        return self.column_names()
 
     def _like(self) -> Like | None:
         first = self.at
@@ -269,7 +265,7 @@ class Definitions(Queries):
             return ()
         if self.accept("(", ")"):
             return ()
-        return tuple(self.parse_enclosed_list(self._option))
+        return self.parse_enclosed_list(self._option)
 
     def _option(self) -> OptionDef:
         first = self.at
@@ -326,7 +322,7 @@ class Definitions(Queries):
 
     def _table_key(self, first: int, name: str | None) -> KeyDef:
         self.expect("PRIMARY", "KEY")
-        columns = tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
+        columns = self.column_names()
         self._not_enforced(first)
         return KeyDef(columns=columns, name=name, span=self.span(first))
 
@@ -350,7 +346,7 @@ class Definitions(Queries):
 
     def _column(self, parts: _Parts) -> ColumnDef:
         first = self.at
-        if self.key() in (")", "") and self.kind() is not TokenType.IDENTIFIER:
+        if self.key() in (")", "") and self.kind() is not TokenKind.QUOTED:
             raise self.expected_error("a column")
         name = self.identifier("a column's name", frozenset()).name
         if self.accept("AS"):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, TypedDict
 
-from sqlglot.tokenizer_core import TokenType
-
 from everfold.errors import EverfoldError, Span, suggest_name
 from everfold.sql.dialects.ddl import Definitions
 from everfold.sql.dialects.token_stream import NAME_TOKENS
+from everfold.sql.dialects.tokens import TokenKind
 from everfold.sql.statements import (
     Describe,
     Explain,
@@ -96,15 +95,6 @@ class Grammar(Definitions):
             self._end()
         return tuple(found)
 
-    def single(self) -> Statement:
-        """Parse exactly one statement."""
-        found = self.statement()
-        while self.accept(";"):
-            pass
-        if not self.is_at_end:
-            raise self.expected_error("one statement only")
-        return found
-
     def _end(self) -> None:
         if not self.is_at_end and self.key() != ";":
             raise self.expected_error("`;` or the rest of the statement")
@@ -142,7 +132,7 @@ class Grammar(Definitions):
             first = self.at
             self.at += 1
             for _ in range(_REFUSED[word] - 1):
-                if self.kind() is TokenType.VAR:
+                if self.kind() is TokenKind.WORD:
                     self.at += 1
             return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
         known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
@@ -161,7 +151,7 @@ class Grammar(Definitions):
         overwrite = self.expect_one_of("INTO", "OVERWRITE") == "OVERWRITE"
         self.accept("TABLE")
         target, target_span = self.object_name("a table")
-        if self.kind() is TokenType.HINT:
+        if self.key() == "/*+":
             at = self.at
             self.hints()
             raise self.unsupported_error(
@@ -177,7 +167,7 @@ class Grammar(Definitions):
             )
         columns = None
         if self.key() == "(" and not self.starts_query():
-            columns = tuple(self.parse_enclosed_list(lambda: self.identifier("a column's name", frozenset()).name))
+            columns = self.column_names()
         query, text = self.whole_query()
         return Insert(
             target=target,
@@ -233,7 +223,7 @@ class Grammar(Definitions):
         if self.is_at_end or self.key() == ";":
             return SetOption(span=self.span(first))
         at = self.at
-        if self.kind() is not TokenType.STRING:
+        if self.kind() is not TokenKind.STRING:
             raise self.expected_error("an option's name, in single quotes", "write SET 'key' = 'value'")
         key = self.take().text
         key_span = self.span(at)
@@ -285,20 +275,17 @@ class Grammar(Definitions):
         return NamePattern(text=self.string("the pattern"), negated=negated, ignore_case=ignore_case)
 
     def _refuse_show(self, first: int) -> EverfoldError:
-        if self.kind() is not TokenType.VAR:
+        if self.kind() is not TokenKind.WORD:
             return self.expected_error("`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CREATE TABLE` or `CREATE VIEW`")
         self.one_of("CURRENT", "FULL", "MATERIALIZED", "USER")
-        if self.kind() is TokenType.VAR:
+        if self.kind() is TokenKind.WORD:
             self.at += 1
         return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
 
     def _describe(self) -> Describe:
         first = self.at
         self.take()
-        if self.key() in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL") and self.kind(1) in (
-            TokenType.VAR,
-            TokenType.IDENTIFIER,
-        ):
+        if self.key() in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL") and self.kind(1) in NAME_TOKENS:
             self.at += 1
             raise self.unsupported_error("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)
         if self.key() == "EXTENDED" and self.kind(1) in NAME_TOKENS:
@@ -309,7 +296,7 @@ class Grammar(Definitions):
     def _explain(self) -> Explain:
         first = self.at
         self.expect("EXPLAIN")
-        details: list[str] = []
+        details: tuple[str, ...] = ()
         if self.key() in ("PLAN", "AST") and self.key(1) == "FOR":
             self.at += 2
         elif self.key() in _DETAILS:
@@ -323,4 +310,4 @@ class Grammar(Definitions):
                 statement = self._execute()
             case _:
                 statement = self._query()
-        return Explain(statement=statement, details=tuple(details), span=self.span(first))
+        return Explain(statement=statement, details=details, span=self.span(first))

@@ -1,7 +1,6 @@
 """Lenses SQL in streaming mode: the grammar of its statements, and their trees.
 
-Expressions, tokens and types are those of `flink.py`; `lenses_names.py` has the differences. The
-nodes are in `lenses_nodes.py`.
+Expressions, tokens and types are those of Flink SQL; `lenses_names.py` has the differences.
 
 | statement | tree |
 | --- | --- |
@@ -14,18 +13,15 @@ nodes are in `lenses_nodes.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-
-from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
 from everfold import types
 from everfold.errors import EverfoldError, Span, SqlError, suggest_name
+from everfold.sql import syntax
 from everfold.sql.dialects.lenses_names import Names
-from everfold.sql.dialects.lenses_nodes import Duration, GroupKey, Projection, TopicQuery, WindowBy
-from everfold.sql.dialects.nodes import ColumnPath
 from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep_error
-from everfold.sql.dialects.tokens import Part
+from everfold.sql.dialects.tokens import Part, TokenKind
 from everfold.sql.statements import (
     ColumnDef,
     CreateTopic,
@@ -142,101 +138,93 @@ class LensesGrammar(Names):
 
     # --- SELECT -----------------------------------------------------------------------------------
 
-    def _whole_query(self, *, bare: bool = False) -> tuple[TopicQuery, str]:
+    def _whole_query(self, *, bare: bool = False) -> tuple[syntax.TopicQuery, str]:
         """Parse a query; return its tree and text. bare: SELECT STREAM may be omitted."""
         first = self.at
         kind: str | None = None
         if not bare or self.key() == "SELECT":
             self.expect("SELECT")
             kind = self.one_of("STREAM", "TABLE")
-        made = TopicQuery(kind=kind)
-        source, alias = self._look_ahead_source()
-        made.set("expressions", self._projections())
+        self._look_ahead_source()
+        items = self._projections()
         self.expect("FROM")
-        self.topic()
-        self._alias()
-        made.set("source", source)
-        made.set("alias", alias)
-        self._clauses(made)
-        self.set_position(made, first)
-        return self.check_size(made), self.slice(first)
+        source, _ = self.topic()
+        query = syntax.TopicQuery(
+            kind,
+            items,
+            source,
+            alias=self._alias(),
+            eventtime=self._time_field() if self.accept("EVENTTIME", "BY") else None,
+            where=self.expression() if self.accept("WHERE") else None,
+            window=self._window_by(),
+            group=self.parse_list(self._group_key) if self.accept("GROUP", "BY") else (),
+            having=self.expression() if self.accept("HAVING") else None,
+            span=self.span(first),
+        )
+        return self.check_size(query), self.slice(first)
 
-    def _look_ahead_source(self) -> tuple[exp.Identifier | None, exp.Identifier | None]:
+    def _look_ahead_source(self) -> None:
         """Look ahead to the source and alias in FROM, so that projections can be parsed."""
         first, depth = self.at, 0
         while not self.is_at_end and (depth or self.key() not in ("FROM", ";") or self._continues_source_name()):
             depth += (self.key() == "(") - (self.key() == ")")
             self.at += 1
-        source: exp.Identifier | None = None
-        alias: exp.Identifier | None = None
-        if self.accept("FROM"):
-            source, _ = self.topic()
-            alias = self._alias()
+        names = [self.topic()[0], self._alias()] if self.accept("FROM") else []
         self.at = first
-        names = (each.name for each in (source, alias) if each is not None)
-        self.sources = tuple(name for name in names if "-" in name or "." in name)
-        return source, alias
+        self.sources = tuple(each.name for each in names if each is not None and ("-" in each.name or "." in each.name))
 
     def _continues_source_name(self) -> bool:
         """Return whether `FROM` comes next and is the start of a name with `-` or `.`."""
         return self.key() == "FROM" and self.name_continues()
 
-    def _alias(self) -> exp.Identifier | None:
+    def _alias(self) -> syntax.Identifier | None:
         return self.identifier("the source's alias") if self.accept("AS") else None
 
-    def _projections(self) -> list[Projection]:
+    def _projections(self) -> tuple[syntax.Projection, ...]:
         found = [self._projection()]
         while self.accept(","):
             if self.key() == "FROM":
                 break
             found.append(self._projection())
-        return found
+        return tuple(found)
 
-    def _projection(self) -> Projection:
+    def _projection(self) -> syntax.Projection:
         first = self.at
         if self.accept("*"):
-            return self.node(Projection, first, this=self.node(exp.Star, first))
+            span = self.span(first)
+            return syntax.Projection(syntax.Star(span=span), span=span)
         value = self.expression()
         target = self.path("the name of a field") if self.accept("AS") else None
-        return self.node(Projection, first, this=value, target=target)
+        return syntax.Projection(value, target, span=self.span(first))
 
-    def _clauses(self, made: TopicQuery) -> None:
-        if self.accept("EVENTTIME", "BY"):
-            made.set("eventtime", self._time_field())
-        if self.accept("WHERE"):
-            made.set("where", self.expression())
-        if self.key() == "WINDOW":
-            made.set("window", self._window_by())
-        if self.sees("GRACE", "BY"):
-            raise self.expected_error("WINDOW BY before GRACE BY", "write WINDOW BY TUMBLE 1h GRACE BY 10m")
-        if self.accept("GROUP", "BY"):
-            made.set("group", self.parse_list(self._group_key))
-        if self.accept("HAVING"):
-            made.set("having", self.expression())
-
-    def _time_field(self) -> ColumnPath:
+    def _time_field(self) -> syntax.ColumnPath:
         found = self.primary()
-        if not isinstance(found, ColumnPath):
+        if not isinstance(found, syntax.ColumnPath):
             raise self.expected_error("a field after EVENTTIME BY", "compute the expression in a WITH first")
         return found
 
-    def _group_key(self) -> GroupKey:
+    def _group_key(self) -> syntax.GroupKey:
         first = self.at
         value = self.expression()
         alias = self.identifier("the name of a field of the key") if self.accept("AS") else None
-        return self.node(GroupKey, first, this=value, alias=alias)
+        return syntax.GroupKey(value, alias, span=self.span(first))
 
-    def _window_by(self) -> WindowBy:
+    def _window_by(self) -> syntax.WindowBy | None:
+        """Parse WINDOW BY if it comes next."""
         first = self.at
-        self.expect("WINDOW", "BY")
+        if self.sees("GRACE", "BY"):
+            raise self.expected_error("WINDOW BY before GRACE BY", "write WINDOW BY TUMBLE 1h GRACE BY 10m")
+        if not self.accept("WINDOW"):
+            return None
+        self.expect("BY")
         kind = self.expect_one_of(*_WINDOWS)
-        sizes: list[Duration] = []
+        sizes: list[syntax.Duration] = []
         for what in _WINDOWS[kind]:
             if sizes:
                 self.accept(",")
             sizes.append(self.duration(f"{what} of {kind}"))
         grace = self.duration("the grace period") if self.accept("GRACE", "BY") else None
-        return self.node(WindowBy, first, this=kind, sizes=sizes, grace=grace)
+        return syntax.WindowBy(kind, tuple(sizes), grace, span=self.span(first))
 
     # --- CREATE TABLE -----------------------------------------------------------------------------
 
@@ -275,7 +263,7 @@ class LensesGrammar(Names):
     def _format(self, key: str) -> OptionDef:
         first = self.at
         known = (*PRIMITIVES, *STRUCTURES)
-        if self.kind() is not TokenType.VAR:
+        if self.kind() is not TokenKind.WORD:
             raise self.expected_error(f"a storage format: one of {', '.join(known)}")
         word = self.take().text.upper()
         if word not in known:
@@ -287,7 +275,7 @@ class LensesGrammar(Names):
         return OptionDef(key=key, value=word.lower(), key_span=span, value_span=span, span=span)
 
     def _key_column(
-        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
+        self, fields: Sequence[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
     ) -> tuple[PhysicalColumn, ...]:
         """Return the `_key` column: as declared, or of the format's type; its fields form a ROW."""
         word = option.value.upper()
@@ -310,7 +298,7 @@ class LensesGrammar(Names):
         return (whole[0],)
 
     def _value_columns(
-        self, fields: list[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
+        self, fields: Sequence[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
     ) -> tuple[PhysicalColumn, ...]:
         """Return the fields of the value, or `_value` itself if its format is a primitive one."""
         found: list[PhysicalColumn] = []
@@ -356,11 +344,11 @@ class LensesGrammar(Names):
         if self.is_at_end or self.key() == ";":
             return SetOption(span=self.span(first))
         at = self.at
-        key = self.take().text if self.kind() is TokenType.STRING else self._until("=").replace("`", "")
+        key = self.take().text if self.kind() is TokenKind.STRING else self._until("=").replace("`", "")
         key_span = self.span(at)
         self.expect("=")
         at = self.at
-        value = self.take().text if self.kind() is TokenType.STRING else self._until(";")
+        value = self.take().text if self.kind() is TokenKind.STRING else self._until(";")
         return SetOption(key=key, value=value, key_span=key_span, value_span=self.span(at), span=self.span(first))
 
     def _until(self, symbol: str) -> str:

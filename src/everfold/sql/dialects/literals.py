@@ -6,7 +6,7 @@ import datetime
 import re
 from decimal import Decimal
 
-from everfold.sql.dialects.nodes import IntervalLiteral
+from everfold.sql.syntax import IntervalLiteral
 
 _MS = {"WEEK": 604_800_000, "DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
 _MONTHS = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
@@ -39,7 +39,7 @@ def interval_value(node: IntervalLiteral) -> tuple[int, bool]:
     Raises WrongLiteral.
     """
     units = interval_units(node.unit, node.last)
-    text = node.name.strip()
+    text = node.text.strip()
     negative = text.startswith("-")
     match = re.fullmatch(_interval_form(units), text.lstrip("+-").strip() if text[:1] in ("+", "-") else text, re.ASCII)
     if match is None:

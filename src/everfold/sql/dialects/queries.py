@@ -2,233 +2,244 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from dataclasses import replace
+from typing import Literal, TypedDict
 
 from everfold.errors import SqlError
+from everfold.sql import syntax
 from everfold.sql.dialects.keywords import NOT_A_NAME, NOT_AN_ALIAS
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
 from everfold.sql.dialects.token_stream import NAME_TOKENS
+from everfold.sql.dialects.tokens import TokenKind
 
 MAX_COUNT = 2**31 - 1
 """The largest value of LIMIT and OFFSET: Spark's limit."""
-_TAIL = ("with_", "order", "limit", "offset")
+
+
+class _Tail(TypedDict, total=False):
+    """The clauses after a query."""
+
+    order: syntax.OrderBy
+    limit: syntax.RowCount
+    offset: syntax.RowCount
 
 
 class Queries(Relations):
     """Grammar of queries."""
 
-    def query(self) -> exp.Expression:
+    def query(self) -> syntax.Query:
         """Parse a query with its WITH, ORDER BY and LIMIT."""
         first = self.at
-        ctes = self._with() if self.key() == "WITH" else None
+        ctes = self._with()
         body = self._union()
         tail = self._tail()
-        if ctes is None and not tail:
-            return body.this if isinstance(body, exp.Subquery) else body
-        if ctes is not None:
-            body.set("with_", ctes)
-        for name, clause in tail.items():
-            body.set(name, clause)
-        self.set_position(body, first)
-        return body
+        if not ctes and not tail:
+            return body.query if isinstance(body, syntax.NestedQuery) else body
+        return replace(body, ctes=ctes, **tail, span=self.span(first))
 
-    def _with(self) -> exp.With:
+    def _with(self) -> tuple[syntax.CommonTable, ...]:
         first = self.at
-        self.expect("WITH")
+        if not self.accept("WITH"):
+            return ()
         if self.accept("RECURSIVE"):
             raise self.unsupported_error("unsupported-clause", "WITH RECURSIVE", first)
-        return self.node(exp.With, first, expressions=self.parse_list(self._cte))
+        return self.parse_list(self._cte)
 
-    def _cte(self) -> exp.CTE:
+    def _cte(self) -> syntax.CommonTable:
         first = self.at
         name = self.identifier("a name")
-        columns = self.parse_enclosed_list(self._column_name) if self.key() == "(" else None
-        alias = self.node(exp.TableAlias, first, this=name, columns=columns)
+        columns = self.parse_enclosed_list(self._column_name) if self.key() == "(" else ()
+        alias = syntax.TableAlias(name, columns, span=self.span(first))
         self.expect("AS")
-        return self.node(exp.CTE, first, this=self.parenthesized_query(), alias=alias)
+        query = self.parenthesized_query()
+        return syntax.CommonTable(alias, query, span=self.span(first))
 
-    def _column_name(self) -> exp.Identifier:
+    def _column_name(self) -> syntax.Identifier:
         return self.identifier("a column's name")
 
-    def _union(self) -> exp.Expression:
+    def _union(self) -> syntax.FlinkQuery:
         first = self.at
         left = self._intersect()
         while word := self.one_of("UNION", "EXCEPT"):
-            node = exp.Union if word == "UNION" else exp.Except
+            operator: Literal["UNION", "EXCEPT"] = "UNION" if word == "UNION" else "EXCEPT"
             distinct = self.one_of("ALL", "DISTINCT") != "ALL"
-            left = self.node(node, first, this=left, expression=self._intersect(), distinct=distinct)
+            right = self._intersect()
+            left = syntax.SetOperation(operator, distinct, left, right, span=self.span(first))
         return left
 
-    def _intersect(self) -> exp.Expression:
+    def _intersect(self) -> syntax.FlinkQuery:
         first = self.at
         left = self._query_operand()
         while self.accept("INTERSECT"):
             distinct = self.one_of("ALL", "DISTINCT") != "ALL"
-            left = self.node(exp.Intersect, first, this=left, expression=self._query_operand(), distinct=distinct)
+            right = self._query_operand()
+            left = syntax.SetOperation("INTERSECT", distinct, left, right, span=self.span(first))
         return left
 
-    def _query_operand(self) -> exp.Expression:
+    def _query_operand(self) -> syntax.FlinkQuery:
         first = self.at
         match self.key():
             case "SELECT":
                 return self._select()
             case "VALUES":
                 self.at += 1
-                return self.node(exp.Values, first, expressions=self.parse_list(self._row_of_values))
+                rows = self.parse_list(self._row_of_values)
+                return syntax.Values(rows, span=self.span(first))
             case "TABLE":
                 self.at += 1
-                table = self.table()
-                source = self.node(exp.From, first, this=table)
-                return self.node(exp.Select, first, expressions=[self.node(exp.Star, first, first)], from_=source)
+                star = self.span(first, first)
+                items = (syntax.SelectItem(syntax.Star(span=star), span=star),)
+                return syntax.Select(items, self.table(), span=self.span(first))
             case "(":
                 query = self.parenthesized_query()
-                return (
-                    self.node(exp.Subquery, first, this=query) if any(query.args.get(name) for name in _TAIL) else query
-                )
+                assert isinstance(query, syntax.FlinkQuery)
+                return syntax.NestedQuery(query, span=self.span(first)) if query.has_own_clauses else query
             case _:
                 raise self.expected_error("a query (SELECT, VALUES or WITH)")
 
-    def _row_of_values(self) -> exp.Tuple:
+    def _row_of_values(self) -> syntax.Tuple:
         first = self.at
         if self.accept("ROW", "("):
             self.at -= 1
         if self.key() == "(" and not self.starts_query(1):
             values = self.parse_enclosed_list(self.expression)
             if self.key() in (",", ")", ";", "", "ORDER", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "OFFSET", "FETCH"):
-                return self.node(exp.Tuple, first, expressions=values)
+                return syntax.Tuple(values, span=self.span(first))
             self.at = first
-        return self.node(exp.Tuple, first, expressions=[self.expression()])
+        value = self.expression()
+        return syntax.Tuple((value,), span=self.span(first))
 
     # --- SELECT -----------------------------------------------------------------------------------
 
-    def _select(self) -> exp.Select:
+    def _select(self) -> syntax.Select:
         first = self.at
         self.expect("SELECT")
-        hints = self.hints() if self.kind() is TokenType.HINT else None
+        hints = self.hints()
         at = self.at
-        distinct = self.node(exp.Distinct, at) if self.one_of("DISTINCT", "ALL") == "DISTINCT" else None
-        made = exp.Select(expressions=self.parse_list(self._item))
-        if hints is not None:
-            made.set("hints", hints)
-        if distinct is not None:
-            made.set("distinct", distinct)
-        if self.key() == "FROM":
-            for name, clause in self.from_clause().items():
-                made.set(name, clause)
-        at = self.at
-        if self.accept("WHERE"):
-            made.set("where", self.node(exp.Where, at, this=self.expression()))
-        if self.key() == "GROUP":
-            made.set("group", self._group_by())
-        at = self.at
-        if self.accept("HAVING"):
-            made.set("having", self.node(exp.Having, at, this=self.expression()))
-        if self.accept("WINDOW"):
-            made.set("windows", self.parse_list(self._named_window))
-        at = self.at
-        if self.accept("QUALIFY"):
-            made.set("qualify", self.node(exp.Qualify, at, this=self.expression()))
-        self.set_position(made, first)
-        return made
+        distinct = self.one_of("DISTINCT", "ALL") == "DISTINCT"
+        word = syntax.Keyword("DISTINCT", span=self.span(at)) if distinct else None
+        items = self.parse_list(self._item)
+        source, joins = self.from_clause()
+        return syntax.Select(
+            items,
+            source,
+            joins,
+            hints=hints,
+            distinct=word,
+            where=self._clause("WHERE"),
+            group=self._group_by(),
+            having=self._clause("HAVING"),
+            windows=self.parse_list(self._named_window) if self.accept("WINDOW") else (),
+            qualify=self._clause("QUALIFY"),
+            span=self.span(first),
+        )
 
-    def _item(self) -> exp.Expression:
+    def _clause(self, word: str) -> syntax.Clause | None:
+        """Parse WHERE, HAVING or QUALIFY if it comes next."""
         first = self.at
+        if not self.accept(word):
+            return None
+        condition = self.expression()
+        return syntax.Clause(condition, span=self.span(first))
+
+    def _item(self) -> syntax.SelectItem:
+        first = self.at
+        value: syntax.Expression
+        alias: syntax.Identifier | None = None
         if self.accept("*"):
-            return self.node(exp.Star, first)
-        if (star := self.qualified_star()) is not None:
-            return star
-        item = self.expression()
-        alias: exp.Identifier | None = None
-        if self.accept("AS"):
-            alias = self.identifier("a column's name", NOT_A_NAME)
-        elif self.kind() in NAME_TOKENS and self.key() not in NOT_AN_ALIAS:
-            alias = self.identifier("a column's name")
-        return item if alias is None else self.node(exp.Alias, first, this=item, alias=alias)
+            value = syntax.Star(span=self.span(first))
+        elif (star := self.qualified_star()) is not None:
+            value = star
+        else:
+            value = self.expression()
+            if self.accept("AS"):
+                alias = self.identifier("a column's name", NOT_A_NAME)
+            elif self.kind() in NAME_TOKENS and self.key() not in NOT_AN_ALIAS:
+                alias = self.identifier("a column's name")
+        return syntax.SelectItem(value, alias, span=self.span(first))
 
-    def _group_by(self) -> exp.Group:
+    def _group_by(self) -> syntax.GroupBy | None:
+        """Parse GROUP BY if it comes next."""
         first = self.at
-        self.expect("GROUP", "BY")
+        if not self.accept("GROUP"):
+            return None
+        self.expect("BY")
         if self.key() in ("DISTINCT", "ALL") and self.key(1) not in (",", ".", ")", ""):
             self.at += 1
             if self.keys[self.at - 1] == "DISTINCT":
                 raise self.unsupported_error("unsupported-clause", "GROUP BY DISTINCT", first)
-        return self.node(exp.Group, first, expressions=self.parse_list(self._grouping))
+        elements = self.parse_list(self._grouping)
+        return syntax.GroupBy(elements, span=self.span(first))
 
-    def _grouping(self) -> exp.Expression:
+    def _grouping(self) -> syntax.Expression:
         first = self.at
         if self.accept("GROUPING", "SETS"):
-            return self.node(exp.GroupingSets, first, expressions=self.parse_enclosed_list(self._grouping_set))
+            sets = self.parse_enclosed_list(self._grouping_set)
+            return syntax.GroupingSets("GROUPING SETS", sets, span=self.span(first))
         if self.key() in ("ROLLUP", "CUBE") and self.key(1) == "(":
-            node = exp.Rollup if self.take().text.upper() == "ROLLUP" else exp.Cube
-            return self.node(node, first, expressions=self.parse_enclosed_list(self.expression))
+            kind: Literal["ROLLUP", "CUBE"] = "ROLLUP" if self.take().key == "ROLLUP" else "CUBE"
+            keys = self.parse_enclosed_list(self.expression)
+            return syntax.GroupingSets(kind, keys, span=self.span(first))
         if self.accept("(", ")"):
-            return self.node(exp.Tuple, first, expressions=[])
+            return syntax.Tuple((), span=self.span(first))
         return self.expression()
 
-    def _grouping_set(self) -> exp.Expression:
-        first = self.at
+    def _grouping_set(self) -> syntax.Expression:
         found = self._grouping()
-        if isinstance(found, (exp.Tuple, exp.Rollup, exp.Cube, exp.GroupingSets)):
+        if isinstance(found, syntax.Tuple | syntax.GroupingSets):
             return found
-        return self.node(exp.Tuple, first, expressions=[found])
+        return syntax.Tuple((found,), span=found.span)
 
     # --- windows of OVER --------------------------------------------------------------------------
 
-    def _named_window(self) -> exp.Window:
+    def _named_window(self) -> syntax.NamedWindow:
         first = self.at
         name = self.identifier("a window's name")
         self.expect("AS")
-        return self.window(first, this=name)
+        window = self.window()
+        return syntax.NamedWindow(name, window, span=self.span(first))
 
-    def window(self, first: int, **args: object) -> exp.Window:
+    def window(self) -> syntax.WindowSpec:
         """Parse a window definition in parentheses, after OVER or WINDOW w AS."""
+        first = self.at
         self.expect("(")
         with self.nested(2):
-            if self.kind() in NAME_TOKENS and self.key() not in (
-                "PARTITION",
-                "ORDER",
-                "ROWS",
-                "RANGE",
-            ):
-                args["alias"] = self.identifier("a window's name")
-            if self.accept("PARTITION", "BY"):
-                args["partition_by"] = self.parse_list(self.expression)
-            if self.key() == "ORDER":
-                args["order"] = self.order_by()
-            if self.key() in ("ROWS", "RANGE"):
-                args["spec"] = self._frame()
+            named = self.kind() in NAME_TOKENS and self.key() not in ("PARTITION", "ORDER", "ROWS", "RANGE")
+            base = self.identifier("a window's name") if named else None
+            partition_by = self.parse_list(self.expression) if self.accept("PARTITION", "BY") else ()
+            order = self.order_by().keys if self.key() == "ORDER" else ()
+            frame = self._frame() if self.key() in ("ROWS", "RANGE") else None
         if self.key() == "EXCLUDE":
             self.at += 1
             raise self.unsupported_error("unsupported-clause", "EXCLUDE in a window", self.at - 1)
         self.expect(")")
-        return self.node(exp.Window, first, **args)
+        return syntax.WindowSpec(base, partition_by, order, frame, span=self.span(first))
 
-    def _frame(self) -> exp.WindowSpec:
+    def _frame(self) -> syntax.Frame:
         first = self.at
-        kind = self.take().text.upper()
+        unit: Literal["ROWS", "RANGE"] = "ROWS" if self.take().key == "ROWS" else "RANGE"
         if self.accept("BETWEEN"):
-            start, start_side = self._bound()
+            start = self._bound()
             self.expect("AND")
-            end, end_side = self._bound()
+            end = self._bound()
         else:
-            start, start_side = self._bound()
-            end, end_side = "CURRENT ROW", None
-        return self.node(
-            exp.WindowSpec, first, kind=kind, start=start, start_side=start_side, end=end, end_side=end_side
-        )
+            start = self._bound()
+            end = syntax.FrameBound(span=start.span)
+        return syntax.Frame(unit, start, end, span=self.span(first))
 
-    def _bound(self) -> tuple[exp.Expression | str, str | None]:
+    def _bound(self) -> syntax.FrameBound:
+        first = self.at
         if self.accept("CURRENT", "ROW"):
-            return "CURRENT ROW", None
-        bound: exp.Expression | str = "UNBOUNDED" if self.accept("UNBOUNDED") else self.binary(SUM)
-        return bound, self.expect_one_of("PRECEDING", "FOLLOWING")
+            return syntax.FrameBound(span=self.span(first))
+        distance = None if self.accept("UNBOUNDED") else self.binary(SUM)
+        side = self.expect_one_of("PRECEDING", "FOLLOWING")
+        return syntax.FrameBound(side, distance, span=self.span(first))
 
     # --- ORDER BY, LIMIT --------------------------------------------------------------------------
 
-    def _tail(self) -> dict[str, exp.Expression]:
-        found: dict[str, exp.Expression] = {}
+    def _tail(self) -> _Tail:
+        found: _Tail = {}
         if self.key() == "ORDER":
             found["order"] = self.order_by()
         while True:
@@ -236,41 +247,38 @@ class Queries(Relations):
             if self.key() == "LIMIT" and "limit" not in found:
                 self.at += 1
                 if not self.accept("ALL"):
-                    found["limit"] = self.node(exp.Limit, first, expression=self._count())
+                    found["limit"] = syntax.RowCount(self._count(), span=self.span(first))
             elif self.key() == "OFFSET" and "offset" not in found:
                 self.at += 1
-                found["offset"] = self.node(exp.Offset, first, expression=self._count())
+                found["offset"] = syntax.RowCount(self._count(), span=self.span(first))
                 self.one_of("ROW", "ROWS")
             elif self.key() == "FETCH" and "limit" not in found:
                 self.at += 1
                 self.expect_one_of("FIRST", "NEXT")
-                count = (
-                    self._count()
-                    if self.kind() is TokenType.NUMBER
-                    else self.node(exp.Literal, first, this="1", is_string=False)
-                )
+                rows = self._count() if self.kind() is TokenKind.NUMBER else 1
                 self.expect_one_of("ROW", "ROWS")
                 self.expect("ONLY")
-                found["limit"] = self.node(exp.Limit, first, expression=count)
+                found["limit"] = syntax.RowCount(rows, span=self.span(first))
             else:
                 return found
 
-    def _count(self) -> exp.Expression:
-        if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
+    def _count(self) -> int:
+        if self.kind() is not TokenKind.NUMBER or not self.tokens[self.at].text.isdecimal():
             raise self.expected_error("a whole number")
         if int(self.tokens[self.at].text) > MAX_COUNT:
             raise SqlError.of("wrong-literal", f"LIMIT and OFFSET are at most {MAX_COUNT}", self.here())
-        return self.primary()
+        return int(self.take().text)
 
-    def order_by(self) -> exp.Order:
+    def order_by(self) -> syntax.OrderBy:
         """Parse ORDER BY and its keys."""
         first = self.at
         self.expect("ORDER", "BY")
-        return self.node(exp.Order, first, expressions=self.parse_list(self._sort_key))
+        keys = self.parse_list(self._sort_key)
+        return syntax.OrderBy(keys, span=self.span(first))
 
-    def _sort_key(self) -> exp.Ordered:
+    def _sort_key(self) -> syntax.SortKey:
         first = self.at
-        key = self.expression()
+        value = self.expression()
         descending = self.one_of("ASC", "DESC") == "DESC"
         nulls_first = self.expect_one_of("FIRST", "LAST") == "FIRST" if self.accept("NULLS") else None
-        return self.node(exp.Ordered, first, this=key, desc=descending, nulls_first=nulls_first)
+        return syntax.SortKey(value, descending, nulls_first, span=self.span(first))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from dataclasses import replace
 
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
+from everfold.sql import syntax
 from everfold.sql.dialects.expressions import Expressions
 from everfold.sql.dialects.keywords import NOT_AN_ALIAS
-from everfold.sql.dialects.nodes import ColumnPath, FunctionCall, TableFunction, TableHint, WindowTvf
 from everfold.sql.dialects.token_stream import NAME_TOKENS
 
 WINDOW_ROLES = {
@@ -25,25 +24,24 @@ _JOINS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", ",")
 class Relations(Expressions):
     """Grammar of FROM."""
 
-    def from_clause(self) -> dict[str, object]:
-        """Parse FROM and the joins; return them as arguments of `exp.Select`."""
-        first = self.at
-        self.expect("FROM")
-        found: dict[str, object] = {"from_": self.node(exp.From, first, this=self.relation())}
-        joins: list[exp.Join] = []
+    def from_clause(self) -> tuple[syntax.Relation | None, tuple[syntax.Join, ...]]:
+        """Parse FROM and the joins, if FROM comes next."""
+        if not self.accept("FROM"):
+            return None, ()
+        source = self.relation()
+        joins: list[syntax.Join] = []
         after_comma = False
         while self.key() in _JOINS:
             joins.append(self._join(after_comma=after_comma))
-            after_comma = after_comma or joins[-1].args["kind"] == ","
-        if joins:
-            found["joins"] = joins
-        return found
+            after_comma = after_comma or joins[-1].kind == ","
+        return source, tuple(joins)
 
-    def _join(self, after_comma: bool) -> exp.Join:
+    def _join(self, after_comma: bool) -> syntax.Join:
         first = self.at
         if self.accept(","):
-            return self.node(exp.Join, first, this=self.relation(), kind=",")
-        method = self.one_of("NATURAL")
+            relation = self.relation()
+            return syntax.Join(relation, ",", span=self.span(first))
+        natural = self.accept("NATURAL")
         side, kind = self.one_of("LEFT", "RIGHT", "FULL"), "INNER"
         if side:
             self.accept("OUTER")
@@ -56,19 +54,19 @@ class Relations(Expressions):
             raise self.unsupported_error(
                 "unsupported-clause", f"{side} JOIN after a comma", first, "write CROSS JOIN for the comma"
             )
-        item = self.relation()
-        on: exp.Expression | None = None
-        using: list[exp.Identifier] | None = None
-        if kind != "CROSS" and not method:
+        relation = self.relation()
+        on: syntax.Expression | None = None
+        using: tuple[syntax.Identifier, ...] = ()
+        if kind != "CROSS" and not natural:
             if self.accept("USING"):
                 using = self.parse_enclosed_list(lambda: self.identifier("a column's name"))
             elif self.accept("ON"):
                 on = self.expression()
-            elif not isinstance(item, (exp.Unnest, TableFunction)):
+            elif not isinstance(relation, syntax.Unnest | syntax.TableFunction):
                 raise self.expected_error("`ON` or `USING`")
-        return self.node(exp.Join, first, this=item, method=method, side=side, kind=kind, on=on, using=using)
+        return syntax.Join(relation, kind, side, natural, on, using, span=self.span(first))
 
-    def relation(self) -> exp.Expression:
+    def relation(self) -> syntax.Relation:
         """Parse one item of FROM with its alias."""
         first = self.at
         with self.nested():
@@ -81,20 +79,20 @@ class Relations(Expressions):
             self.at += 1
             raise self.unsupported_error("unsupported-clause", self.keys[self.at - 1], self.at - 1)
         if (alias := self._table_alias()) is not None:
-            found.set("alias", alias)
-            self.set_position(found, first)
+            found = replace(found, alias=alias, span=self.span(first))
         return found
 
-    def _relation(self) -> exp.Expression:
+    def _relation(self) -> syntax.Relation:
         first = self.at
         if self.accept("LATERAL"):
             if self.key() == "TABLE":
                 return self._table_function(first, lateral=True)
             query = self.parenthesized_query()
-            return self.node(exp.Lateral, first, this=self.node(exp.Subquery, first + 1, this=query))
+            return syntax.DerivedTable(query, lateral=True, span=self.span(first))
         if self.accept("UNNEST"):
             values = self.parse_enclosed_list(self.expression)
-            return self.node(exp.Unnest, first, expressions=values, offset=self.accept("WITH", "ORDINALITY") or None)
+            ordinality = self.accept("WITH", "ORDINALITY")
+            return syntax.Unnest(values, ordinality, span=self.span(first))
         if self.key() == "TABLE":
             return self._table_function(first, lateral=False)
         if self.key() == "(":
@@ -106,49 +104,44 @@ class Relations(Expressions):
                     first,
                     "write a subquery: (SELECT * FROM …)",
                 )
-            return self.node(exp.Subquery, first, this=self.parenthesized_query())
+            query = self.parenthesized_query()
+            return syntax.DerivedTable(query, span=self.span(first))
         if self.kind() in NAME_TOKENS and self.key(1) == "(":
             return self._window_or_function(first, lateral=False)
         return self.table()
 
-    def _table_function(self, first: int, lateral: bool) -> exp.Expression:
+    def _table_function(self, first: int, lateral: bool) -> syntax.Relation:
         self.expect("TABLE", "(")
         if self.kind() not in NAME_TOKENS or self.key(1) not in ("(", "."):
             raise self.expected_error("a table function")
         found = self._window_or_function(self.at, lateral)
         self.expect(")")
-        self.set_position(found, first)
-        return found
+        return replace(found, span=self.span(first))
 
-    def _window_or_function(self, first: int, lateral: bool) -> exp.Expression:
+    def _window_or_function(self, first: int, lateral: bool) -> syntax.Relation:
         if self.tokens[self.at].text.upper() in WINDOW_ROLES:
             return self._window_tvf()
         if self.key(2) == "TABLE" or self.key(3) == "=>":  # only a table-valued function has such arguments
             raise unknown_table_function_error(self.tokens[self.at].text, self.here())
         call = self.primary()
-        if not isinstance(call, FunctionCall):
+        if not isinstance(call, syntax.FunctionCall):
             raise SqlError.of("syntax", "expected a table function", self.span(first))
-        return self.node(TableFunction, first, this=call, lateral=lateral)
+        return syntax.TableFunction(call, lateral, span=self.span(first))
 
-    def table(self) -> exp.Table:
+    def table(self) -> syntax.Table:
         """Parse a table's name, its hints and its FOR SYSTEM_TIME AS OF."""
         first = self.at
         parts = self.name_parts("a table")
-        made = exp.Table(this=parts[-1])
-        for role, part in zip(("db", "catalog"), reversed(parts[:-1]), strict=False):
-            made.set(role, part)
-        if self.kind() is TokenType.HINT:
-            made.set("hints", self.hints())
-        if self.key() == "FOR" and self.key(1) == "SYSTEM_TIME":
-            at = self.at
-            self.at += 2
+        hints = self.hints()
+        at = self.at
+        system_time: syntax.SystemTime | None = None
+        if self.accept("FOR", "SYSTEM_TIME"):
             self.expect("AS", "OF")
-            version = self.node(exp.Version, at, this="TIMESTAMP", kind="AS OF", expression=self.operand())
-            made.set("version", version)
-        self.set_position(made, first)
-        return made
+            moment = self.operand()
+            system_time = syntax.SystemTime(moment, span=self.span(at))
+        return syntax.Table(tuple(parts), hints, system_time, span=self.span(first))
 
-    def name_parts(self, what: str) -> list[exp.Identifier]:
+    def name_parts(self, what: str) -> list[syntax.Identifier]:
         """Parse a name of up to three parts."""
         first = self.at
         parts = [self.identifier(f"{what}'s name")]
@@ -160,38 +153,41 @@ class Relations(Expressions):
             )
         return parts
 
-    def _table_alias(self) -> exp.TableAlias | None:
+    def _table_alias(self) -> syntax.TableAlias | None:
         first = self.at
         explicit = self.accept("AS")
         if not explicit and (self.kind() not in NAME_TOKENS or self.key() in NOT_AN_ALIAS):
             return None
         name = self.identifier("a table's name")
-        columns = self.parse_enclosed_list(lambda: self.identifier("a column's name")) if self.key() == "(" else None
-        return self.node(exp.TableAlias, first, this=name, columns=columns)
+        columns = self.parse_enclosed_list(lambda: self.identifier("a column's name")) if self.key() == "(" else ()
+        return syntax.TableAlias(name, columns, span=self.span(first))
 
-    def hints(self) -> list[TableHint]:
-        """Parse `/*+ OPTIONS('k' = 'v') */`."""
-        self.expect("/*+")
+    def hints(self) -> tuple[syntax.Hint, ...]:
+        """Parse `/*+ OPTIONS('k' = 'v') */` if it comes next."""
+        if not self.accept("/*+"):
+            return ()
         found = self.parse_list(self._hint)
         self.expect("*/")
         return found
 
-    def _hint(self) -> TableHint:
+    def _hint(self) -> syntax.Hint:
         first = self.at
         name = self.identifier("a hint's name").name.upper()
-        values = self.parse_enclosed_list(self.expression) if self.key() == "(" else []
-        return self.node(TableHint, first, this=name, expressions=values)
+        arguments = self.parse_enclosed_list(self.expression) if self.key() == "(" else ()
+        return syntax.Hint(name, arguments, span=self.span(first))
 
     # --- window TVFs ------------------------------------------------------------------------------
 
-    def _window_tvf(self) -> WindowTvf:
+    def _window_tvf(self) -> syntax.WindowTvf:
         first = self.at
         kind = self.take().text.upper()
         roles = ("DATA", "TIMECOL", *WINDOW_ROLES[kind])
         self.expect("(")
-        given: dict[str, object] = {}
-        arguments: list[exp.Kwarg] = []
-        partition_by: list[ColumnPath] | None = None
+        given: set[str] = set()
+        arguments: list[syntax.NamedArgument] = []
+        table: syntax.Relation | None = None
+        time_column: syntax.ColumnPath | None = None
+        partition_by: tuple[syntax.ColumnPath, ...] = ()
         named = self.key(1) == "=>"
         while True:
             at = self.at
@@ -204,30 +200,24 @@ class Relations(Expressions):
                 raise self.expected_error(f"`)`: {kind} takes {_join_roles(roles)}")
             if role in given:
                 raise SqlError.of("syntax", f"{kind} has the argument {role} twice", self.span(at, at))
+            given.add(role)
             if role == "DATA":
-                given[role], partition_by = self._window_data(kind)
+                table, partition_by = self._window_data(kind)
             elif role == "TIMECOL":
-                given[role] = self._descriptor(kind)
+                time_column = self._descriptor(kind)
             else:
-                value = given[role] = self.expression()
-                word = self.node(exp.Var, at, at, this=role)
-                arguments.append(self.node(exp.Kwarg, at, this=word, expression=value))
+                name, value = syntax.Identifier(role, span=self.span(at, at)), self.expression()
+                arguments.append(syntax.NamedArgument(name, value, span=self.span(at)))
             if not self.accept(","):
                 break
-        arguments.sort(key=lambda argument: roles.index(argument.this.name))
+        arguments.sort(key=lambda argument: roles.index(argument.name.name))
         missing = [role for role in roles if role not in given and role != "OFFSET"]
         if missing:
             raise self._missing(kind, roles, missing, named)
         self.expect(")")
-        return self.node(
-            WindowTvf,
-            first,
-            this=kind,
-            table=given["DATA"],
-            timecol=given["TIMECOL"],
-            partition_by=partition_by,
-            arguments=arguments,
-        )
+        assert table is not None
+        assert time_column is not None
+        return syntax.WindowTvf(kind, table, time_column, tuple(arguments), partition_by, span=self.span(first))
 
     def _role(self, kind: str, roles: tuple[str, ...]) -> str:
         role = self.tokens[self.at].text.upper()
@@ -248,16 +238,17 @@ class Relations(Expressions):
         )
         return SqlError.of("syntax", f"{kind} lacks its argument {missing[0]}", self.here(), f"write {kind}({example})")
 
-    def _window_data(self, kind: str) -> tuple[exp.Expression, list[ColumnPath] | None]:
+    def _window_data(self, kind: str) -> tuple[syntax.Relation, tuple[syntax.ColumnPath, ...]]:
         first = self.at
         if self.key() == "(" and self.starts_query(1):
-            data: exp.Expression = self.node(exp.Subquery, first, this=self.parenthesized_query())
+            query = self.parenthesized_query()
+            data: syntax.Relation = syntax.DerivedTable(query, span=self.span(first))
         else:
             if not self.accept("TABLE"):
                 raise self.expected_error("`TABLE` and a table's name", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
             data = self.table()
         if not self.accept("PARTITION", "BY"):
-            return data, None
+            return data, ()
         if kind != "SESSION":
             raise UnsupportedFeature.of(
                 "unsupported-clause",
@@ -268,27 +259,26 @@ class Relations(Expressions):
         keys = self.parse_enclosed_list(self._key_column) if self.key() == "(" else self._bare_keys()
         return data, keys
 
-    def _bare_keys(self) -> list[ColumnPath]:
+    def _bare_keys(self) -> tuple[syntax.ColumnPath, ...]:
         """Parse keys without parentheses; the comma after the last key belongs to the window."""
         keys = [self._key_column()]
         while self.key() == "," and self.kind(1) in NAME_TOKENS and self.key(2) not in ("(", "=>"):
             self.at += 1
             keys.append(self._key_column())
-        return keys
+        return tuple(keys)
 
-    def _key_column(self) -> ColumnPath:
+    def _key_column(self) -> syntax.ColumnPath:
         first = self.at
         parts = self.name_parts("a column")
-        return self.node(ColumnPath, first, parts=parts)
+        return syntax.ColumnPath(tuple(parts), span=self.span(first))
 
-    def _descriptor(self, kind: str) -> ColumnPath:
+    def _descriptor(self, kind: str) -> syntax.ColumnPath:
         if self.key() != "DESCRIPTOR":
             raise self.expected_error("`DESCRIPTOR` and the time column", f"write {kind}(TABLE t, DESCRIPTOR(ts), …)")
         self.at += 1
         self.expect("(")
-        first = self.at
         name = self.identifier("the time column")
-        made = self.node(ColumnPath, first, parts=[name])
+        made = syntax.ColumnPath((name,), span=name.span)
         if self.key() == ",":
             raise self.expected_error("`)`: a window has one time column")
         self.expect(")")

@@ -7,40 +7,28 @@ returns the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from sqlglot import exp
-
+from everfold.sql import syntax
 from everfold.sql.dialects.keywords import NILADIC
-from everfold.sql.dialects.nodes import (
-    CallOption,
-    ColumnPath,
-    FieldAccess,
-    FlinkCast,
-    FunctionCall,
-    IntervalLiteral,
-    QualifiedStar,
-    TemporalLiteral,
-)
-from everfold.sql.dialects.operators import AND, COMPARE, DISTINCT_FROM, INFIX, IS, NOT, OR, RANGE, SIGN
-from everfold.sql.dialects.render_query import QUERY_WRITERS
+from everfold.sql.dialects.operators import CHAINS, IS, NOT, POWERS, RANGE, SIGN
 
 ATOM = 100
 """The binding power of names, literals and calls, which never need parentheses."""
 
 
-def render(node: exp.Expression) -> str:
+def render(node: syntax.Node) -> str:
     """Return the canonical SQL of an expression or query."""
     return _text(node, 0)
 
 
-def _text(node: exp.Expression, power: int) -> str:
+def _text(node: syntax.Node, power: int) -> str:
     """Return the SQL of a node, in parentheses if it binds less tightly than `power`."""
     own, text = _render_node(node)
     return text if own >= power else f"({text})"
 
 
-def _list(nodes: Iterable[exp.Expression]) -> str:
+def _list(nodes: Iterable[syntax.Node]) -> str:
     return ", ".join(render(node) for node in nodes)
 
 
@@ -54,156 +42,126 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _name(identifier: exp.Identifier) -> str:
-    return quote_name(identifier.name)
+def _path(parts: Iterable[syntax.Identifier]) -> str:
+    return ".".join(quote_name(part.name) for part in parts)
 
 
-_SIGNS = {infix.node: (sign, infix.power) for sign, infix in INFIX.items() if sign != "!="}
-
-
-def _render_node(node: exp.Expression) -> tuple[int, str]:
+def _render_node(node: syntax.Node) -> tuple[int, str]:
     """Return the binding power of a node and its SQL."""
-    if (sign := _SIGNS.get(type(node))) is not None:
-        word, power = sign
-        return power, f"{_text(node.this, power)} {word} {_text(node.expression, power + 1)}"
-    if isinstance(node, (exp.And, exp.Or)):
-        return _chain(node)
-    if (negated := _render_not(node)) is not None:
-        return negated
-    return _operator(node) or (ATOM, _atom(node))
-
-
-def _chain(node: exp.Expression) -> tuple[int, str]:
-    power, word = (AND, "AND") if isinstance(node, exp.And) else (OR, "OR")
-    parts: list[exp.Expression] = []
-    stack = [node]
-    while stack:
-        each = stack.pop()
-        if type(each) is type(node):
-            stack += [each.expression, each.this]
-        else:
-            parts.append(each)
-    return power, f" {word} ".join(_text(part, power + 1) for part in parts)
-
-
-def _render_not(node: exp.Expression) -> tuple[int, str] | None:
-    """Render NOT, inside the operator where SQL allows it: `x IS NOT NULL`, `x NOT IN (…)`."""
-    if not isinstance(node, exp.Not):
-        return None
-    inner = node.this
-    if (operator := _operator(inner, "NOT ")) is not None and not isinstance(
-        inner, (exp.Neg, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Not, exp.Overlaps)
-    ):
-        return operator
-    return NOT, f"NOT {_text(inner, NOT)}"
-
-
-def _operator(node: exp.Expression, negation: str = "") -> tuple[int, str] | None:
     match node:
-        case exp.Neg():
-            inner = _text(node.this, SIGN)
+        case syntax.BinaryOperation(operator=operator) if operator in CHAINS:
+            power = CHAINS[operator]
+            parts = (_text(each, power + 1) for each in syntax.flatten_chain(node, operator))
+            return power, f" {operator} ".join(parts)
+        case syntax.BinaryOperation(operator=operator, left=left, right=right):
+            power = POWERS[operator]
+            return power, f"{_text(left, power)} {operator} {_text(right, power + 1)}"
+        case syntax.QuantifiedComparison(operator=operator):
+            power = POWERS[operator]
+            query = render(node.subquery.query)
+            return power, f"{_text(node.operand, power)} {operator} {node.quantifier} ({query})"
+        case syntax.Negative():
+            inner = _text(node.operand, SIGN)
             return SIGN, f"- {inner}" if inner.startswith("-") else f"-{inner}"
-        case exp.NullSafeEQ() | exp.NullSafeNEQ():
-            word = "IS NOT DISTINCT FROM" if isinstance(node, exp.NullSafeEQ) else "IS DISTINCT FROM"
-            return (
-                DISTINCT_FROM,
-                f"{_text(node.this, DISTINCT_FROM)} {word} {_text(node.expression, DISTINCT_FROM + 1)}",
-            )
-        case exp.Is():
-            return IS, f"{_text(node.this, IS)} IS {negation}{render(node.expression)}"
-        case FunctionCall() if node.name == "IS_JSON" and node.special:
-            value, kind = node.expressions
-            return IS, f"{_text(value, IS)} IS {negation}JSON {kind.name}"
-        case exp.Between():
-            symmetric = "SYMMETRIC " if node.args.get("symmetric") else ""
-            low, high = (_text(node.args[side], RANGE + 1) for side in ("low", "high"))
-            return RANGE, f"{_text(node.this, RANGE)} {negation}BETWEEN {symmetric}{low} AND {high}"
-        case exp.In():
-            query = node.args.get("query")
-            values = f"({render(query.this)})" if query is not None else f"({_list(node.expressions)})"
-            return RANGE, f"{_text(node.this, RANGE)} {negation}IN {values}"
-        case exp.Any() | exp.All():
-            return SIGN, f"{'ANY' if isinstance(node, exp.Any) else 'ALL'} ({render(node.this.this)})"
-        case exp.Like() | exp.SimilarTo():
-            word = "LIKE" if isinstance(node, exp.Like) else "SIMILAR TO"
-            return RANGE, f"{_text(node.this, RANGE)} {negation}{word} {_text(node.expression, RANGE + 1)}"
-        case exp.Overlaps():
-            return COMPARE, f"{_text(node.this, COMPARE)} OVERLAPS {_text(node.expression, COMPARE + 1)}"
-        case exp.Escape():
-            inside = _operator(node.this, negation)
-            assert inside is not None
-            return RANGE, f"{inside[1]} ESCAPE {_text(node.expression, RANGE + 1)}"
+        case syntax.Not():
+            return _predicate(node.operand, "NOT ") or (NOT, f"NOT {_text(node.operand, NOT)}")
+        case _:
+            return _predicate(node) or (ATOM, _atom(node))
+
+
+def _predicate(node: syntax.Node, negation: str = "") -> tuple[int, str] | None:
+    """Render a predicate that has its NOT inside: `x IS NOT NULL`, `x NOT IN (…)`."""
+    match node:
+        case syntax.Is():
+            return IS, f"{_text(node.operand, IS)} IS {negation}{node.test}"
+        case syntax.FunctionCall(name="IS_JSON", special=True, arguments=(value, kind)):
+            return IS, f"{_text(value, IS)} IS {negation}JSON {render(kind)}"
+        case syntax.Between():
+            symmetric = "SYMMETRIC " if node.symmetric else ""
+            low, high = _text(node.low, RANGE + 1), _text(node.high, RANGE + 1)
+            return RANGE, f"{_text(node.operand, RANGE)} {negation}BETWEEN {symmetric}{low} AND {high}"
+        case syntax.In():
+            return RANGE, f"{_text(node.operand, RANGE)} {negation}IN ({_list(node.values)})"
+        case syntax.InQuery():
+            return RANGE, f"{_text(node.operand, RANGE)} {negation}IN {render(node.subquery)}"
+        case syntax.Like():
+            escape = "" if node.escape is None else f" ESCAPE {_text(node.escape, RANGE + 1)}"
+            pattern = _text(node.pattern, RANGE + 1)
+            return RANGE, f"{_text(node.operand, RANGE)} {negation}{node.operator} {pattern}{escape}"
         case _:
             return None
 
 
-def _atom(node: exp.Expression) -> str:
+def _atom(node: syntax.Node) -> str:
     match node:
-        case ColumnPath():
-            return ".".join(_name(part) for part in node.parts)
-        case QualifiedStar():
-            return ".".join([*(_name(part) for part in node.args["parts"]), "*"])
-        case FieldAccess():
-            base = render(node.this)
-            plain = isinstance(node.this, (FieldAccess, FunctionCall, FlinkCast)) and _render_node(node.this)[0] == ATOM
-            return (base if plain else f"({base})") + "." + _name(node.args["field"])
-        case FunctionCall():
+        case syntax.ColumnPath():
+            return _path(node.parts)
+        case syntax.QualifiedStar():
+            return f"{_path(node.parts)}.*"
+        case syntax.FieldAccess():
+            base = render(node.value)
+            plain = isinstance(node.value, syntax.FieldAccess | syntax.FunctionCall | syntax.Cast)
+            plain = plain and _render_node(node.value)[0] == ATOM
+            return (base if plain else f"({base})") + "." + render(node.field)
+        case syntax.FunctionCall():
             return _call(node)
-        case FlinkCast():
-            return f"{'TRY_CAST' if node.safe else 'CAST'}({render(node.this)} AS {node.to})"
-        case TemporalLiteral():
-            return f"{node.kind} {quote_string(node.name)}"
-        case IntervalLiteral():
-            return f"INTERVAL {quote_string(node.name)} {node.unit}" + (f" TO {node.last}" if node.last else "")
-        case exp.Literal():
-            return quote_string(node.name) if node.is_string else node.name
-        case exp.HexString():
-            return f"X'{node.name}'"
-        case exp.Boolean():
-            return "TRUE" if node.this else "FALSE"
-        case exp.Null():
+        case syntax.Cast():
+            return f"{'TRY_CAST' if node.safe else 'CAST'}({render(node.operand)} AS {node.type})"
+        case syntax.TemporalLiteral():
+            return f"{node.kind} {quote_string(node.text)}"
+        case syntax.IntervalLiteral():
+            return f"INTERVAL {quote_string(node.text)} {node.unit}" + (f" TO {node.last}" if node.last else "")
+        case syntax.StringLiteral():
+            return quote_string(node.value)
+        case syntax.NumberLiteral():
+            return node.text
+        case syntax.HexLiteral():
+            return f"X'{node.digits}'"
+        case syntax.BooleanLiteral():
+            return "TRUE" if node.value else "FALSE"
+        case syntax.NullLiteral():
             return "NULL"
-        case exp.Star():
+        case syntax.Star():
             return "*"
-        case exp.Var():
-            return node.name
-        case exp.Identifier():
-            return _name(node)
-        case exp.Tuple():
-            return f"({_list(node.expressions)})"
-        case exp.Exists():
-            return f"EXISTS ({render(node.this)})"
-        case exp.Kwarg():
-            return f"{node.this.name} => {render(node.expression)}"
-        case exp.Case():
+        case syntax.Keyword():
+            return node.word
+        case syntax.Identifier():
+            return quote_name(node.name)
+        case syntax.Tuple():
+            return f"({_list(node.items)})"
+        case syntax.Subquery():
+            return f"({render(node.query)})"
+        case syntax.Exists():
+            return f"EXISTS ({render(node.query)})"
+        case syntax.NamedArgument():
+            return f"{node.name.name} => {render(node.value)}"
+        case syntax.Case():
             return _case(node)
         case _:
-            writer = QUERY_WRITERS.get(type(node))
-            assert writer is not None, f"no text for {type(node).__name__}"
-            return writer(node, render)
+            return _query(node)
 
 
-def _case(node: exp.Case) -> str:
+def _case(node: syntax.Case) -> str:
     words = ["CASE"]
-    if node.this is not None:
-        words.append(render(node.this))
-    words += [f"WHEN {render(each.this)} THEN {render(each.args['true'])}" for each in node.args["ifs"]]
-    if (default := node.args.get("default")) is not None:
-        words.append(f"ELSE {render(default)}")
+    if node.operand is not None:
+        words.append(render(node.operand))
+    words += [f"WHEN {render(each.condition)} THEN {render(each.result)}" for each in node.branches]
+    if node.default is not None:
+        words.append(f"ELSE {render(node.default)}")
     return " ".join([*words, "END"])
 
 
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def _call(node: FunctionCall) -> str:
-    name, arguments = node.name, node.expressions
+def _call(node: syntax.FunctionCall) -> str:
+    name, arguments = node.name, node.arguments
     text = _special(name, arguments) if node.special else None
     if text is None:
         inside = _inside(name, arguments)
         distinct = "DISTINCT " if node.distinct else ""
-        options = " ".join(_option(option) for option in node.options.values())
-        order = f"ORDER BY {_list(node.order)}" if node.order and name == "JSON_ARRAYAGG" else ""
+        options = " ".join(_option(option) for option in node.options)
+        order = _order_by(node.order) if node.order and name == "JSON_ARRAYAGG" else ""
         shown = (
             name
             if name.replace("_", "").replace("$", "").isalnum()
@@ -211,7 +169,7 @@ def _call(node: FunctionCall) -> str:
         )
         text = f"{shown}({' '.join(part for part in (distinct + inside, order, options) if part)})"
     if node.order and name != "JSON_ARRAYAGG":
-        text += f" WITHIN GROUP (ORDER BY {_list(node.order)})"
+        text += f" WITHIN GROUP ({_order_by(node.order)})"
     if node.nulls:
         text += f" {node.nulls} NULLS"
     if node.filter is not None:
@@ -219,7 +177,7 @@ def _call(node: FunctionCall) -> str:
     return text
 
 
-def _special(name: str, arguments: list[exp.Expression]) -> str | None:
+def _special(name: str, arguments: Sequence[syntax.Expression]) -> str | None:
     if name == "ITEM":
         return f"{_text(arguments[0], ATOM)}[{render(arguments[1])}]"
     if name in ("ARRAY", "MAP"):
@@ -229,7 +187,7 @@ def _special(name: str, arguments: list[exp.Expression]) -> str | None:
     return None
 
 
-def _inside(name: str, arguments: list[exp.Expression]) -> str:
+def _inside(name: str, arguments: Sequence[syntax.Expression]) -> str:
     match name, arguments:
         case "EXTRACT", [unit, value]:
             return f"{render(unit)} FROM {render(value)}"
@@ -241,7 +199,7 @@ def _inside(name: str, arguments: list[exp.Expression]) -> str:
             return f"{render(value)} PLACING {render(other)} FROM {render(start)}" + "".join(
                 f" FOR {render(each)}" for each in length
             )
-        case (("FLOOR" | "CEIL" | "CEILING"), [value, exp.Var() as unit]):
+        case (("FLOOR" | "CEIL" | "CEILING"), [value, syntax.Keyword() as unit]):
             return f"{render(value)} TO {render(unit)}"
         case (("JSON_OBJECT" | "JSON_OBJECTAGG"), pairs):
             keys = [
@@ -252,12 +210,140 @@ def _inside(name: str, arguments: list[exp.Expression]) -> str:
             return _list(arguments)
 
 
-def _option(option: CallOption) -> str:
+def _option(option: syntax.CallOption) -> str:
     match option.name:
         case "RETURNING":
-            return f"RETURNING {option.to}"
+            return f"RETURNING {option.type}"
         case "WRAPPER":
             return "WITHOUT ARRAY WRAPPER" if option.value == "WITHOUT" else f"WITH {option.value} ARRAY WRAPPER"
         case name:
-            default = option.args.get("expression")
-            return f"{option.value} {f'{render(default)} ' if default is not None else ''}{name}"
+            default = "" if option.default is None else f"{render(option.default)} "
+            return f"{option.value} {default}{name}"
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def _query(node: syntax.Node) -> str:
+    match node:
+        case syntax.FlinkQuery():
+            head = f"WITH {_list(node.ctes)} " if node.ctes else ""
+            tail = f" {_order_by(node.order.keys)}" if node.order else ""
+            tail += f" LIMIT {node.limit.rows}" if node.limit else ""
+            tail += f" OFFSET {node.offset.rows} ROWS" if node.offset else ""
+            return head + _body(node) + tail
+        case syntax.CommonTable():
+            return f"{render(node.alias)} AS ({render(node.query)})"
+        case syntax.SelectItem():
+            return render(node.value) + (f" AS {render(node.alias)}" if node.alias else "")
+        case syntax.GroupingSets():
+            return f"{node.kind} ({_list(node.elements)})"
+        case syntax.SortKey():
+            nulls = {None: "", True: " NULLS FIRST", False: " NULLS LAST"}[node.nulls_first]
+            return render(node.value) + (" DESC" if node.descending else "") + nulls
+        case syntax.Over():
+            base = node.window.base
+            if base is not None and node.window == syntax.WindowSpec(base):
+                return f"{render(node.call)} OVER {render(base)}"
+            return f"{render(node.call)} OVER {render(node.window)}"
+        case syntax.NamedWindow():
+            return f"{render(node.name)} AS {render(node.window)}"
+        case syntax.WindowSpec():
+            return _window(node)
+        case syntax.FrameBound():
+            if node.side is None:
+                return "CURRENT ROW"
+            return f"{'UNBOUNDED' if node.distance is None else render(node.distance)} {node.side}"
+        case syntax.Hint():
+            return node.name + (f"({_list(node.arguments)})" if node.arguments else "")
+        case syntax.TableAlias():
+            return render(node.name) + (f" ({_list(node.columns)})" if node.columns else "")
+        case syntax.Join():
+            return _join(node)
+        case syntax.Relation():
+            return _relation(node) + (f" AS {render(node.alias)}" if node.alias else "")
+        case _:
+            raise AssertionError(f"no SQL for {type(node).__name__}")
+
+
+def _order_by(keys: Iterable[syntax.SortKey]) -> str:
+    return f"ORDER BY {_list(keys)}"
+
+
+def _body(node: syntax.FlinkQuery) -> str:
+    """Return a query without the clauses that any query may have."""
+    match node:
+        case syntax.Select():
+            return _select(node)
+        case syntax.SetOperation():
+            word = node.operator + ("" if node.distinct else " ALL")
+            return f"{_side(node, node.left)} {word} {_side(node, node.right)}"
+        case syntax.Values():
+            return f"VALUES {_list(node.rows)}"
+        case _:
+            assert isinstance(node, syntax.NestedQuery)
+            return f"({render(node.query)})"
+
+
+def _side(node: syntax.SetOperation, side: syntax.Query) -> str:
+    """Return an operand of a set operation; INTERSECT binds more tightly than the others."""
+    text = render(side)
+    if not isinstance(side, syntax.SetOperation):
+        return text
+    own, inner = node.operator == "INTERSECT", side.operator == "INTERSECT"
+    return text if inner > own or (inner == own and side is node.left) else f"({text})"
+
+
+def _select(node: syntax.Select) -> str:
+    parts = ["SELECT"]
+    parts += [f"/*+ {_list(node.hints)} */"] if node.hints else []
+    parts += ["DISTINCT"] if node.distinct else []
+    parts.append(_list(node.items))
+    if node.source is not None:
+        parts.append(f"FROM {render(node.source)}{''.join(map(render, node.joins))}")
+    parts += [f"WHERE {render(node.where.condition)}"] if node.where else []
+    parts += [f"GROUP BY {_list(node.group.elements)}"] if node.group else []
+    parts += [f"HAVING {render(node.having.condition)}"] if node.having else []
+    parts += [f"WINDOW {_list(node.windows)}"] if node.windows else []
+    parts += [f"QUALIFY {render(node.qualify.condition)}"] if node.qualify else []
+    return " ".join(parts)
+
+
+def _window(node: syntax.WindowSpec) -> str:
+    parts = [render(node.base)] if node.base else []
+    parts += [f"PARTITION BY {_list(node.partition_by)}"] if node.partition_by else []
+    parts += [_order_by(node.order)] if node.order else []
+    if node.frame is not None:
+        parts.append(f"{node.frame.unit} BETWEEN {render(node.frame.start)} AND {render(node.frame.end)}")
+    return f"({' '.join(parts)})"
+
+
+def _join(node: syntax.Join) -> str:
+    if node.kind == ",":
+        return f", {render(node.relation)}"
+    text = " NATURAL" if node.natural else ""
+    text += f" {node.side}" if node.side else ""
+    text += f"{' CROSS' if node.kind == 'CROSS' else ''} JOIN {render(node.relation)}"
+    text += f" ON {render(node.on)}" if node.on is not None else ""
+    return text + (f" USING ({_list(node.using)})" if node.using else "")
+
+
+def _relation(node: syntax.Relation) -> str:
+    """Return an item of FROM without its alias."""
+    match node:
+        case syntax.Table():
+            hints = f" /*+ {_list(node.hints)} */" if node.hints else ""
+            moment = f" FOR SYSTEM_TIME AS OF {render(node.system_time.moment)}" if node.system_time else ""
+            return _path(node.parts) + hints + moment
+        case syntax.DerivedTable():
+            return f"{'LATERAL ' if node.lateral else ''}({render(node.query)})"
+        case syntax.Unnest():
+            return f"UNNEST({_list(node.collections)}){' WITH ORDINALITY' if node.ordinality else ''}"
+        case syntax.TableFunction():
+            return f"{'LATERAL ' if node.lateral else ''}TABLE({render(node.call)})"
+        case _:
+            assert isinstance(node, syntax.WindowTvf)
+            data = f"TABLE {render(node.table)}" if isinstance(node.table, syntax.Table) else render(node.table)
+            data += f" PARTITION BY ({_list(node.partition_by)})" if node.partition_by else ""
+            roles = "".join(f", {render(each)}" for each in node.arguments)
+            return f"{node.kind}(DATA => {data}, TIMECOL => DESCRIPTOR({render(node.time_column)}){roles})"

@@ -1,19 +1,17 @@
-"""The parser's token stream: look ahead, consume tokens, raise errors, build positioned nodes."""
+"""The parser's token stream: look ahead, consume tokens, raise errors, locate nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
-from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
-
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
 from everfold.limits import MAX_PARTS, too_complex_error
+from everfold.sql import syntax
 from everfold.sql.dialects.keywords import NOT_A_NAME
 from everfold.sql.dialects.suggestions import suggest_alternative, suggest_flink
-from everfold.sql.dialects.tokens import Part, scan
+from everfold.sql.dialects.tokens import Part, Token, TokenKind, scan
 
 MAX_DEPTH = 150
 """Maximum height of a tree. Code that recurses over trees relies on it."""
@@ -23,19 +21,15 @@ MAX_NESTING = 64
 The parser needs up to ten Python frames per level.
 """
 
-E = TypeVar("E", bound=exp.Expression)
+N = TypeVar("N", bound=syntax.Node)
 T = TypeVar("T")
 
-NAME_TOKENS = (TokenType.VAR, TokenType.IDENTIFIER)
-"""The token types of names."""
+NAME_TOKENS = (TokenKind.WORD, TokenKind.QUOTED)
+"""The kinds of tokens that are names."""
 
 
 class TokenStream:
-    """A text, its tokens, and the index of the next token (`at`).
-
-    `keys` are the strings that the grammar compares: a word in capitals, a symbol as it is, `""`
-    for quoted names, strings and numbers, and at the end.
-    """
+    """A text, its tokens and their keys, and the index of the next token (`at`)."""
 
     measures: ClassVar[bool] = False
     """Whether a number may be followed by letters: `10m`."""
@@ -44,7 +38,7 @@ class TokenStream:
         self.text = text
         self.source = source
         self.tokens = scan(text, source, part, measures=self.measures)
-        self.keys = [_key(token) for token in self.tokens]
+        self.keys = [token.key for token in self.tokens]
         self.closing = _closing(self.keys)
         self.at = 0
         self._depth = 0
@@ -53,14 +47,14 @@ class TokenStream:
     # --- looking ----------------------------------------------------------------------------------
 
     def key(self, ahead: int = 0) -> str:
-        """Return the key of the next token, or of one `ahead` tokens further."""
+        """Return the key of the next token, or of one `ahead` tokens further; empty at the end."""
         at = self.at + ahead
         return self.keys[at] if at < len(self.keys) else ""
 
-    def kind(self, ahead: int = 0) -> TokenType | None:
-        """Return the type of the next token, or of one `ahead` tokens further; None at the end."""
+    def kind(self, ahead: int = 0) -> TokenKind | None:
+        """Return the kind of the next token, or of one `ahead` tokens further; None at the end."""
         at = self.at + ahead
-        return self.tokens[at].token_type if at < len(self.tokens) else None
+        return self.tokens[at].kind if at < len(self.tokens) else None
 
     def sees(self, *keys: str) -> bool:
         """Return whether these keys come next, in this order."""
@@ -109,31 +103,28 @@ class TokenStream:
 
     def string(self, what: str) -> str:
         """Consume a string literal; return its value."""
-        if self.kind() is not TokenType.STRING:
+        if self.kind() is not TokenKind.STRING:
             raise self.expected_error(f"{what}, in single quotes")
         return self.take().text
 
-    def identifier(self, what: str, reserved: frozenset[str] = NOT_A_NAME) -> exp.Identifier:
-        """Consume a name.
-
-        Names are case-sensitive with and without backticks, so `quoted` is always true.
-        """
+    def identifier(self, what: str, reserved: frozenset[str] = NOT_A_NAME) -> syntax.Identifier:
+        """Consume a name."""
         token = self.tokens[self.at] if not self.is_at_end else None
-        if token is None or token.token_type not in NAME_TOKENS or self.key() in reserved:
+        if token is None or token.kind not in NAME_TOKENS or self.key() in reserved:
             raise self.expected_error(what)
         if not token.text:
             raise self.expected_error(what, help_text="a name has at least one character")
         self.at += 1
-        return self.node(exp.Identifier, self.at - 1, this=token.text, quoted=True)
+        return syntax.Identifier(token.text, span=self.span(self.at - 1))
 
-    def parse_list(self, parse: Callable[[], T]) -> list[T]:
+    def parse_list(self, parse: Callable[[], T]) -> tuple[T, ...]:
         """Parse one or more items separated by commas."""
         found = [parse()]
         while self.accept(","):
             found.append(parse())
-        return found
+        return tuple(found)
 
-    def parse_enclosed_list(self, parse: Callable[[], T]) -> list[T]:
+    def parse_enclosed_list(self, parse: Callable[[], T]) -> tuple[T, ...]:
         """Parse one or more items separated by commas, in parentheses."""
         self.expect("(")
         found = self.parse_list(parse)
@@ -148,32 +139,19 @@ class TokenStream:
         if not self.tokens:
             return Span(0, len(self.text), self.source, self.text)
         first, last = min(first, len(self.tokens) - 1), min(last, len(self.tokens) - 1)
-        return Span(self.tokens[first].start, self.tokens[max(first, last)].end + 1, self.source, self.text)
+        return Span(self.tokens[first].start, self.tokens[max(first, last)].end, self.source, self.text)
 
     def here(self) -> Span:
         """Return the span of the next token; at the end, the position after the last one."""
         if not self.is_at_end:
             return self.span(self.at, self.at)
-        end = self.tokens[-1].end + 1 if self.tokens else 0
+        end = self.tokens[-1].end if self.tokens else 0
         return Span(end, end, self.source, self.text)
 
     def slice(self, first: int) -> str:
         """Return the exact text from token `first` to the last one consumed."""
         span = self.span(first)
         return self.text[span.start : span.end]
-
-    def node(self, kind: type[E], first: int, last: int | None = None, /, **args: object) -> E:
-        """Build a node positioned from token `first` to `last` (default: the last one consumed)."""
-        return self.set_position(
-            kind(**{name: value for name, value in args.items() if value is not None}), first, last
-        )
-
-    def set_position(self, made: E, first: int, last: int | None = None) -> E:
-        """Set the position of a node: token `first` to `last` (default: the last one consumed)."""
-        end = self.tokens[self.at - 1 if last is None else last]
-        start = self.tokens[first]
-        made.meta.update(line=start.line, col=start.col, start=start.start, end=end.end)
-        return made
 
     # --- limits and errors ------------------------------------------------------------------------
 
@@ -192,11 +170,7 @@ class TokenStream:
     def expected_error(self, what: str, help_text: str | None = None) -> EverfoldError:
         """Return the syntax error for an unexpected next token."""
         before = self.keys[self.at - 1] if 0 < self.at <= len(self.keys) else ""
-        if (
-            help_text is None
-            and before == ","
-            and self.kind() in (TokenType.VAR, TokenType.R_PAREN, TokenType.SEMICOLON, None)
-        ):
+        if help_text is None and before == "," and (self.kind() in (TokenKind.WORD, None) or self.key() in (")", ";")):
             help_text = "is there an extra comma before it?"
         if help_text is None and self.key() in NOT_A_NAME and "name" in what:
             help_text = f"to use `{self.take().text}` as a name, put it in backticks"
@@ -210,19 +184,17 @@ class TokenStream:
         if self.is_at_end:
             return "the end of the script"
         token = self.tokens[self.at]
-        match token.token_type:
-            case TokenType.STRING | TokenType.UNICODE_STRING | TokenType.HEX_STRING:
+        match token.kind:
+            case TokenKind.STRING | TokenKind.UNICODE | TokenKind.HEX:
                 return f"the string {self.slice_of(token)}"
-            case TokenType.NUMBER:
+            case TokenKind.NUMBER:
                 return f"the number {token.text}"
-            case TokenType.SEMICOLON:
-                return "`;`, the end of the statement"
             case _:
-                return f"`{token.text}`"
+                return "`;`, the end of the statement" if token.key == ";" else f"`{token.text}`"
 
     def slice_of(self, token: Token) -> str:
         """Return a token as written, shortened to 40 characters."""
-        raw = self.text[token.start : token.end + 1]
+        raw = self.text[token.start : token.end]
         return raw if len(raw) <= 40 else raw[:37] + "…'"
 
     def unsupported_error(self, code: str, what: str, first: int, help_text: str | None = None) -> EverfoldError:
@@ -233,9 +205,9 @@ class TokenStream:
         span = self.span(first, max(first, self.at - 1))
         return UnsupportedFeature.of(code, f"{what} is not supported", span, help_text or suggest_alternative(what))
 
-    def check_size(self, tree: E) -> E:
+    def check_size(self, tree: N) -> N:
         """Return the tree; raise if it is too high, or if it makes the script too large."""
-        stack: list[tuple[exp.Expression, int]] = [(tree, 1)]
+        stack: list[tuple[syntax.Node, int]] = [(tree, 1)]
         while stack:
             node, height = stack.pop()
             self._parts += 1
@@ -243,10 +215,8 @@ class TokenStream:
                 what = "its queries have more names, values, operators and clauses"
                 raise too_complex_error(what, MAX_PARTS, self.span(0, 0), "split it into several scripts")
             if height > MAX_DEPTH:
-                raise too_deep_error(Span(node.meta["start"], node.meta["end"] + 1, self.source, self.text), MAX_DEPTH)
-            for value in node.args.values():
-                children: Sequence[object] = value if isinstance(value, list) else (value,)
-                stack.extend((child, height + 1) for child in children if isinstance(child, exp.Expression))
+                raise too_deep_error(node.span, MAX_DEPTH)
+            stack += ((child, height + 1) for child in syntax.children(node))
         return tree
 
 
@@ -266,15 +236,3 @@ def _closing(keys: list[str]) -> dict[int, int]:
         elif key == ")" and opened:
             found[opened.pop()] = at
     return found
-
-
-def _key(token: Token) -> str:
-    match token.token_type:
-        case TokenType.VAR:
-            return token.text.upper()
-        case (
-            TokenType.STRING | TokenType.IDENTIFIER | TokenType.NUMBER | TokenType.HEX_STRING | TokenType.UNICODE_STRING
-        ):
-            return ""
-        case _:
-            return token.text

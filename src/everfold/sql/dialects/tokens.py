@@ -1,81 +1,71 @@
-"""Scanner of Flink SQL: words, quoted names, strings, numbers and symbols with exact positions.
+"""Tokens of SQL: words, quoted names, strings, numbers and symbols with exact positions.
 
-Comments are dropped, hints are kept. Unlike sqlglot's scanner, this one has no keywords: a word is
-a keyword only where the grammar expects one, so `user` or `value` may name a column. It also
-reports where an unterminated quote or comment starts.
+Comments are dropped, hints are kept. There are no keywords: a word is a keyword only where the
+grammar expects one, so `user` or `value` may name a column. An unterminated quote or comment is
+reported where it starts.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-from sqlglot.tokenizer_core import Token, TokenType
-from sqlglot.tokens import Tokenizer
+from enum import Enum
+from typing import NamedTuple
 
 from everfold.errors import EverfoldError, Span, SqlError
 from everfold.limits import MAX_CHARACTERS, MAX_TOKENS, too_complex_error
 
-_PATTERN = re.compile(
-    r"""
-    (?P<space>[\s\ufeff]+)
-  | (?P<comment>(?:--|//)[^\n]*)
-  | (?P<hint>/\*\+)
-  | (?P<block>/\*.*?\*/)
-  | (?P<unicode>[uU]&'(?:[^']|'')*')
-  | (?P<hex>[xX]'[^']*')
-  | (?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
-  | (?P<text>'(?:[^']|'')*')
-  | (?P<quoted>`(?:[^`]|``)*`)
-  | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-  | (?P<word>(?![uU]&'|[xXeE]')(?:[^\W0-9]|\$(?!\{))[\w$]*)
-  | (?P<sign>=>|<>|<=|>=|!=|\|\||/(?!\*)|[-()\[\],.;:+*%<>=])
-    """,
-    re.VERBOSE | re.DOTALL,
+
+class TokenKind(Enum):
+    """The kind of a token."""
+
+    WORD = "word"
+    QUOTED = "quoted"
+    """A name in backticks."""
+    STRING = "string"
+    UNICODE = "unicode"
+    """A string `U&'…'`."""
+    HEX = "hex"
+    NUMBER = "number"
+    MEASURE = "measure"
+    """A number directly followed by letters: `10m`."""
+    SYMBOL = "symbol"
+
+
+class Token(NamedTuple):
+    """A token: `text` is its content, without quotes; `end` is exclusive.
+
+    `key` is what the grammar compares: a word in capitals, a symbol as it is, `""` for quoted
+    names, strings and numbers.
+    """
+
+    kind: TokenKind
+    text: str
+    key: str
+    start: int
+    end: int
+
+
+_TOKEN = r"""
+    (?:[\s\ufeff]+|(?:--|//)[^\n]*+|/\*(?!\+).*?\*/)*+
+    (?: (?P<word>(?![uU]&'|[xXeE]')(?:[^\W0-9]|\$(?!\{{))[\w$]*+)
+      | (?P<symbol>=>|<>|<=|>=|!=|\|\||/\*\+|\*/|/(?!\*)|[-()\[\],;:+*%<>=]|\.(?![0-9]))
+      | {number}
+      | (?P<string>'[^']*+(?:''[^']*+)*+')
+      | (?P<quoted>`[^`]*+(?:``[^`]*+)*+`)
+      | (?P<unicode>[uU]&'[^']*+(?:''[^']*+)*+')
+      | (?P<hex>[xX]'[^']*+')
+      | (?P<escaped>[eE]'(?:[^'\\]++|''|\\.)*+')
+    )?
+"""
+_NUMBER = r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_NUMBER_OR_MEASURE = r"""(?P<measure>[0-9]++(?![eE][0-9+-])[^\W0-9][\w$]*+)
+      | (?P<number>(?:[0-9]+(?:\.[0-9]+|\.(?=[eE][+-]?[0-9])|\.(?![^\W0-9]))?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"""
+_FLINK, _LENSES = (
+    re.compile(_TOKEN.format(number=number), re.VERBOSE | re.DOTALL) for number in (_NUMBER, _NUMBER_OR_MEASURE)
 )
-
-_MEASURE = re.compile(r"[0-9]+(?![eE][0-9+-])[^\W0-9][\w$]*")
-"""A number directly followed by letters: `10m`."""
-
-_BEGINS_A_NAME = re.compile(r"[^\W0-9]")
-
-_TYPES = {
-    "hint": TokenType.HINT,
-    "unicode": TokenType.UNICODE_STRING,
-    "hex": TokenType.HEX_STRING,
-    "escaped": TokenType.STRING,
-    "text": TokenType.STRING,
-    "quoted": TokenType.IDENTIFIER,
-    "number": TokenType.NUMBER,
-    "word": TokenType.VAR,
-    "measure": TokenType.INTERVAL,
-}
-
-_SIGNS = {
-    "=>": TokenType.FARROW,
-    "<>": TokenType.NEQ,
-    "!=": TokenType.NEQ,
-    "<=": TokenType.LTE,
-    ">=": TokenType.GTE,
-    "||": TokenType.DPIPE,
-    "*/": TokenType.HINT,
-    "(": TokenType.L_PAREN,
-    ")": TokenType.R_PAREN,
-    "[": TokenType.L_BRACKET,
-    "]": TokenType.R_BRACKET,
-    ",": TokenType.COMMA,
-    ".": TokenType.DOT,
-    ";": TokenType.SEMICOLON,
-    ":": TokenType.COLON,
-    "+": TokenType.PLUS,
-    "-": TokenType.DASH,
-    "*": TokenType.STAR,
-    "/": TokenType.SLASH,
-    "%": TokenType.MOD,
-    "<": TokenType.LT,
-    ">": TokenType.GT,
-    "=": TokenType.EQ,
-}
+_KINDS = {kind.value: kind for kind in TokenKind} | {"escaped": TokenKind.STRING}
+"""The kind of token of each group of the regular expressions."""
 
 _OPENERS = {
     "'": "unterminated string literal",
@@ -89,14 +79,6 @@ MAX_NUMBER = 1000
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
-class FlinkTokenizer(Tokenizer):
-    """Flink's scanner for sqlglot's own tools."""
-
-    def tokenize(self, sql: str) -> list[Token]:
-        """Return the tokens of `sql`; errors name the source `<sql>`."""
-        return scan(sql, "<sql>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,64 +111,59 @@ def scan(text: str, source: str, part: Part | None = None, *, measures: bool = F
     surrogate = _SURROGATE.search(text, part.start, part.end)
     if surrogate is not None:
         raise unpaired_surrogate_error(Span(surrogate.start(), surrogate.end(), source, text))
+    match_token = (_LENSES if measures else _FLINK).match
     tokens: list[Token] = []
-    at, hint_at = part.start, -1
-    line, line_start = text.count("\n", 0, at) + 1, text.rfind("\n", 0, at) + 1
-    while at < part.end:
-        if hint_at >= 0 and text.startswith("*/", at):
-            kind, raw, hint_at = "sign", "*/", -1
+    end, hint = part.start, None
+    while (match := match_token(text, end, part.end)) is not None and (group := match.lastgroup) is not None:
+        kind, raw = _KINDS[group], match[group]
+        start, end = match.span(group)
+        if kind is TokenKind.WORD:
+            content, key = raw, raw.upper()
+        elif kind is TokenKind.SYMBOL:
+            if raw == "/*+":
+                hint = Span(start, end, source, text)
+            elif raw == "*/":
+                if hint is None:  # `SELECT */* all columns */`
+                    raw, end = "*", start + 1
+                hint = None
+            content = key = raw
         else:
-            match = _PATTERN.match(text, at)
-            if match is None:
-                raise _unreadable(text, at, source)
-            kind, raw = str(match.lastgroup), match.group()
-            if kind == "hint":
-                hint_at = at
-            if measures and (measure := _MEASURE.match(text, at)) is not None:
-                kind, raw = "measure", measure.group()
-            elif measures and kind == "number" and raw[-1] == "." and _BEGINS_A_NAME.match(text, at + len(raw)):
-                raw = raw[:-1]
-        end = at + len(raw)
-        if kind == "number" and len(raw) > MAX_NUMBER:
-            raise SqlError.of(
-                "wrong-literal", f"a number has at most {MAX_NUMBER} characters", Span(at, end, source, text)
-            )
-        if kind not in ("space", "comment", "block"):
-            if kind == "number" and end < len(text) and (text[end].isalnum() or text[end] == "_"):
-                raise SqlError.of(
-                    "syntax",
-                    "a name does not start with a digit",
-                    Span(at, end + 1, source, text),
-                    "put it into backticks",
-                )
-            token_type = _SIGNS[raw] if kind == "sign" else _TYPES[kind]
-            try:
-                content = _content(kind, raw)
-            except UnicodeDecodeError:
-                raise unpaired_surrogate_error(Span(at, end, source, text)) from None
-            if len(tokens) == MAX_TOKENS:
-                what = "it has more words, symbols and values"
-                raise too_complex_error(what, MAX_TOKENS, Span(at, end, source, text), "split it into several scripts")
-            tokens.append(Token(token_type, content, line, at - line_start + 1, at, end - 1))
-        if newlines := raw.count("\n"):
-            line += newlines
-            line_start = at + raw.rfind("\n") + 1
-        at = end
-    if hint_at >= 0:
-        raise SqlError.of(
-            "syntax", "unterminated hint: the closing `*/` is missing", Span(hint_at, hint_at + 3, source, text)
-        )
+            if kind is TokenKind.NUMBER:
+                _check_number(text, start, end, source)
+            content, key = _decode(group, raw, Span(start, end, source, text)), ""
+        if len(tokens) == MAX_TOKENS:
+            what = "it has more words, symbols and values"
+            raise too_complex_error(what, MAX_TOKENS, Span(start, end, source, text), "split it into several scripts")
+        tokens.append(Token(kind, content, key, start, end))
+    assert match is not None
+    if match.end() < part.end:
+        raise _unreadable(text, match.end(), source)
+    if hint is not None:
+        raise SqlError.of("syntax", "unterminated hint: the closing `*/` is missing", hint)
     return tokens
 
 
-def _content(kind: str, raw: str) -> str:
-    match kind:
-        case "text":
+def _check_number(text: str, start: int, end: int, source: str) -> None:
+    if end - start > MAX_NUMBER:
+        message = f"a number has at most {MAX_NUMBER} characters"
+        raise SqlError.of("wrong-literal", message, Span(start, end, source, text))
+    if end < len(text) and (text[end].isalnum() or text[end] == "_"):
+        span = Span(start, end + 1, source, text)
+        raise SqlError.of("syntax", "a name does not start with a digit", span, "put it into backticks")
+
+
+def _decode(group: str, raw: str, span: Span) -> str:
+    """Return the content of a string, a number or a name in backticks."""
+    match group:
+        case "string":
             return raw[1:-1].replace("''", "'")
         case "quoted":
             return raw[1:-1].replace("``", "`")
         case "escaped":
-            return combine_surrogates(_ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'")))
+            try:
+                return combine_surrogates(_ESCAPE.sub(_unescape, raw[2:-1].replace("''", "'")))
+            except UnicodeDecodeError:
+                raise unpaired_surrogate_error(span) from None
         case "unicode":
             return raw[3:-1].replace("''", "'")
         case "hex":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlglot.tokenizer_core import TokenType
-
 from everfold import types
 from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql.dialects.keywords import UNITS
 from everfold.sql.dialects.literals import interval_units
-from everfold.sql.dialects.token_stream import MAX_NESTING, TokenStream, too_deep_error
+from everfold.sql.dialects.token_stream import MAX_NESTING, NAME_TOKENS, TokenStream, too_deep_error
+from everfold.sql.dialects.tokens import TokenKind
 from everfold.types import DataType
 
 _PLAIN: dict[str, DataType] = {
@@ -78,9 +77,9 @@ class Types(TokenStream):
         return found
 
     def _base(self, first: int) -> DataType:
-        if self.kind() not in (TokenType.VAR, TokenType.IDENTIFIER):
+        if self.kind() not in NAME_TOKENS:
             raise self.expected_error("a data type")
-        if self.kind() is TokenType.IDENTIFIER or self.key(1) == ".":
+        if self.kind() is TokenKind.QUOTED or self.key(1) == ".":
             raise self._unknown_type(first)
         word = self.key()
         if word in _REFUSED:
@@ -133,7 +132,7 @@ class Types(TokenStream):
         )
 
     def _number(self, allowed: _Range) -> int:
-        if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isdecimal():
+        if self.kind() is not TokenKind.NUMBER or not self.tokens[self.at].text.isdecimal():
             raise self.expected_error(f"a {allowed.what}, which is a whole number")
         number = int(self.take().text)
         if not allowed.low <= number <= allowed.high:
@@ -229,6 +228,6 @@ class Types(TokenStream):
         if self.key() in (",", ">", ")"):
             raise self.expected_error(f"the type of the field `{name}`", _COMPOSITE_HELP["ROW"])
         found = types.RowField(name=name, type=self.data_type())
-        if self.kind() is TokenType.STRING:
+        if self.kind() is TokenKind.STRING:
             self.at += 1
         return found, at

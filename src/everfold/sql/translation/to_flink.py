@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from sqlglot import exp
-
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
 from everfold.secrets import redact_script, redact_value
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses import bind_topic_query
 from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, has_aggregate
@@ -21,8 +20,6 @@ from everfold.sql.binder.lenses.sources import is_facet
 from everfold.sql.binder.show import serialize_type
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, VALUE
-from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
-from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
@@ -63,10 +60,10 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
     """
     statements = parse_script(text, source, session.settings.dialect)
     submits = tuple(each for each in map(session.execute, statements) if isinstance(each, Submit))
-    writer = _Writer(session, text)
+    writer = _Writer(session)
     for statement in statements:
         match statement:
-            case CreateView(query=TopicQuery() as query):
+            case CreateView(query=syntax.TopicQuery() as query):
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
                 writer.statements.append(f"CREATE TEMPORARY VIEW {quote_name(statement.name[-1])} AS\n{body}")
             case CreateTable() if not isinstance(statement, CreateTopic):
@@ -77,12 +74,12 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
             case StatementSet(inserts=inserts):
                 body = ";\n".join(writer.insert(each, submits) for each in inserts)
                 writer.statements.append(f"EXECUTE STATEMENT SET BEGIN\n{body};\nEND")
-            case Query(query=TopicQuery() as query):
+            case Query(query=syntax.TopicQuery() as query):
                 writer.statements.append(writer.query(query, table=_is_table(writer, query), columns=None))
     return writer.text, submits
 
 
-def _is_table(writer: _Writer, query: TopicQuery) -> bool:
+def _is_table(writer: _Writer, query: syntax.TopicQuery) -> bool:
     return bind_topic_query(query, writer.context).is_table
 
 
@@ -94,7 +91,6 @@ class _Writer:
     """
 
     session: Session
-    source: str
     statements: list[str] = field(default_factory=list)
     readings: dict[_Reading, str] = field(default_factory=dict)
     lateness_ms: set[int] = field(default_factory=set)
@@ -102,7 +98,7 @@ class _Writer:
     @property
     def context(self) -> Context:
         """The context in which the script's queries are bound."""
-        return Context(catalog=self.session.catalog, text=self.source, source="<sql>")
+        return Context(catalog=self.session.catalog)
 
     @property
     def text(self) -> str:
@@ -157,7 +153,7 @@ class _Writer:
     def insert(self, statement: Insert, submits: tuple[Submit, ...]) -> str:
         """Return an INSERT."""
         query, name = statement.query, statement.target[-1]
-        assert isinstance(query, TopicQuery)
+        assert isinstance(query, syntax.TopicQuery)
         sink = next(
             root for each in submits for root in each.roots if isinstance(root, Sink) and root.table.name == name
         )
@@ -167,7 +163,7 @@ class _Writer:
         body = self.query(query, table=_is_table(self, query), columns=written)
         return f"INSERT INTO {quote_name(target)} {body}"
 
-    def query(self, node: TopicQuery, *, table: bool, columns: list[str] | None) -> str:
+    def query(self, node: syntax.TopicQuery, *, table: bool, columns: list[str] | None) -> str:
         """Return a SELECT.
 
         `columns` are those of the table that it is written to, and their names precede it; None:
@@ -176,7 +172,7 @@ class _Writer:
         keyless = columns is not None and KEY not in columns
         bound = bind_topic_query(node, self.context, keyless=keyless)
         types = {each.name: each.type for each in bound.plan.schema}
-        aggregation = bool(node.group) or any(has_aggregate(each.this) for each in node.expressions)
+        aggregation = bool(node.group) or any(has_aggregate(each.value) for each in node.items)
         items = (
             self._aggregation_columns(node, types, keyless) if aggregation else self._record_columns(node, list(types))
         )
@@ -187,33 +183,35 @@ class _Writer:
         ]
         source = self._source(node)
         text = "SELECT " + ", ".join(f"{items[name]} AS {quote_name(name)}" for name in names) + f"\nFROM {source}"
-        if node.args.get("where") is not None:
-            text += f"\nWHERE {self._to_sql(node.args['where'], node)}"
+        if node.where is not None:
+            text += f"\nWHERE {self._to_sql(node.where, node)}"
         if aggregation:
-            keys = [self._to_sql(each.this, node) for each in node.group]
+            keys = [self._to_sql(each.value, node) for each in node.group]
             text += "\nGROUP BY " + ", ".join([*keys, *self._window(node)])
-        if node.args.get("having") is not None:
-            text += f"\nHAVING {self._having(node)}"
+        if node.having is not None:
+            text += f"\nHAVING {self._having(node, node.having)}"
         prefix = "" if columns is None else "(" + ", ".join(map(quote_name, names)) + ")\n"
         return prefix + text
 
-    def _record_columns(self, node: TopicQuery, names: list[str]) -> dict[str, str]:
+    def _record_columns(self, node: syntax.TopicQuery, names: list[str]) -> dict[str, str]:
         """Return the columns of each record. Those that no item computes are the source's."""
         items = {name: quote_name(name) for name in names if is_facet(name)}
-        for each in node.expressions:
-            if isinstance(each.this, exp.Star):
+        for each in node.items:
+            if isinstance(each.value, syntax.Star):
                 items |= {name: quote_name(name) for name in names}
             else:
-                items[_target(each)] = self._to_sql(each.this, node)
+                items[_target(each)] = self._to_sql(each.value, node)
         return items
 
-    def _aggregation_columns(self, node: TopicQuery, types: Mapping[str, DataType], keyless: bool) -> dict[str, str]:
+    def _aggregation_columns(
+        self, node: syntax.TopicQuery, types: Mapping[str, DataType], keyless: bool
+    ) -> dict[str, str]:
         """Return the columns of an aggregation, including the key."""
-        values = {_target(each): self._to_sql(each.this, node) for each in node.expressions}
-        keys = [self._to_sql(each.this, node) for each in node.group]
+        values = {_target(each): self._to_sql(each.value, node) for each in node.items}
+        keys = [self._to_sql(each.value, node) for each in node.group]
         bounds: list[str] = []
         if node.window:
-            bounds = [f"{node.window.name}_{part}({self._window_args(node)})" for part in ("START", "END")]
+            bounds = [f"{node.window.kind}_{part}({self._window_args(node)})" for part in ("START", "END")]
         if keyless:
             labels = [_label(each) for each in node.group]
             of_window = zip(("window_start", "window_end"), bounds, strict=False)
@@ -225,16 +223,16 @@ class _Writer:
             return {KEY: _row([_key(keys, alone, node), _row(bounds, window)], key), **values}
         return {KEY: _key(keys, key, node), **values}
 
-    def _source(self, node: TopicQuery) -> str:
+    def _source(self, node: syntax.TopicQuery) -> str:
         name = node.source.name
         entry = self.session.catalog.find((name,))
         if isinstance(entry, CatalogView):
-            found = bind_topic_query(entry.query, self.context) if isinstance(entry.query, TopicQuery) else None
+            found = bind_topic_query(entry.query, self.context) if isinstance(entry.query, syntax.TopicQuery) else None
             wanted = node.kind == "TABLE"
             if (
                 found is None
                 or node.window is not None
-                or node.args.get("eventtime")
+                or node.eventtime is not None
                 or (wanted and not found.is_table)
             ):
                 raise _unsupported(f"reading the query `{name}` with another time or as a table")
@@ -242,11 +240,10 @@ class _Writer:
         assert entry is not None
         if KEY not in entry.table.schema.names:
             raise _unsupported(f"`{name}`, which is not a topic")
-        eventtime = node.args.get("eventtime")
-        time = None if eventtime is None else self._time(eventtime, node, entry)
+        time = None if node.eventtime is None else self._time(node.eventtime, node, entry)
         return quote_name(self.table_name(_Reading(name, node.kind == "TABLE", time, node.window is not None)))
 
-    def _time(self, path: ColumnPath, node: TopicQuery, entry: CatalogTable) -> str:
+    def _time(self, path: syntax.ColumnPath, node: syntax.TopicQuery, entry: CatalogTable) -> str:
         text = self._to_sql(path, node)
         column = next((each for each in entry.table.columns if quote_name(each.name) == text), None)
         if column is None:
@@ -255,43 +252,43 @@ class _Writer:
             return f"TO_TIMESTAMP_LTZ({text}, 3)"
         return f"CAST({text} AS {serialize_type(replace(column.type, precision=3))})"  # type: ignore[call-arg]
 
-    def _window(self, node: TopicQuery) -> Iterator[str]:
+    def _window(self, node: syntax.TopicQuery) -> Iterator[str]:
         if node.window is not None:
             self.lateness_ms.add(node.window.grace.ms if node.window.grace is not None else 0)
-            yield f"{node.window.name}({self._window_args(node)})"
+            yield f"{node.window.kind}({self._window_args(node)})"
 
     @staticmethod
-    def _window_args(node: TopicQuery) -> str:
+    def _window_args(node: syntax.TopicQuery) -> str:
         assert node.window is not None
         sizes = [f"INTERVAL '{each.ms / 1000:.3f}' SECOND({len(str(each.ms // 1000))})" for each in node.window.sizes]
         return ", ".join([quote_name(_TIMESTAMP), *reversed(sizes)])
 
     # --- expressions ------------------------------------------------------------------------------
 
-    def _to_sql(self, node: exp.Expression, query: TopicQuery) -> str:
+    def _to_sql(self, node: syntax.Node, query: syntax.TopicQuery) -> str:
         """Return an expression over the source."""
 
-        def change(each: exp.Expression) -> exp.Expression:
+        def change(each: syntax.Node) -> syntax.Node | None:
             match each:
-                case ColumnPath():
+                case syntax.ColumnPath():
                     return self._path(each, query)
-                case FunctionCall() if not each.special:
-                    return _function(each)
+                case syntax.FunctionCall(special=False):
+                    return syntax.map_children(_function(each), lambda child: syntax.transform(child, change))
                 case _:
-                    return each
+                    return None
 
-        return render(node.copy().transform(change, copy=False))
+        return render(syntax.transform(node, change))
 
-    def _having(self, node: TopicQuery) -> str:
+    def _having(self, node: syntax.TopicQuery, condition: syntax.Expression) -> str:
         """Return HAVING with column names of SELECT replaced by their expressions."""
-        items = {_target(each): each.this for each in node.expressions}
+        items = {_target(each): each.value for each in node.items}
 
-        def change(each: exp.Expression) -> exp.Expression:
-            return items[each.names[0]].copy() if isinstance(each, ColumnPath) else each
+        def change(each: syntax.Node) -> syntax.Node | None:
+            return items[each.names[0]] if isinstance(each, syntax.ColumnPath) else None
 
-        return self._to_sql(node.args["having"].copy().transform(change, copy=False), node)
+        return self._to_sql(syntax.transform(condition, change), node)
 
-    def _path(self, node: ColumnPath, query: TopicQuery) -> ColumnPath:
+    def _path(self, node: syntax.ColumnPath, query: syntax.TopicQuery) -> syntax.ColumnPath:
         names = list(node.names)
         if len(names) > 1 and names[0] == query.source_name:
             names = names[1:]
@@ -304,23 +301,21 @@ class _Writer:
                 names = names[1:]
         if names[0] == META:
             names = [".".join(names)]
-        return ColumnPath(parts=[exp.Identifier(this=name, quoted=True) for name in names])
+        return syntax.ColumnPath(tuple(map(syntax.Identifier, names)))
 
 
-def _function(node: FunctionCall) -> FunctionCall:
-    name, count = node.name, len(node.expressions)
-    limit = node.expressions[1] if count == 2 else None
-    if name in _OF_ONE and isinstance(limit, exp.Literal) and limit.name == "1":
-        node.set("expressions", node.expressions[:1])
-    elif name in AGGREGATES and name not in ON_TABLES and (name not in _FUNCTIONS or count > 1):
+def _function(node: syntax.FunctionCall) -> syntax.FunctionCall:
+    name, arguments = node.name, node.arguments
+    if name in _OF_ONE and arguments[1:] == (syntax.NumberLiteral("1"),):
+        arguments = arguments[:1]
+    elif name in AGGREGATES and name not in ON_TABLES and (name not in _FUNCTIONS or len(arguments) > 1):
         raise _unsupported(f"the aggregate `{name}`{' of several values' if name in _OF_ONE else ''}")
-    node.set("this", _FUNCTIONS.get(name, name))
-    return node
+    return replace(node, name=_FUNCTIONS.get(name, name), arguments=arguments)
 
 
-def _key(keys: list[str], of: DataType, node: TopicQuery) -> str:
+def _key(keys: list[str], of: DataType, node: syntax.TopicQuery) -> str:
     """Return the key of a result: the only field itself, or a structure."""
-    alone = len(keys) == 1 and node.group[0].args.get("alias") is None
+    alone = len(keys) == 1 and node.group[0].alias is None
     return keys[0] if alone else _row(keys, of)
 
 
@@ -328,16 +323,13 @@ def _row(values: list[str], of: DataType) -> str:
     return f"CAST(ROW({', '.join(values)}) AS {serialize_type(of.as_nullable())})"
 
 
-def _target(node: Projection) -> str:
+def _target(node: syntax.Projection) -> str:
     """Return the name of the column that an item computes."""
-    if node.target is not None:
-        return node.target.names[-1]
-    return str(node.this.output_name) if isinstance(node.this, ColumnPath) else str(node.this.args["field"].name)
+    return node.target.names[-1] if node.target is not None else syntax.implicit_name(node.value) or ""
 
 
-def _label(node: exp.Expression) -> str:
-    alias = node.args.get("alias")
-    return str(alias.name) if alias is not None else getattr(node.this, "output_name", "")
+def _label(node: syntax.GroupKey) -> str:
+    return node.alias.name if node.alias is not None else syntax.implicit_name(node.value) or ""
 
 
 def _is_meta(name: str) -> bool:

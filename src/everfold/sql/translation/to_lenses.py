@@ -7,14 +7,14 @@ SELECT of Lenses SQL, and a view becomes a WITH.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-
-from sqlglot import exp
+from dataclasses import fields, replace
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import GroupAggregate, Plan
 from everfold.plan.walk import walk_plan
 from everfold.secrets import redact_script
+from everfold.sql import syntax
 from everfold.sql.binder.lenses.functions import ON_TABLES
 from everfold.sql.binder.lenses.keys import WINDOW, WINDOW_BOUNDS, WINDOW_VALUE
 from everfold.sql.binder.lenses.sources import is_facet
@@ -23,7 +23,6 @@ from everfold.sql.catalog import CatalogTable
 from everfold.sql.dialects.lenses import KEY, META
 from everfold.sql.dialects.lenses_names import format_duration
 from everfold.sql.dialects.literals import interval_value
-from everfold.sql.dialects.nodes import ColumnPath, FlinkCast, FunctionCall, IntervalLiteral
 from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script
@@ -35,7 +34,7 @@ _FUNCTIONS = {
     "FIRST_VALUE": "FIRST", "LAST_VALUE": "LAST", "MAX": "MAXK", "MIN": "MINK", "LEAST": "MIN", "GREATEST": "MAX",
     "COUNT": "COUNT", "SUM": "SUM", "AVG": "AVG",
 }  # fmt: skip
-_CLAUSES = {"expressions", "from_", "where", "group", "having"}
+_CLAUSES = {"items", "source", "where", "group", "having"}
 
 
 def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
@@ -98,16 +97,16 @@ def _insert(statement: Insert, session: Session) -> str:
 class _Select:
     """A query of Flink SQL over one table or view."""
 
-    def __init__(self, query: exp.Expression, session: Session) -> None:
-        self.query, self.settings = query, session.settings
-        source = query.args.get("from_")
-        if not isinstance(query, exp.Select) or source is None or not isinstance(source.this, exp.Table):
+    def __init__(self, query: syntax.Query, session: Session) -> None:
+        if not isinstance(query, syntax.Select) or not isinstance(query.source, syntax.Table):
             raise _unsupported("a query over anything but one table")
-        other = [name for name, value in query.args.items() if value and name not in _CLAUSES]
-        if other or source.this.args.get("hints") or source.this.args.get("version"):
-            raise _unsupported(f"the clause {(other or ['of the table'])[0].rstrip('_').upper()}")
-        self.table: str = source.this.this.name
-        self.alias: str = source.this.alias
+        self.query, self.settings = query, session.settings
+        names = [each.name for each in fields(query) if each.compare]
+        other = [name for name in names if getattr(query, name) and name not in _CLAUSES]
+        if other or query.source.hints or query.source.system_time:
+            raise _unsupported(f"the clause {(other or ['of the table'])[0].upper().replace('CTES', 'WITH')}")
+        self.table = query.source.names[-1]
+        self.alias = query.source.alias.name.name if query.source.alias is not None else ""
         entry = session.catalog.get((self.table,))
         self.kind = ""
         if isinstance(entry, CatalogTable):
@@ -119,12 +118,14 @@ class _Select:
         `keyed`: it is written to a table that has a key in addition to its fields.
         """
         query = self.query
-        items = [each.this if isinstance(each, exp.Alias) else each for each in query.expressions]
+        items = [each.value for each in query.items]
         if len(items) != len(columns):
             raise _unsupported("a query whose columns are not those of its table")
         by_name = dict(zip(columns, items, strict=True))
-        group = query.args["group"].expressions if query.args.get("group") is not None else []
-        window = next((each for each in group if isinstance(each, FunctionCall) and each.name in LEGACY_WINDOWS), None)
+        group = query.group.elements if query.group is not None else ()
+        window = next(
+            (each for each in group if isinstance(each, syntax.FunctionCall) and each.name in LEGACY_WINDOWS), None
+        )
         keys = [self._text(each) for each in group if each is not window]
         labels: list[str | None] = [None] * len(keys)
         if group and KEY in by_name:
@@ -143,13 +144,12 @@ class _Select:
         self,
         keys: list[str],
         labels: list[str | None],
-        window: FunctionCall | None,
-        by_name: Mapping[str, exp.Expression],
+        window: syntax.FunctionCall | None,
+        by_name: Mapping[str, syntax.Expression],
     ) -> Iterator[str]:
-        args = self.query.args
         yield f"FROM {quote_name(self.table)}" + (f" AS {quote_name(self.alias)}" if self.alias else "")
-        if args.get("where") is not None:
-            yield f"WHERE {self._text(args['where'].this)}"
+        if self.query.where is not None:
+            yield f"WHERE {self._text(self.query.where.condition)}"
         if window is not None:
             yield _window_by(window, self.settings)
         if keys:
@@ -157,10 +157,10 @@ class _Select:
             yield "GROUP BY " + ", ".join(
                 key if name is None else f"{key} AS {quote_name(name)}" for key, name in labeled
             )
-        if args.get("having") is not None:
-            yield f"HAVING {_having(args['having'].this, {item: name for name, item in by_name.items()})}"
+        if self.query.having is not None:
+            yield f"HAVING {_having(self.query.having.condition, {item: name for name, item in by_name.items()})}"
 
-    def _labels(self, key: exp.Expression, keys: list[str], *, windowed: bool) -> list[str | None]:
+    def _labels(self, key: syntax.Expression, keys: list[str], *, windowed: bool) -> list[str | None]:
         """Return the names of the key's fields; [None] if the only field is the key itself."""
         if windowed:
             parts = _fields(key)
@@ -174,71 +174,69 @@ class _Select:
             raise _unsupported("a `_key` that is not the expressions of GROUP BY")
         return list(parts)
 
-    def _text(self, node: exp.Expression) -> str:
+    def _text(self, node: syntax.Expression) -> str:
         return _to_sql(node, self.alias or self.table)
 
 
-def _fields(node: exp.Expression) -> dict[str, exp.Expression]:
+def _fields(node: syntax.Expression) -> dict[str, syntax.Expression]:
     """Return the fields of CAST(ROW(…) AS ROW<…>); empty for any other expression."""
-    if not isinstance(node, FlinkCast) or not isinstance(node.args["to"], RowType):
-        return {}
-    row = node.this
-    if not isinstance(row, FunctionCall) or row.name != "ROW":
-        return {}
-    return dict(zip((field.name for field in node.args["to"].fields), row.expressions, strict=True))
+    match node:
+        case syntax.Cast(operand=syntax.FunctionCall(name="ROW", arguments=values), type=RowType(fields=names)):
+            return dict(zip((field.name for field in names), values, strict=True))
+        case _:
+            return {}
 
 
-def _window_by(window: FunctionCall, settings: Settings) -> str:
+def _window_by(window: syntax.FunctionCall, settings: Settings) -> str:
     if not settings.early_fire or settings.early_delay_ms:
         raise _unsupported("windows that do not emit every change of their results")
-    sizes = [interval_value(each)[0] for each in window.expressions[1:] if isinstance(each, IntervalLiteral)]
+    sizes = [interval_value(each)[0] for each in window.arguments[1:] if isinstance(each, syntax.IntervalLiteral)]
     text = f"WINDOW BY {window.name} {' '.join(map(format_duration, reversed(sizes)))}"
     if settings.late_fire and settings.lateness_ms:
         text += f" GRACE BY {format_duration(settings.lateness_ms)}"
     return text
 
 
-def _having(node: exp.Expression, names: Mapping[exp.Expression, str]) -> str:
+def _having(node: syntax.Expression, names: Mapping[syntax.Expression, str]) -> str:
     """Return HAVING over the column names of SELECT."""
 
-    def change(each: exp.Expression) -> exp.Expression:
-        if each in names and each.find(FunctionCall) is not None:
-            return ColumnPath(parts=_parts(names[each]))
-        if isinstance(each, FunctionCall) and is_aggregate(each.name):
+    def change(each: syntax.Node) -> syntax.Node | None:
+        if isinstance(each, syntax.Expression) and each in names and any(syntax.find_all(each, syntax.FunctionCall)):
+            return _path(names[each])
+        if isinstance(each, syntax.FunctionCall) and is_aggregate(each.name):
             raise _unsupported(f"HAVING over `{render(each)}`, which SELECT does not have")
-        return each
+        return None
 
-    return render(node.copy().transform(change, copy=False))
+    return render(syntax.transform(node, change))
 
 
-def _to_sql(node: exp.Expression, source: str) -> str:
-    def change(each: exp.Expression) -> exp.Expression:
+def _to_sql(node: syntax.Expression, source: str) -> str:
+    def change(each: syntax.Node) -> syntax.Node | None:
         match each:
-            case ColumnPath(names=[name, *others]) if name == KEY or (name == source and others[:1] == [KEY]):
-                return ColumnPath(parts=_parts(source, KEY, *(others if name == KEY else others[1:])))
-            case ColumnPath(names=[name]) if name.startswith(f"{META}."):
-                return ColumnPath(parts=_parts(*name.split(".")))
-            case FunctionCall() if not each.special:
-                return _function(each)
+            case syntax.ColumnPath(names=[name, *others]) if name == KEY or (name == source and others[:1] == [KEY]):
+                return _path(source, KEY, *(others if name == KEY else others[1:]))
+            case syntax.ColumnPath(names=[name]) if name.startswith(f"{META}."):
+                return _path(*name.split("."))
+            case syntax.FunctionCall(special=False):
+                return syntax.map_children(_function(each), lambda child: syntax.transform(child, change))
             case _:
-                return each
+                return None
 
-    return render(node.copy().transform(change, copy=False))
+    return render(syntax.transform(node, change))
 
 
-def _function(node: FunctionCall) -> FunctionCall:
+def _function(node: syntax.FunctionCall) -> syntax.FunctionCall:
     if is_aggregate(node.name) and (node.name not in _FUNCTIONS or node.distinct or node.filter is not None):
         raise _unsupported(f"`{render(node)}`")
-    node.set("this", _FUNCTIONS.get(node.name, node.name))
-    return node
+    return replace(node, name=_FUNCTIONS.get(node.name, node.name))
 
 
-def _names(node: exp.Expression) -> list[str]:
-    return list(node.names) if isinstance(node, ColumnPath) else []
+def _names(node: syntax.Expression) -> list[str]:
+    return list(node.names) if isinstance(node, syntax.ColumnPath) else []
 
 
-def _parts(*names: str) -> list[exp.Identifier]:
-    return [exp.Identifier(this=name, quoted=True) for name in names]
+def _path(*names: str) -> syntax.ColumnPath:
+    return syntax.ColumnPath(tuple(map(syntax.Identifier, names)))
 
 
 def _unsupported(what: str) -> SqlError:

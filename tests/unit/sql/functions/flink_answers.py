@@ -26,8 +26,8 @@ from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import Catalog
+from everfold.sql.dialects.flink import parse_expression, parse_type
 from everfold.sql.functions.render import RenderContext, to_duckdb, to_spark
-from everfold.sql.script import parse_script
 from everfold.testing import cells
 from everfold.types import ArrayType, DataType, MapType, RowType
 
@@ -85,9 +85,7 @@ class Answer:
 @cache
 def types() -> dict[str, DataType]:
     """Return the columns' types."""
-    columns = ", ".join(f"`{name}` {type_}" for name, (type_, _) in ROW.items())
-    (statement,) = parse_script(f"CREATE TABLE t ({columns})")
-    return {column.name: column.type for column in statement.columns}  # type: ignore[union-attr]
+    return {name: parse_type(type_) for name, (type_, _) in ROW.items()}
 
 
 @cache
@@ -99,12 +97,9 @@ def row() -> pa.Table:
 
 def bind(expression: str) -> Expr:
     """Return the typed expression over the row. Raises SqlError."""
-    text = f"SELECT {expression} FROM t"
-    (statement,) = parse_script(text)
     table = Table(name="t", columns=tuple(TableColumn(name=name, type=type_) for name, type_ in types().items()))
-    relation = Relation.of(Scan(table=table), "t")
-    context = Context(catalog=Catalog({}), text=text, source="<test>")
-    return ExpressionBinder(relation, context, "SELECT").bind(statement.query.expressions[0])  # type: ignore[union-attr]
+    binder = ExpressionBinder(Relation.of(Scan(table=table), "t"), Context(catalog=Catalog({})), "SELECT")
+    return binder.bind(parse_expression(expression))
 
 
 @cache

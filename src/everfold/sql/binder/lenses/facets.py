@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, column_references
+from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.aggregates import Calls
 from everfold.sql.binder.context import Context, quote_names
@@ -15,7 +16,6 @@ from everfold.sql.binder.lenses.functions import LensesBinder, build_row, check_
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.scope import resolve
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
-from everfold.sql.dialects.nodes import ColumnPath, FunctionCall
 
 
 class FacetBinder(LensesBinder):
@@ -41,8 +41,8 @@ class FacetBinder(LensesBinder):
 
     # --- fields -----------------------------------------------------------------------------------
 
-    def _column(self, node: ColumnPath) -> Expr:
-        span, names = self.context.span(node), node.names
+    def _column(self, node: syntax.ColumnPath) -> Expr:
+        span, names = node.span, node.names
         qualified = len(names) > 1 and names[0] == self.source.name
         if qualified:
             names = names[1:]
@@ -57,7 +57,7 @@ class FacetBinder(LensesBinder):
                 names = names[1:]
         return resolve(self.relation, names, span)
 
-    def _check_key(self, node: ColumnPath, qualified: bool) -> None:
+    def _check_key(self, node: syntax.ColumnPath, qualified: bool) -> None:
         path = self.context.sql(node)
         if self.projection and not qualified:
             raise self.context.error(
@@ -69,7 +69,7 @@ class FacetBinder(LensesBinder):
         if KEY not in self.source.plan.schema.names:
             raise self.context.error("no-key", f"the records of `{self.source.name}` have no key", node)
 
-    def _meta(self, node: ColumnPath, names: tuple[str, ...], span: Span | None) -> Expr:
+    def _meta(self, node: syntax.ColumnPath, names: tuple[str, ...], span: Span | None) -> Expr:
         known = [name for name in METADATA if f"{META}.{name}" in self.source.plan.schema.names]
         if len(names) != 2 or names[1] not in known:
             there = f"there are {quote_names(f'{META}.{name}' for name in known)}" if known else None
@@ -87,7 +87,7 @@ class FacetBinder(LensesBinder):
 
     # --- aggregates -------------------------------------------------------------------------------
 
-    def _aggregate(self, node: FunctionCall) -> Expr:
+    def _aggregate(self, node: syntax.FunctionCall) -> Expr:
         name, context = node.name, self.context
         if self.within is not None:
             raise context.error(

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from sqlglot import exp
-
 from everfold.aggregates import registry
 from everfold.errors import Span, suggest_name
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import AggCall
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
 from everfold.sql.binder.python_functions import find_user_function
-from everfold.sql.dialects.nodes import FunctionCall
 from everfold.sql.functions import build, cast, lookup
 from everfold.sql.functions import names as scalar_names
 from everfold.types import RowField, RowType
@@ -41,9 +39,9 @@ _TOP_1 = {"MAXK": "MAX", "MAXK_UNIQUE": "MAX", "MINK": "MIN", "MINK_UNIQUE": "MI
 _SCALAR_FUNCTIONS = {"MIN": "LEAST", "MAX": "GREATEST"}
 
 
-def has_aggregate(node: exp.Expression) -> bool:
+def has_aggregate(node: syntax.Node) -> bool:
     """Return whether an expression contains an aggregate."""
-    return any(isinstance(each, FunctionCall) and each.name in AGGREGATES for each in node.walk())
+    return any(isinstance(each, syntax.FunctionCall) and each.name in AGGREGATES for each in syntax.walk(node))
 
 
 def is_scalar(name: str) -> bool:
@@ -68,7 +66,7 @@ def simplify_top_1(call: AggCall) -> AggCall:
 class LensesBinder(ExpressionBinder):
     """Binds expressions with the functions of Lenses SQL; all but aggregates are Flink's."""
 
-    def _call(self, node: FunctionCall, span: Span | None) -> Expr:
+    def _call(self, node: syntax.FunctionCall, span: Span | None) -> Expr:
         name = node.name
         if name in AGGREGATES:
             return self._aggregate(node)
@@ -84,9 +82,9 @@ class LensesBinder(ExpressionBinder):
             )
         return super()._call(node, span)
 
-    def _of_several(self, node: FunctionCall, span: Span | None) -> Expr:
+    def _of_several(self, node: syntax.FunctionCall, span: Span | None) -> Expr:
         """Bind MIN and MAX: the least and the greatest of several arguments."""
-        name, args = node.name, node.expressions
+        name, args = node.name, node.arguments
         if len(args) == 1:
             raise self.context.error(
                 "wrong-arguments",
@@ -98,7 +96,7 @@ class LensesBinder(ExpressionBinder):
         return self._build(_SCALAR_FUNCTIONS[name], self._all(args), span)
 
 
-def check_on_table(node: FunctionCall, context: Context) -> None:
+def check_on_table(node: syntax.FunctionCall, context: Context) -> None:
     """Raise SqlError `stream-only-aggregate` if an aggregate over a table cannot retract.
 
     All aggregates can if all values are kept.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import Plan, Project, Sink, Table, TableColumn
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems, quote_names
 from everfold.sql.binder.inserts import cast_to_column, writable_columns
 from everfold.sql.binder.lenses.keys import primitive_format
@@ -21,7 +22,6 @@ from everfold.sql.binder.lenses.topics import configure_topic
 from everfold.sql.binder.literals import null_literal
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
-from everfold.sql.dialects.lenses_nodes import TopicQuery
 from everfold.sql.statements import Insert
 from everfold.types import Schema
 
@@ -35,8 +35,8 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
     be created. Raises SqlError `unknown-topic` if the topic must not be created, `unknown-column`,
     `type-mismatch`, `not-a-table`.
     """
-    assert isinstance(statement.query, TopicQuery)
-    context = Context.at(statement.span, catalog)
+    assert isinstance(statement.query, syntax.TopicQuery)
+    context = Context(catalog=catalog)
     name, span = statement.target[-1], statement.target_span
     entry = catalog.find(statement.target)
     if isinstance(entry, CatalogView):
@@ -121,7 +121,7 @@ def _map_columns(entry: CatalogTable, plan: Plan, found: Result, statement: Inse
     for at, column in enumerate(columns):
         with problems:
             value = values.get(column.name)
-            location = context.span(statement.query)
+            location = statement.query.span
             expressions.append(
                 null_literal(column.type) if value is None else cast_to_column(value, column, at, entry.name, location)
             )

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everfold.plan.expressions import Expr
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.functions import build_row
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.dialects.lenses import PRIMITIVES
-from everfold.sql.dialects.lenses_nodes import GroupKey, TopicQuery
-from everfold.sql.dialects.nodes import ColumnPath, FieldAccess
 from everfold.types import DataType
 
 WINDOW_VALUE, WINDOW = "value", "window"
@@ -51,7 +50,7 @@ def primitive_format(of: DataType) -> str | None:
     return next((name.lower() for name, each in PRIMITIVES.items() if each.same_as(of.as_nullable())), None)
 
 
-def bind_key(node: TopicQuery, source: Source, context: Context, problems: Problems) -> ResultKey:
+def bind_key(node: syntax.TopicQuery, source: Source, context: Context, problems: Problems) -> ResultKey:
     """Bind GROUP BY.
 
     Errors, such as SqlError `unnamed-key`, `duplicate-column`, are collected in `problems`.
@@ -59,10 +58,10 @@ def bind_key(node: TopicQuery, source: Source, context: Context, problems: Probl
     binder = FacetBinder(source, context, "GROUP BY")
     values: list[Expr] = []
     labels: list[str | None] = []
-    alone = len(node.group) == 1 and node.group[0].args.get("alias") is None
+    alone = len(node.group) == 1 and node.group[0].alias is None
     for each in node.group:
         with problems:
-            value = binder.bind(each.this)
+            value = binder.bind(each.value)
             label = _label(each)
             if not alone:
                 _check_label(label, labels, each, context)
@@ -71,25 +70,16 @@ def bind_key(node: TopicQuery, source: Source, context: Context, problems: Probl
     return ResultKey(values=tuple(values), labels=tuple(labels), is_single=alone)
 
 
-def _label(node: GroupKey) -> str | None:
+def _label(node: syntax.GroupKey) -> str | None:
     """Return the alias, else the name of a field; None for any other expression."""
-    alias, value = node.args.get("alias"), node.this
-    if alias is not None:
-        return str(alias.name)
-    match value:
-        case ColumnPath(names=names):
-            return names[-1]
-        case FieldAccess(field=field):
-            return field
-        case _:
-            return None
+    return node.alias.name if node.alias is not None else syntax.implicit_name(node.value)
 
 
-def _check_label(name: str | None, taken: Sequence[str | None], node: GroupKey, context: Context) -> None:
+def _check_label(name: str | None, taken: Sequence[str | None], node: syntax.GroupKey, context: Context) -> None:
     if name is None:
         raise context.error(
             "unnamed-key",
-            f"the field of the key that `{context.sql(node.this)}` makes has no name",
+            f"the field of the key that `{context.sql(node.value)}` makes has no name",
             node,
             "give it one with AS",
         )

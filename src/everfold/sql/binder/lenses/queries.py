@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlglot import exp
-
 from everfold.plan.expressions import Expr, InputRef, column_references
 from everfold.plan.nodes import Filter, Plan, Project
+from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, rewrite_over_groups
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import Grouping
@@ -25,7 +24,6 @@ from everfold.sql.binder.lenses.targets import check_names, target_column
 from everfold.sql.binder.lenses.times import TIMESTAMP, assign_event_time, with_watermark
 from everfold.sql.binder.lenses.windows import check_window, group_by_window
 from everfold.sql.dialects.lenses import KEY
-from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
 from everfold.types import BIGINT, NullType
 
 
@@ -45,15 +43,17 @@ class Result:
     key_columns: tuple[str, ...] = ()
 
 
-def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False) -> Result:
+def bind_topic_query(
+    node: syntax.TopicQuery, context: Context, *, upserts: bool = False, keyless: bool = False
+) -> Result:
     """Return the plan of a query. All errors in its clauses are raised together.
 
     `upserts`: records of a stream may replace each other, as in `bind_source`. `keyless`: an
     aggregation returns the fields of its key as columns instead of `_key`.
     """
     source = bind_source(node, context, upserts=upserts)
-    aggregated = any(has_aggregate(each.this) for each in node.expressions)
-    if aggregated or node.group or node.window is not None or node.args.get("having") is not None:
+    aggregated = any(has_aggregate(each.value) for each in node.items)
+    if aggregated or node.group or node.window is not None or node.having is not None:
         return _Aggregation(node, source, context, keyless=keyless).bound()
     return _bind_projection(node, source, context)
 
@@ -61,14 +61,14 @@ def bind_topic_query(node: TopicQuery, context: Context, *, upserts: bool = Fals
 # --- projections of each record -------------------------------------------------------------------
 
 
-def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Result:
+def _bind_projection(node: syntax.TopicQuery, source: Source, context: Context) -> Result:
     problems = Problems()
     with problems:
         source = assign_event_time(node, source, context)
     with problems:
         source = _apply_where(node, source, context)
     items: list[tuple[str, Expr]] = []
-    for each in node.expressions:
+    for each in node.items:
         with problems:
             items += _bind_item(each, source, context)
     with problems:
@@ -79,33 +79,30 @@ def _bind_projection(node: TopicQuery, source: Source, context: Context) -> Resu
     columns |= items
     if TIMESTAMP in source_columns:
         columns[TIMESTAMP] = source_columns[TIMESTAMP]
-    plan = Project(
-        input=source.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
-    )
+    plan = Project(input=source.plan, expressions=tuple(columns.values()), names=tuple(columns), span=node.span)
     return Result(plan=plan, is_table=source.is_table, structure=source.structure)
 
 
-def _bind_item(node: Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
+def _bind_item(node: syntax.Projection, source: Source, context: Context) -> list[tuple[str, Expr]]:
     """Return the columns that an item of SELECT computes from each record."""
-    if isinstance(node.this, exp.Star):
+    if isinstance(node.value, syntax.Star):
         return [(each.name, each) for each in column_references(source.plan.schema) if not is_facet(each.name)]
     name = target_column(node, context, aggregation=False)
     if name == KEY and source.is_table:
         raise context.unsupported(
             "rekeyed-table", "changing the key of a table is not supported", node, "write SELECT STREAM"
         )
-    return [(name, _check_type(FacetBinder(source, context, "SELECT").bind(node.this), node, context))]
+    return [(name, _check_type(FacetBinder(source, context, "SELECT").bind(node.value), node, context))]
 
 
-def _apply_where(node: TopicQuery, source: Source, context: Context) -> Source:
-    clause = node.args.get("where")
-    if clause is None:
+def _apply_where(node: syntax.TopicQuery, source: Source, context: Context) -> Source:
+    if node.where is None:
         return source
-    condition = FacetBinder(source, context, "WHERE").condition(clause)
-    return source.with_plan(Filter(input=source.plan, condition=condition, span=context.span(clause)))
+    condition = FacetBinder(source, context, "WHERE").condition(node.where)
+    return source.with_plan(Filter(input=source.plan, condition=condition, span=node.where.span))
 
 
-def _check_type(value: Expr, node: exp.Expression, context: Context) -> Expr:
+def _check_type(value: Expr, node: syntax.Projection, context: Context) -> Expr:
     if isinstance(value.type, NullType):
         raise context.error("untyped-null", "NULL as a field needs a type", node, "write CAST(NULL AS STRING)")
     return value
@@ -117,7 +114,7 @@ def _check_type(value: Expr, node: exp.Expression, context: Context) -> Expr:
 class _Aggregation:
     """An aggregation while it is bound."""
 
-    def __init__(self, node: TopicQuery, source: Source, context: Context, *, keyless: bool) -> None:
+    def __init__(self, node: syntax.TopicQuery, source: Source, context: Context, *, keyless: bool) -> None:
         self.node, self.source, self.context, self.keyless = node, source, context, keyless
         self.problems = Problems()
 
@@ -140,10 +137,8 @@ class _Aggregation:
         columns = self._of_key(key, grouped)
         of_key = tuple(name for name in columns if name not in names)
         columns |= zip(names, (rewrite_over_groups(each, grouped, width) for each in values), strict=True)
-        plan = Project(
-            input=grouped.plan, expressions=tuple(columns.values()), names=tuple(columns), span=context.span(node)
-        )
-        aggregated = [name for name, each in zip(names, node.expressions, strict=True) if has_aggregate(each.this)]
+        plan = Project(input=grouped.plan, expressions=tuple(columns.values()), names=tuple(columns), span=node.span)
+        aggregated = [name for name, each in zip(names, node.items, strict=True) if has_aggregate(each.value)]
         return Result(
             plan=with_having(node, plan, aggregated, context),
             is_table=True,
@@ -187,9 +182,9 @@ class _Aggregation:
         binder = FacetBinder(self.source, context, "SELECT", calls=calls, projection=True)
         names: list[str] = []
         values: list[Expr] = []
-        for node in self.node.expressions:
+        for node in self.node.items:
             with self.problems:
-                if isinstance(node.this, exp.Star):
+                if isinstance(node.value, syntax.Star):
                     raise context.error(
                         "not-in-group-by",
                         "`*` selects all fields, and an aggregation returns only those of GROUP BY",
@@ -197,11 +192,11 @@ class _Aggregation:
                         "name fields of GROUP BY, and aggregates",
                     )
                 name = target_column(node, context, aggregation=True)
-                values.append(_check_type(binder.bind(node.this), node, context))
+                values.append(_check_type(binder.bind(node.value), node, context))
                 names.append(name)
         with self.problems:
             check_names(names, self.node, context)
-        if not len(self.problems) and not any(has_aggregate(each.this) for each in self.node.expressions):
+        if not len(self.problems) and not any(has_aggregate(each.value) for each in self.node.items):
             raise context.error(
                 "no-aggregated-projection",
                 "at least one projection of an aggregation must contain an aggregate",
@@ -213,7 +208,7 @@ class _Aggregation:
     def _check_groups(self, values: Sequence[Expr], grouping: Grouping, width: int) -> None:
         """Raise SqlError `not-in-group-by` before the aggregate is built."""
         anywhere = InputRef(type=BIGINT, position=0)
-        count = sum(1 for _ in self.node.walk())
+        count = sum(1 for _ in syntax.walk(self.node))
         dry = Grouped(plan=self.source.plan, keys=grouping.keys, calls=(anywhere,) * count, grouping=grouping)
         for value in values:
             with self.problems:

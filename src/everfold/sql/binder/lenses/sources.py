@@ -15,12 +15,12 @@ from everfold.plan.changelog import ChangelogMode
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import ChangelogNormalize, Plan
 from everfold.plan.size import check_size, count_own_cells
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.relations import bind_view
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, STRUCTURES
-from everfold.sql.dialects.lenses_nodes import TopicQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def is_facet(name: str) -> bool:
     return name == KEY or name.startswith(f"{META}.")
 
 
-def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) -> Source:
+def bind_source(node: syntax.TopicQuery, context: Context, *, upserts: bool = False) -> Source:
     """Return the source of a query.
 
     `upserts`: its records may replace each other, and the caller keeps the last one of each key.
@@ -67,25 +67,25 @@ def bind_source(node: TopicQuery, context: Context, *, upserts: bool = False) ->
     """
     entry = context.catalog.find((node.source.name,))
     if entry is None:
-        found = context.catalog.unknown_table((node.source.name,), context.span(node.source))
+        found = context.catalog.unknown_table((node.source.name,), node.source.span)
         help_ = found.help or "declare the topic: CREATE TABLE name(_key STRING, …) FORMAT (STRING, JSON)"
         raise SqlError(Diagnostic(found.code, found.message, found.span, help_))
     if isinstance(entry, CatalogTable):
         return _bind_topic(entry, node, context, upserts=upserts)
-    if isinstance(entry.query, TopicQuery):
+    if isinstance(entry.query, syntax.TopicQuery):
         return _bind_with(entry, entry.query, node, context, upserts=upserts)
     plan = bind_view(entry, context, node.source)
     _check_kind(node, context, table=is_updating(plan))
     return _make_source(node, plan, table=is_updating(plan))
 
 
-def _make_source(node: TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
+def _make_source(node: syntax.TopicQuery, plan: Plan, *, table: bool, structure: str | None = None) -> Source:
     return Source(
         name=node.source_name, relation=Relation.of(plan, node.source_name), is_table=table, structure=structure
     )
 
 
-def _bind_topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+def _bind_topic(entry: CatalogTable, node: syntax.TopicQuery, context: Context, *, upserts: bool) -> Source:
     wanted, table = node.kind == "TABLE", entry.table
     structure = _structure(dict(table.options))
     if KEY not in table.schema.names:
@@ -106,13 +106,13 @@ def _bind_topic(entry: CatalogTable, node: TopicQuery, context: Context, *, upse
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
         _check_streaming(node, context)
         entry = _with_key(entry, keys)
-    plan = entry.plan(streaming=context.streaming, span=context.span(node.source))
+    plan = entry.plan(streaming=context.streaming, span=node.source.span)
     if upserts and isinstance(plan, ChangelogNormalize):
         plan = plan.input
     return _make_source(node, plan, table=wanted, structure=structure)
 
 
-def _check_streaming(node: TopicQuery, context: Context) -> None:
+def _check_streaming(node: syntax.TopicQuery, context: Context) -> None:
     """Raise UnsupportedFeature `table-in-batch`.
 
     Which record of a key is the last one is only known as records arrive.
@@ -144,16 +144,17 @@ def _structure(options: Mapping[str, str]) -> str | None:
     return next((each for each in found if each is not None and each.upper() in STRUCTURES), None)
 
 
-def _bind_with(entry: CatalogView, query: TopicQuery, node: TopicQuery, context: Context, *, upserts: bool) -> Source:
+def _bind_with(
+    entry: CatalogView, query: syntax.TopicQuery, node: syntax.TopicQuery, context: Context, *, upserts: bool
+) -> Source:
     from everfold.sql.binder.lenses.queries import bind_topic_query
 
     context.check_views(node.source)
-    inside = replace(
-        Context.at(entry.span, context.catalog), views=(*context.views, entry.name), bound_views=context.bound_views
-    )
+    views = (*context.views, entry.name)
+    inside = Context(catalog=context.catalog, views=views, bound_views=context.bound_views)
     found = context.bind_view_once(entry.name, lambda: bind_topic_query(query, inside))
-    check_size(found.plan, context.span(node.source))
-    context.catalog.work.add(count_own_cells(found.plan), context.span(node.source))
+    check_size(found.plan, node.source.span)
+    context.catalog.work.add(count_own_cells(found.plan), node.source.span)
     _check_kind(node, context, table=found.is_table)
     wanted = node.kind == "TABLE"
     if found.is_table or not (wanted or upserts):
@@ -163,11 +164,11 @@ def _bind_with(entry: CatalogView, query: TopicQuery, node: TopicQuery, context:
         key = plan.schema.position(KEY)
         if key is None:
             raise context.error("no-key", f"`{entry.name}` has no key, so it cannot be read as a table", node.source)
-        plan = ChangelogNormalize(input=plan, keys=(key,), span=context.span(node.source))
+        plan = ChangelogNormalize(input=plan, keys=(key,), span=node.source.span)
     return _make_source(node, plan, table=wanted, structure=found.structure)
 
 
-def _check_kind(node: TopicQuery, context: Context, *, table: bool) -> None:
+def _check_kind(node: syntax.TopicQuery, context: Context, *, table: bool) -> None:
     """Raise SqlError `table-as-stream`: the rows of a table change, those of a stream do not."""
     if table and node.kind == "STREAM":
         raise context.error(

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from everfold.sql import syntax
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.dialects.lenses import KEY, META, VALUE
-from everfold.sql.dialects.lenses_nodes import Projection, TopicQuery
-from everfold.sql.dialects.nodes import ColumnPath, FieldAccess
 
 
-def target_column(node: Projection, context: Context, *, aggregation: bool) -> str:
+def target_column(node: syntax.Projection, context: Context, *, aggregation: bool) -> str:
     """Return the column that a projection writes: a field, `_value` or `_key`.
 
     Raises SqlError `key-projection`, `meta-projection`, `unnamed-projection`; UnsupportedFeature
@@ -46,7 +45,7 @@ def target_column(node: Projection, context: Context, *, aggregation: bool) -> s
     return names[0]
 
 
-def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> None:
+def check_names(names: Sequence[str], node: syntax.TopicQuery, context: Context) -> None:
     """Raise SqlError `duplicate-column` if two projections write the same column.
 
     A field in addition to the whole value is such an error too.
@@ -62,12 +61,10 @@ def check_names(names: Sequence[str], node: TopicQuery, context: Context) -> Non
         )
 
 
-def _default_name(node: Projection, context: Context) -> str:
-    match node.this:
-        case ColumnPath(names=names):
-            return names[-1]
-        case FieldAccess(field=field):
-            return field
+def _default_name(node: syntax.Projection, context: Context) -> str:
+    name = syntax.implicit_name(node.value)
+    if name is not None:
+        return name
     raise context.error(
         "unnamed-projection",
         f"`{context.sql(node)}` has no name",

@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, TimeKind, WatermarkAssigner
-from everfold.sql.binder.context import Context
+from everfold.sql import syntax
+from everfold.sql.binder.context import Context, span_of
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.literals import int_literal
 from everfold.sql.catalog import ROWTIME_PRECISION
 from everfold.sql.dialects.lenses import META, METADATA
-from everfold.sql.dialects.lenses_nodes import TopicQuery
-from everfold.sql.dialects.nodes import ColumnPath
 from everfold.sql.functions import build, cast
 from everfold.types import AnyType, IntegerType, IntervalType, TimestampType
 
@@ -26,12 +25,12 @@ TIMESTAMP = f"{META}.timestamp"
 """The column with the timestamp of a record."""
 
 
-def assign_event_time(node: TopicQuery, source: Source, context: Context) -> Source:
+def assign_event_time(node: syntax.TopicQuery, source: Source, context: Context) -> Source:
     """Return the source with the time of EVENTTIME BY as its `_meta.timestamp`.
 
     Without that clause it is unchanged. Raises SqlError `wrong-event-time`, `eventtime-on-table`.
     """
-    field: ColumnPath | None = node.args.get("eventtime")
+    field = node.eventtime
     if field is None:
         return source
     if source.is_table:
@@ -50,7 +49,7 @@ def assign_event_time(node: TopicQuery, source: Source, context: Context) -> Sou
     )
 
 
-def _to_timestamp(value: Expr, node: ColumnPath, context: Context) -> Expr:
+def _to_timestamp(value: Expr, node: syntax.ColumnPath, context: Context) -> Expr:
     match value.type:
         case AnyType():
             return cast(value, METADATA["timestamp"], value.span)
@@ -65,7 +64,7 @@ def _to_timestamp(value: Expr, node: ColumnPath, context: Context) -> Expr:
     )
 
 
-def with_watermark(source: Source, node: TopicQuery, context: Context) -> Source:
+def with_watermark(source: Source, node: syntax.TopicQuery, context: Context) -> Source:
     """Return the source with a time attribute, in a stream. Raises SqlError `no-time-attribute`."""
     schema = source.plan.schema
     if not _times(source):
@@ -79,7 +78,7 @@ def with_watermark(source: Source, node: TopicQuery, context: Context) -> Source
     if not context.streaming or schema[at].time == "rowtime":
         return source
     passed = build("-", (column_references(schema)[at], Literal(type=IntervalType(nullable=False), value=1)))
-    plan = WatermarkAssigner(input=source.plan, column=at, watermark=passed, span=context.span(node.window))
+    plan = WatermarkAssigner(input=source.plan, column=at, watermark=passed, span=span_of(node.window))
     return source.with_plan(plan)
 
 

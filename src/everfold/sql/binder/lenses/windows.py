@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from everfold.plan.expressions import column_references
 from everfold.plan.nodes import AggCall, Plan, WindowAggregate
 from everfold.plan.windows import Hop, Session, Tumble, Window
+from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Grouped
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.emission import Emission, apply_emission
 from everfold.sql.binder.grouping import Grouping
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.lenses.times import time_column
-from everfold.sql.dialects.lenses_nodes import TopicQuery, WindowBy
 from everfold.types import TimestampType
 
 
-def check_window(node: TopicQuery, source: Source, context: Context) -> None:
+def check_window(node: syntax.TopicQuery, source: Source, context: Context) -> None:
     """Raise SqlError `window-on-table`, `window-size` for an invalid window."""
     if node.window is None:
         return
@@ -37,13 +37,13 @@ def check_window(node: TopicQuery, source: Source, context: Context) -> None:
     window_of(node.window, context)
 
 
-def window_of(node: WindowBy, context: Context) -> Window:
+def window_of(node: syntax.WindowBy, context: Context) -> Window:
     """Return the window. Raises SqlError `window-size`."""
     sizes = [each.ms for each in node.sizes]
     for each in node.sizes:
         if not each.ms:
-            raise context.error("window-size", f"a duration of {node.name} must be positive", each)
-    match node.name:
+            raise context.error("window-size", f"a duration of {node.kind} must be positive", each)
+    match node.kind:
         case "TUMBLE":
             return Tumble(size_ms=sizes[0])
         case "SESSION":
@@ -54,7 +54,7 @@ def window_of(node: WindowBy, context: Context) -> Window:
                 raise context.error(
                     "window-size",
                     "the size of HOP must be a multiple of its hop, "
-                    f"and {node.sizes[0].name} is not a multiple of {node.sizes[1].name}",
+                    f"and {node.sizes[0].text} is not a multiple of {node.sizes[1].text}",
                     node,
                     "HOP takes the size first, then the hop: HOP 1h 5m",
                 )
@@ -62,7 +62,7 @@ def window_of(node: WindowBy, context: Context) -> Window:
 
 
 def group_by_window(
-    node: TopicQuery, source: Source, grouping: Grouping, calls: Sequence[AggCall], context: Context
+    node: syntax.TopicQuery, source: Source, grouping: Grouping, calls: Sequence[AggCall], context: Context
 ) -> Grouped:
     """Build the aggregate of a source by WINDOW BY and other keys. The source must have a time."""
     assert node.window is not None
@@ -78,7 +78,7 @@ def group_by_window(
         keys=tuple(dict.fromkeys(grouping.keys)),
         calls=tuple(calls),
         zone="UTC" if of.local_zone else None,
-        span=context.span(node.window),
+        span=node.window.span,
     )
     plan: Plan = aggregate
     if context.streaming:
