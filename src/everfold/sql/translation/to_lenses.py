@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import is_updating
@@ -227,7 +228,7 @@ def _to_sql(node: syntax.Expression, source: str) -> str:
             case syntax.ColumnPath(names=[name]) if name.startswith(f"{META}."):
                 return _path(*name.split("."))
             case syntax.FunctionCall(special=False):
-                return syntax.map_children(_function(each), lambda child: syntax.transform(child, change))
+                return syntax.map_children(_function(each), partial(syntax.transform, change=change))
             case _:
                 return None
 
