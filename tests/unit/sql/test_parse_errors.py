@@ -44,6 +44,7 @@ WRONG = [
     ("SELECT a FROM a.b.c.d", "1:15", "a table's name has at most three parts: catalog, database, name", None),
     ("SELECT JSON_VALUE(a, 'x' NULL ON EMPTY NULL ON EMPTY)", "1:48", "expected `)`: ON EMPTY is specified twice, found `EMPTY`", None),
     ("SELECT 'abc", "1:8", "unterminated string literal", None),
+    ("SELECT 'it''s", "1:8", "unterminated string literal", None),
     ("SELECT a,\n  `b FROM t", "2:3", "unterminated name: the closing backtick is missing", None),
     ("SELECT a /* b", "1:10", "unterminated comment: the closing `*/` is missing", None),
     ("SELECT a FROM t /*+ OPTIONS('a' = 'b')", "1:17", "unterminated hint: the closing `*/` is missing", None),

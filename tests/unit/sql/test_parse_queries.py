@@ -11,6 +11,7 @@ from everfold.sql.dialects.render import render
 CANONICAL = [
     ("SELECT 1", "SELECT 1"),
     ("SELECT ALL a, t.*, * FROM t", "SELECT `a`, `t`.*, * FROM `t`"),
+    ("SELECT */* all of them */ FROM t -- and more", "SELECT * FROM `t`"),
     ("SELECT DISTINCT a b, c AS user FROM t", "SELECT DISTINCT `a` AS `b`, `c` AS `user` FROM `t`"),
     ("SELECT a AS value, count(*) count FROM c.d.t AS x (a, b)", "SELECT `a` AS `value`, COUNT(*) AS `count` FROM `c`.`d`.`t` AS `x` (`a`, `b`)"),
     ("SELECT user, SUM(amount) FROM Orders GROUP BY user", "SELECT `user`, SUM(`amount`) FROM `Orders` GROUP BY `user`"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from operator import is_not
 from typing import TypeVar
 
 from everfold.errors import Span
@@ -13,7 +15,10 @@ N = TypeVar("N", bound="Node")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A part of a script. `span` is its location; None for a node that a rewrite created."""
+    """A part of a script. `span` is its location; None for a node that a rewrite created.
+
+    Other fields are nodes, tuples of nodes, or values that contain no nodes and no tuples.
+    """
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -52,7 +57,7 @@ def children(node: Node) -> Iterator[Node]:
         if isinstance(value, Node):
             yield value
         elif isinstance(value, tuple):
-            yield from (each for each in value if isinstance(each, Node))
+            yield from value
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -78,8 +83,8 @@ def map_children(node: N, change: Callable[[Node], Node]) -> N:
             if (new := change(value)) is not value:
                 changed[name] = new
         elif isinstance(value, tuple):
-            news = tuple(change(each) if isinstance(each, Node) else each for each in value)
-            if any(one is not other for one, other in zip(news, value, strict=True)):
+            news = tuple(map(change, value))
+            if any(map(is_not, news, value)):
                 changed[name] = news
     return replace(node, **changed) if changed else node  # type: ignore[arg-type]
 
@@ -90,4 +95,4 @@ def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
     `change` returns what replaces a node, which is not searched again; None to search below it.
     """
     changed = change(node)
-    return map_children(node, lambda each: transform(each, change)) if changed is None else changed
+    return map_children(node, partial(transform, change=change)) if changed is None else changed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
@@ -273,7 +274,7 @@ class _Writer:
                 case syntax.ColumnPath():
                     return self._path(each, query)
                 case syntax.FunctionCall(special=False):
-                    return syntax.map_children(_function(each), lambda child: syntax.transform(child, change))
+                    return syntax.map_children(_function(each), partial(syntax.transform, change=change))
                 case _:
                     return None
 

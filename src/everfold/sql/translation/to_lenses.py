@@ -7,7 +7,8 @@ SELECT of Lenses SQL, and a view becomes a WITH.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.emitted_changes import is_updating
@@ -34,7 +35,6 @@ _FUNCTIONS = {
     "FIRST_VALUE": "FIRST", "LAST_VALUE": "LAST", "MAX": "MAXK", "MIN": "MINK", "LEAST": "MIN", "GREATEST": "MAX",
     "COUNT": "COUNT", "SUM": "SUM", "AVG": "AVG",
 }  # fmt: skip
-_CLAUSES = {"items", "source", "where", "group", "having"}
 
 
 def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
@@ -101,10 +101,21 @@ class _Select:
         if not isinstance(query, syntax.Select) or not isinstance(query.source, syntax.Table):
             raise _unsupported("a query over anything but one table")
         self.query, self.settings = query, session.settings
-        names = [each.name for each in fields(query) if each.compare]
-        other = [name for name in names if getattr(query, name) and name not in _CLAUSES]
-        if other or query.source.hints or query.source.system_time:
-            raise _unsupported(f"the clause {(other or ['of the table'])[0].upper().replace('CTES', 'WITH')}")
+        clauses = {
+            "HINTS": query.hints,
+            "DISTINCT": query.distinct,
+            "JOINS": query.joins,
+            "WINDOWS": query.windows,
+            "QUALIFY": query.qualify,
+            "WITH": query.ctes,
+            "ORDER": query.order,
+            "LIMIT": query.limit,
+            "OFFSET": query.offset,
+            "OF THE TABLE": query.source.hints or query.source.system_time,
+        }
+        other = next((word for word, clause in clauses.items() if clause), None)
+        if other is not None:
+            raise _unsupported(f"the clause {other}")
         self.table = query.source.names[-1]
         self.alias = query.source.alias.name.name if query.source.alias is not None else ""
         entry = session.catalog.get((self.table,))
@@ -218,7 +229,7 @@ def _to_sql(node: syntax.Expression, source: str) -> str:
             case syntax.ColumnPath(names=[name]) if name.startswith(f"{META}."):
                 return _path(*name.split("."))
             case syntax.FunctionCall(special=False):
-                return syntax.map_children(_function(each), lambda child: syntax.transform(child, change))
+                return syntax.map_children(_function(each), partial(syntax.transform, change=change))
             case _:
                 return None
 
