@@ -46,12 +46,10 @@ if TYPE_CHECKING:
 OPTIONS = OptionSet(
     (
         Option("print-identifier", meaning="prefix of each line", role="sink"),
-        Option(
-            "standard-error", "bool", "false", meaning="print to standard error instead of standard output", role="sink"
-        ),
+        Option("standard-error", "bool", "false", meaning="print to standard error instead of standard output", role="sink"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process prints"),
     )
-)
+)  # fmt: skip
 
 
 class PrintSink(LocalSink):

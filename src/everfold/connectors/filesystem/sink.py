@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.applied import is_applied
-from everfold.connectors.connector_errors import connector_error, file_system_error
+from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
     AppliedBatch,
     BatchId,
@@ -85,14 +85,14 @@ class FileSink(ClusterSink):
         path_option = self.options.string("path")
         job = self.context.job_folder
         if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
-            raise connector_error(
+            raise ConnectorError.of(
                 "target-in-job",
                 f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
                 help="use another path",
             )
         if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
             message = f"table `{self.table.name}`: `{path_option}` is a Spark checkpoint"
-            raise connector_error("target-in-checkpoint", message)
+            raise ConnectorError.of("target-in-checkpoint", message)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
@@ -343,7 +343,7 @@ class FileSink(ClusterSink):
         where = f"table `{self.table.name}`: cannot write to `{self.options.string('path')}`"
         if wrong.errno == errno.ENAMETOOLONG:
             long = "a value of PARTITIONED BY is too long for a folder name"
-            return connector_error(
+            return ConnectorError.of(
                 "file-system-error", f"{where}: {long}", self.table.span, "shorten the value: SUBSTRING, or MD5"
             )
         nothing = "nothing of the batch is visible; run the same command again to write it"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
@@ -175,7 +174,7 @@ class FileSource(Source):
         root = self.resolve_path(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()
         if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
-            raise connector_error(
+            raise ConnectorError.of(
                 "job-in-source",
                 f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
@@ -320,14 +319,14 @@ class FileSource(Source):
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "file-gone",
                 f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
             )
         if self.format_name == "parquet":
@@ -553,6 +552,6 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
 
 def _bad_file(shown: str, reason: str) -> ConnectorError:
     """Return the error for a file that cannot be decoded."""
-    return connector_error(
+    return ConnectorError.of(
         "bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again"
     )

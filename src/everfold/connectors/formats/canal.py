@@ -26,7 +26,7 @@ from everfold.connectors.formats.envelope import (
 )
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.text_decode import BadValue
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.connectors.options import Option, OptionSet, OptionValues
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
@@ -34,8 +34,8 @@ from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataT
 
 OPTIONS = OptionSet(
     (
-        Option("database.include", meaning="regular expression for the databases whose changes are read"),
-        Option("table.include", meaning="regular expression for the tables whose changes are read"),
+        Option("database.include", "regex", meaning="regular expression for the databases whose changes are read"),
+        Option("table.include", "regex", meaning="regular expression for the tables whose changes are read"),
         *COMMON.options,
     )
 )
@@ -71,13 +71,6 @@ class CanalFormat(Envelope):
     def of(cls, table: Table, options: OptionValues, prefix: str) -> CanalFormat:
         """Return the format configured by the table's options `<prefix>…`."""
         values = envelope_value_format(options, prefix)
-        for name in ("database.include", "table.include"):
-            try:
-                re.compile(options.string_or_none(prefix + name) or "")
-            except re.error as wrong:
-                raise wrong_option_error(
-                    table, prefix + name, f"option `{prefix}{name}` is not a regular expression: {wrong}"
-                ) from None
         return cls(
             ignore_errors=values.ignore_errors,
             ignore_option=values.ignore_option,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.formats.text_encode import scalar_string_sql, string_encoder
@@ -53,14 +52,9 @@ OPTIONS = OptionSet(
         Option("array-element-delimiter", "string", ";", meaning="separator of the elements of an ARRAY or ROW"),
         Option("escape-character", "char", None, meaning="character that escapes the next one"),
         Option("null-literal", "string", None, meaning="string that is read and written as NULL"),
-        Option(
-            "write-bigdecimal-in-scientific-notation",
-            "bool",
-            "true",
-            note="has no meaning here: decimals are written plainly",
-        ),
+        Option("write-bigdecimal-in-scientific-notation", "bool", "true", note="has no meaning here: decimals are written plainly"),
     )
-)
+)  # fmt: skip
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
 _LONG_STRING = 24
@@ -477,7 +471,7 @@ class CsvFormat(Format):
 
 def needs_quotes_error(text: str) -> ConnectorError:
     """Return the error for a string that a CSV without quotes and escapes cannot hold."""
-    return connector_error(
+    return ConnectorError.of(
         "csv-needs-quotes",
         "a string contains the field delimiter or a line break, and the table has no quote character:"
         f" `{excerpt(text)}`",

@@ -30,15 +30,10 @@ from everfold.types import BIGINT, STRING, TIMESTAMP_LTZ3, DataType, MapType, Ro
 
 OPTIONS = OptionSet(
     (
-        Option(
-            "schema-include",
-            "bool",
-            "false",
-            meaning="whether a record contains its schema, and the change in `payload`",
-        ),
+        Option("schema-include", "bool", "false", meaning="whether a record contains its schema, and the change in `payload`"),
         *COMMON.options,
     )
-)
+)  # fmt: skip
 _SOURCE = MapType(key=STRING, value=STRING)
 METADATA: dict[str, DataType] = {
     "schema": STRING,

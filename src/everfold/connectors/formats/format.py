@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.formats.text_decode import TextRules, convert_sql, excerpt
 from everfold.connectors.skipped_rows import count_bad_records
@@ -214,4 +213,4 @@ class Format(ABC):
         options = [] if lasting else ["fix the record"]
         if self.ignore_option:
             options.append(f"set '{self.ignore_option}' = 'true' to skip and count such records")
-        return connector_error("bad-record", message, help=", or ".join(options) or None)
+        return ConnectorError.of("bad-record", message, help=", or ".join(options) or None)

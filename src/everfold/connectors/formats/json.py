@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
@@ -33,7 +32,7 @@ from everfold.connectors.formats.text_decode import BadValue, TextRules, convert
 from everfold.connectors.formats.text_encode import string_encoder, string_sql
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.errors import UnsupportedFeature
+from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
@@ -80,16 +79,11 @@ OPTIONS = OptionSet(
         Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="format of timestamps"),
         Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what to do with a NULL key of a MAP"),
         Option("map-null-key.literal", "string", "null", meaning="the key written for NULL in mode LITERAL"),
-        Option(
-            "encode.decimal-as-plain-number",
-            "bool",
-            "false",
-            meaning="write decimals without an exponent",
-        ),
+        Option("encode.decimal-as-plain-number", "bool", "false", meaning="write decimals without an exponent"),
         Option("encode.ignore-null-fields", "bool", "false", meaning="do not write fields that are NULL"),
         Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
     )
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +270,7 @@ class JsonFormat(Format):
         if key is not None:
             return str(key)
         if self.null_key == "FAIL":
-            raise connector_error(
+            raise ConnectorError.of(
                 "null-map-key",
                 "a MAP has a NULL key, which JSON cannot hold",
                 help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'",

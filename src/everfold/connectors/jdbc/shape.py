@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.jdbc.address import name_parts
 from everfold.connectors.jdbc.client import Connection
@@ -119,7 +118,7 @@ def find_table(connection: Connection, table: Table, name: str) -> Target:
                 "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')"
             )
         ]
-        raise connector_error(
+        raise ConnectorError.of(
             "no-such-table",
             f"table `{table.name}`: PostgreSQL has no table `{name}`",
             table.span_of_option("table-name"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from everfold.connectors.connector_errors import connector_error, find_reported_error
+from everfold.connectors.connector_errors import find_reported_error
 from everfold.connectors.contract import (
     AppliedBatch,
     BatchId,
@@ -149,7 +149,7 @@ class JdbcSink(ClusterSink):
     def _inspect(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
         version = connection.info.server_version
         if version < _OLDEST:
-            raise connector_error(
+            raise ConnectorError.of(
                 "old-server",
                 f"table `{self.table.name}`: PostgreSQL {version // 10000} is too old: it must be 12 or newer",
             )
@@ -165,7 +165,7 @@ class JdbcSink(ClusterSink):
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)
         ).fetchone()
         if allowed is None:
-            raise connector_error(
+            raise ConnectorError.of(
                 "no-such-schema",
                 f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
                 self.table.span_of_option("sink.bookkeeping-schema"),
@@ -181,7 +181,7 @@ class JdbcSink(ClusterSink):
         return self.options.string_or_none("sink.bookkeeping-schema") or target.schema
 
     def _permission_error(self, what: str, help: str | None = None) -> ConnectorError:
-        return connector_error(
+        return ConnectorError.of(
             "jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help
         )
 

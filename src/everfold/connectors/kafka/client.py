@@ -9,7 +9,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import OptionValues
 from everfold.connectors.kafka.table_options import SERVERS, topics
 from everfold.errors import ConnectorError, suggest_name
@@ -148,13 +147,13 @@ class Client:
             if topic not in found:
                 raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
         if not names:
-            raise connector_error(
+            raise ConnectorError.of(
                 "no-such-topic", f"table `{self.table.name}`: no topic matches `{pattern}`", self._span("topic-pattern")
             )
         return {topic: sorted(found[topic].partitions) for topic in names}
 
     def _no_such_topic(self, topic: str, known: Iterable[str]) -> ConnectorError:
-        return connector_error(
+        return ConnectorError.of(
             "no-such-topic",
             f"table `{self.table.name}`: the brokers at {self.options.string(SERVERS)} have no topic `{topic}`",
             self._span("topic"),
@@ -233,13 +232,15 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
         return unreachable_error(table, options)
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         topic = options.string_or_none("topic") or options.string_or_none("topic-pattern")
-        return connector_error(
+        return ConnectorError.of(
             "no-such-topic",
             f"table `{table.name}`: the brokers at {options.string(SERVERS)} have no topic `{topic}`",
             table.span_of_option("topic"),
             "create the topic first",
         )
-    return connector_error("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
+    return ConnectorError.of(
+        "kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}"
+    )
 
 
 def _mask_secrets(text: str, options: OptionValues) -> str:
@@ -256,7 +257,7 @@ def _mask_secrets(text: str, options: OptionValues) -> str:
 
 def unreachable_error(table: Table, options: OptionValues) -> ConnectorError:
     """Return the error `kafka-unreachable`."""
-    return connector_error(
+    return ConnectorError.of(
         "kafka-unreachable",
         f"table `{table.name}`: no Kafka broker answers at {options.string(SERVERS)}",
         table.span_of_option(SERVERS),

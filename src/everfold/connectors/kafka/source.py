@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Position, Role, Source, SourceContext
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
@@ -293,7 +292,7 @@ class KafkaSource(Source):
         [topic] = others
         for partition in offsets:
             if partition not in others[topic]:
-                raise connector_error(
+                raise ConnectorError.of(
                     "no-such-partition",
                     f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
                     self.table.span_of_option(option),
@@ -307,7 +306,7 @@ class KafkaSource(Source):
         missing = any(offset is None for of in committed.values() for offset in of.values())
         if missing and reset not in ("earliest", "latest"):
             group = self.options.string("properties.group.id")
-            raise connector_error(
+            raise ConnectorError.of(
                 "no-group-offsets",
                 f"table `{self.table.name}`: the group `{group}` has committed no offsets for "
                 f"{', '.join(f'`{topic}`' for topic in partitions)}",
@@ -393,7 +392,7 @@ class KafkaSource(Source):
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error()
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
-            return connector_error(
+            return ConnectorError.of(
                 "kafka-data-lost",
                 f"table `{self.table.name}`: records that were not read yet are gone from "
                 f"{', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
@@ -401,7 +400,7 @@ class KafkaSource(Source):
                 "start a new job (another --state)",
             )
         if re.search(r"UnknownTopicOrPartitionException", error_text):
-            return connector_error(
+            return ConnectorError.of(
                 "no-such-topic",
                 f"table `{self.table.name}`: the topic does not exist any more",
                 self.table.span_of_option("topic"),
