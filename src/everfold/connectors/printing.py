@@ -7,7 +7,6 @@ Example: `+I[2020-04-15T08:00, 4.00, null]`, prefixed by `identifier> ` if the t
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import date, datetime
 from typing import TYPE_CHECKING, TextIO
@@ -24,6 +23,7 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
+from everfold.files import write_atomically
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.types import (
     ArrayType,
@@ -89,12 +89,9 @@ class PrintSink(LocalSink):
 
     def _remember(self, batch: BatchId) -> None:
         records = self.context.records
-        if records is None:
-            return
-        records.mkdir(parents=True, exist_ok=True)
-        fresh = records / ".printed.json"
-        fresh.write_text(json.dumps({"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}))
-        os.replace(fresh, records / "printed.json")
+        if records is not None:
+            printed = {"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}
+            write_atomically(records / "printed.json", json.dumps(printed))
 
 
 class PrintConnector(Connector):

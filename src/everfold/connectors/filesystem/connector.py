@@ -85,13 +85,8 @@ class FilesystemConnector(Connector):
         options = self.options(table).read(table, role.value)
         name = require_format(table, "format", FORMATS)
         check_path(table, options.string("path"))
-        columns = record_columns(table, role)
-        if name == "parquet":
-            from everfold.connectors.formats.parquet import check_columns
-
-            check_columns(table, columns)
-        else:
-            format_of(name, table, options, f"{name}.").check(table, columns)
+        if name != "parquet":  # which supports all types
+            format_of(name, table, options, f"{name}.").check(table, record_columns(table, role))
         _check_partitions(table, options)
         refuse_metadata(table, METADATA, role)
         if role is Role.SINK:

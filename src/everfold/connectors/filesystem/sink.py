@@ -29,6 +29,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -390,12 +391,9 @@ def _rename(found: re.Match[str], past: JobLineage) -> tuple[str, str] | None:
 
 def _load_record(path: Path) -> dict[str, Any]:
     """Read a commit record. Raises StateError `damaged-record`."""
-    try:
-        record = json.loads(path.read_bytes())
-        if record.keys() >= {"job", "done", "rows", "files"}:
-            return dict(record)
-    except (ValueError, AttributeError):
-        pass
+    record = _load_object(path)
+    if record.keys() >= {"job", "done", "rows", "files"}:
+        return record
     raise StateError.of(
         "damaged-record",
         f"`{path}` is not a record of a written batch",
@@ -405,17 +403,23 @@ def _load_record(path: Path) -> dict[str, Any]:
 
 def _load_mark(path: Path) -> dict[str, Any]:
     """Read a mark. Raises StateError `damaged-record`."""
-    try:
-        mark = json.loads(path.read_bytes())
-        if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
-            return dict(mark)
-    except (ValueError, AttributeError):
-        pass
+    mark = _load_object(path)
+    if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
+        return mark
     raise StateError.of(
         "damaged-record",
         f"`{path}` does not name the last batch written to the table",
         help="restore it from a backup. If the job folder is as new as the table, remove it",
     )
+
+
+def _load_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Anything else is read as an empty one."""
+    with suppress(ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
@@ -75,8 +75,7 @@ class CsvFormat(Format):
     comments: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> CsvFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
         no_quotes = options.flag(f"{prefix}disable-quote-character")
         if no_quotes and f"{prefix}quote-character" in options.explicit:
             message = f"`{prefix}quote-character` has no meaning when `{prefix}disable-quote-character` is true"
@@ -467,6 +466,9 @@ class CsvFormat(Format):
                 raise BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(text)}`", path) from None
 
         return read
+
+
+FORMAT = CsvFormat
 
 
 def needs_quotes_error(text: str) -> ConnectorError:

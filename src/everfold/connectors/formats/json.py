@@ -21,9 +21,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
@@ -98,22 +98,25 @@ class JsonFormat(Format):
     ignore_nulls: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> JsonFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
-        found = cls(
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
+        found = replace(cls.of_values(options, prefix), fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"))
+        if found.ignore_errors and found.fail_on_missing:
+            message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
+            raise wrong_option_error(table, f"{prefix}fail-on-missing-field", message)
+        return found
+
+    @classmethod
+    def of_values(cls, options: OptionValues, prefix: str) -> Self:
+        """Return the format of values by the options `<prefix>…`, also of another format."""
+        return cls(
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
-            fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"),
             iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
             null_key=options.string(f"{prefix}map-null-key.mode"),
             null_key_literal=options.string(f"{prefix}map-null-key.literal"),
             plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
             ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
         )
-        if found.ignore_errors and found.fail_on_missing:
-            message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
-            raise wrong_option_error(table, f"{prefix}fail-on-missing-field", message)
-        return found
 
     @property
     def rules(self) -> TextRules:
@@ -319,6 +322,9 @@ class JsonFormat(Format):
         """Return a function from a parsed object at `path` to a row, which raises BadValue."""
         fields = [(column.name, _reader(column.type, self.rules, path + column.name, self)) for column in columns]
         return lambda row: [read(row.get(name)) for name, read in fields]
+
+
+FORMAT = JsonFormat
 
 
 def strip_byte_order_mark(text: str) -> str:

@@ -51,10 +51,6 @@ OPTIONS = OptionSet(
 )  # fmt: skip
 
 
-def check_columns(table: Table, columns: Sequence[RecordColumn]) -> None:
-    """Accept all columns: Parquet supports all types."""
-
-
 def read_parquet(
     reader: Any, path: str | list[str], files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
 ) -> tuple[DataFrame, dict[int, str]]:

@@ -11,7 +11,7 @@ were staged before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -63,13 +63,8 @@ class JdbcSink(ClusterSink):
 
     def prepare(self) -> None:
         """Check that the table exists, fits the declaration, and may be written."""
-        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
-        try:
+        with self._connect() as link:
             self._target = link.run(self._inspect)
-        except psycopg.Error as error:
-            raise self._explain(error) from None
-        finally:
-            link.close()
 
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of the job in `everfold_commits`."""
@@ -84,16 +79,22 @@ class JdbcSink(ClusterSink):
             return None
         return self._query(job, self.context.name, lambda merge, connection: merge.written_by_others(connection))
 
-    def _query(self, job: str, sink: str, query: Callable[[Merge, Connection], T]) -> T:
-        """Run a query against the database before the sink is opened."""
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[Link]:
+        """Return a context with a connection without retries, which converts its errors."""
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            merge = self._create_merge(job, sink)
-            return link.run(lambda connection: query(merge, connection))
+            yield link
         except psycopg.Error as error:
             raise self._explain(error) from None
         finally:
             link.close()
+
+    def _query(self, job: str, sink: str, query: Callable[[Merge, Connection], T]) -> T:
+        """Run a query against the database before the sink is opened."""
+        with self._connect() as link:
+            merge = self._create_merge(job, sink)
+            return link.run(lambda connection: query(merge, connection))
 
     def undo_discarded_batches(self, past: JobLineage) -> None:
         """Remember the past. Replayed rows overwrite rows by key, so nothing is retracted here.
@@ -106,18 +107,13 @@ class JdbcSink(ClusterSink):
         """Return a message about the pending keys, which the job did not write again."""
         if self._past is None or self._past.rewind_epoch is None or not self._keys:
             return None
-        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
-        try:
+        with self._connect() as link:
             before = self._open_merge(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).key_snapshot
             if before is None:
                 return None
             if prune:
                 return self._past.report_leftovers(self.table.name, link.run(before.prune), (), pruned=True)
             count, first = link.run(before.find_pending)
-        except psycopg.Error as error:
-            raise self._explain(error) from None
-        finally:
-            link.close()
         return self._past.report_leftovers(self.table.name, count, first, pruned=False)
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:

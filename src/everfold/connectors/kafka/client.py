@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -111,11 +112,9 @@ class Client:
     def consumer(self) -> Any:
         """The consumer, created at first use. It does not join its group."""
         if self._consumer is None:
-            try:
+            with self._convert_errors():
                 settings = {**client_settings(self.options), "group.id": consumer_group(self.options)}
                 self._consumer = Consumer({**settings, "enable.auto.commit": False}, logger=log)
-            except KafkaException as wrong:
-                raise self.error(wrong) from None
         return self._consumer
 
     def close(self) -> None:
@@ -126,17 +125,13 @@ class Client:
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; empty if the brokers report none."""
-        try:
+        with self._convert_errors():
             return self.consumer.list_topics(timeout=TIMEOUT_S).cluster_id or ""
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
 
     def partitions(self) -> dict[str, list[int]]:
         """Return the partitions of the table's topics. Raises ConnectorError `no-such-topic`."""
-        try:
+        with self._convert_errors():
             found = self.consumer.list_topics(timeout=TIMEOUT_S).topics
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         pattern = self.options.string_or_none("topic-pattern")
         names = (
             topics(self.options)
@@ -167,19 +162,15 @@ class Client:
         }
 
     def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        try:
+        with self._convert_errors():
             low, high = self.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         return int(low), int(high)
 
     def offsets_at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
         """Return the first offsets with a timestamp from `millis` on; the end if there is none."""
         queries = [TopicPartition(topic, at, millis) for topic, of in partitions.items() for at in of]
-        try:
+        with self._convert_errors():
             answers = self.consumer.offsets_for_times(queries, timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         found: Offsets = {topic: {} for topic in partitions}
         for answer in answers:
             offset = answer.offset if answer.offset >= 0 else self._watermarks(answer.topic, answer.partition)[1]
@@ -189,10 +180,8 @@ class Client:
     def committed(self, partitions: Mapping[str, list[int]]) -> dict[str, dict[int, int | None]]:
         """Return the committed offsets of the table's group, None for a partition without one."""
         queries = [TopicPartition(topic, at) for topic, of in partitions.items() for at in of]
-        try:
+        with self._convert_errors():
             answers = self.consumer.committed(queries, timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         found: dict[str, dict[int, int | None]] = {topic: {} for topic in partitions}
         for answer in answers:
             found[answer.topic][answer.partition] = answer.offset if answer.offset >= 0 else None
@@ -211,19 +200,22 @@ class Client:
         except (KafkaException, ConnectorError) as wrong:
             log.warning("the offsets of table %s could not be committed: %s", self.table.name, wrong)
 
-    def error(self, wrong: KafkaException) -> ConnectorError:
-        """Return the error to show for a failure of the client.
-
-        It contains no settings, as they can be secrets.
-        """
-        return kafka_error(self.table, self.options, wrong)
+    @contextmanager
+    def _convert_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as wrong:
+            raise kafka_error(self.table, self.options, wrong) from None
 
     def _span(self, option: str) -> Any:
         return self.table.span_of_option(option)
 
 
 def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> ConnectorError:
-    """Return the error to show for a failure of the client."""
+    """Return the error to show for a failure of the client.
+
+    It contains no settings, as they can be secrets.
+    """
     error: KafkaError = wrong.args[0]
     if error.code() in (
         KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE,

@@ -37,7 +37,6 @@ from everfold.types import (
     RowField,
     RowType,
     StringType,
-    TemporalType,
     TimestampType,
     TimeType,
 )
@@ -342,11 +341,6 @@ def type_of_literal(value: object) -> DataType:
         case bytes():
             return BytesType(length=len(value), fixed=True, nullable=False)
     raise AssertionError(value)
-
-
-def is_temporal(type: DataType) -> bool:
-    """Return whether the type is a date, a time or a timestamp."""
-    return isinstance(type, TemporalType)
 
 
 def types_of(args: Sequence[Expr]) -> list[DataType]:
