@@ -43,7 +43,6 @@ from everfold.value_text import format_float, format_time, format_timestamp
 _OFFSET = re.compile(r"(Z|[+-]\d\d:\d\d)$")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?")
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
-_EPOCH = datetime(1970, 1, 1)
 _DAY_MS = 86_400_000
 _INTEGER = re.compile(r"[+-]?\d+")
 

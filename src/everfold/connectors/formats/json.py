@@ -94,7 +94,6 @@ class JsonFormat(Format):
     iso: bool = False
     null_key: str = "FAIL"
     null_key_literal: str = "null"
-    plain_decimals: bool = False
     ignore_nulls: bool = False
 
     @classmethod
@@ -114,7 +113,6 @@ class JsonFormat(Format):
             iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
             null_key=options.string(f"{prefix}map-null-key.mode"),
             null_key_literal=options.string(f"{prefix}map-null-key.literal"),
-            plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
             ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
         )
 

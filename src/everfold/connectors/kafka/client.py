@@ -143,7 +143,9 @@ class Client:
                 raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
         if not names:
             raise ConnectorError.of(
-                "no-such-topic", f"table `{self.table.name}`: no topic matches `{pattern}`", self._span("topic-pattern")
+                "no-such-topic",
+                f"table `{self.table.name}`: no topic matches `{pattern}`",
+                self.table.span_of_option("topic-pattern"),
             )
         return {topic: sorted(found[topic].partitions) for topic in names}
 
@@ -151,7 +153,7 @@ class Client:
         return ConnectorError.of(
             "no-such-topic",
             f"table `{self.table.name}`: the brokers at {self.options.string(SERVERS)} have no topic `{topic}`",
-            self._span("topic"),
+            self.table.span_of_option("topic"),
             suggest_name(topic, known) or "create the topic first",
         )
 
@@ -206,9 +208,6 @@ class Client:
             yield
         except KafkaException as wrong:
             raise kafka_error(self.table, self.options, wrong) from None
-
-    def _span(self, option: str) -> Any:
-        return self.table.span_of_option(option)
 
 
 def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> ConnectorError:
