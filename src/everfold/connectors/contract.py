@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -52,6 +52,7 @@ __all__ = [
     "SinkContext",
     "Source",
     "SourceContext",
+    "as_spark_function",
     "columns_of",
     "parse_memory",
     "refuse_metadata",
@@ -489,3 +490,12 @@ def refuse_written_metadata(table: Table, writable: tuple[str, ...], of: str) ->
                 table.span_of(column.name),
                 f"declare `{column.name}` as METADATA VIRTUAL",
             )
+
+
+def as_spark_function(task: Callable[[Any], Any]) -> Any:
+    """Return a task as a plain function for Spark, which inspects its name and signature."""
+
+    def run_task(batches: Any) -> Any:
+        return task(batches)
+
+    return run_task

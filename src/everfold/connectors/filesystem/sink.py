@@ -43,6 +43,7 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    as_spark_function,
     columns_of,
 )
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, PartWriter
@@ -231,7 +232,7 @@ class FileSink(ClusterSink):
         compression = self.options.string("parquet.compression").lower() if name == "parquet" else ""
         writer = PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"), schema, compression)
         try:
-            written = frame.mapInArrow(_task(writer), REPORT).collect()
+            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
         except Exception as error:
             known = self.parse_failure(str(error))
             if known is not None:
@@ -349,15 +350,6 @@ class FileSink(ClusterSink):
             )
         nothing = "nothing of the batch is visible; run the same command again to write it"
         return file_system_error(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
-
-
-def _task(writer: PartWriter) -> Any:
-    """Return a plain function, as Spark inspects its name and signature."""
-
-    def write_parts(batches: Any) -> Any:
-        return writer(batches)
-
-    return write_parts
 
 
 def _file_type(of: DataType) -> pa.DataType:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
@@ -26,6 +26,7 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    as_spark_function,
     columns_of,
 )
 from everfold.connectors.jdbc.address import address_of
@@ -225,7 +226,7 @@ class JdbcSink(ClusterSink):
         """Run the tasks; return what they have staged."""
         stage = self._stager(merge, batch)
         try:
-            return [Report(*row) for row in frame.mapInArrow(_make_function(stage), REPORT).collect()]
+            return [Report(*row) for row in frame.mapInArrow(as_spark_function(stage), REPORT).collect()]
         except Exception as error:
             found = find_reported_error(str(error), self.table.span)
             if found is None:
@@ -234,12 +235,3 @@ class JdbcSink(ClusterSink):
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explain_error(error, self.table.name, self.address, self.table.span, names=())
-
-
-def _make_function(stage: StageRows) -> Any:
-    """Return a plain function for Spark, which inspects its name and signature."""
-
-    def stage_rows(batches: Any) -> Any:
-        return stage(batches)
-
-    return stage_rows
