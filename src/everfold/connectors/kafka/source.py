@@ -133,15 +133,7 @@ class KafkaSource(Source):
         for topic, of in starts.items():
             for at, offset in of.items():
                 ends[topic][at] = max(offset, ends[topic][at])
-        add_jars(context.spark)
-        reader = (
-            context.spark.read.format("kafka")
-            .option("startingOffsets", _json(starts))
-            .option("endingOffsets", _json(ends))
-        )
-        frame = self._frame(reader, context, streaming=False)
-        self.client.close()
-        return frame
+        return self._read_between(context, starts, ends)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the records from the job's first to its last position, if they still exist."""
@@ -156,12 +148,15 @@ class KafkaSource(Source):
             topic: {at: max(start, last.get(topic, {}).get(at, 0)) for at, start in of.items()}
             for topic, of in starts.items()
         }
+        return History(self._read_between(context, starts, ends))
+
+    def _read_between(self, context: SourceContext, starts: Offsets, ends: Offsets) -> DataFrame:
         add_jars(context.spark)
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
         frame = self._frame(reader, context, streaming=False)
         self.client.close()
-        return History(frame)
+        return frame
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
         for key, value in JSON_SESSION.items():
