@@ -32,6 +32,7 @@ LAYERS = (
     ("limits",),
     ("error_transport",),
     ("engine_literals",),
+    ("value_text",),
     ("types", "errors", "secrets", "files"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each

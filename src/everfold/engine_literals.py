@@ -22,6 +22,7 @@ from everfold.types import (
     StringType,
     TimestampType,
 )
+from everfold.value_text import format_float, format_timestamp
 
 _SPARK_TYPE_SUFFIX = {"TINYINT": "Y", "SMALLINT": "S", "INT": "", "BIGINT": "L"}
 _SPARK_ESCAPES = str.maketrans({
@@ -47,19 +48,6 @@ def duckdb_string(text: str) -> str:
     return "(" + "||chr(0)||".join(map(duckdb_string, text.split("\0"))) + ")"
 
 
-def _special(value: float) -> str | None:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return None
-
-
-def format_timestamp(value: datetime) -> str:
-    """Format a timestamp with all six fractional digits and a year of four digits."""
-    return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {value:%H:%M:%S.%f}"
-
-
 def spark_literal(value: object, type: DataType) -> str:
     """Return a literal of Spark SQL; the session's time zone is UTC, so TIMESTAMP_LTZ is in UTC."""
     if value is None:
@@ -72,9 +60,8 @@ def spark_literal(value: object, type: DataType) -> str:
             return f"CAST('{Decimal(value):f}' AS {type.spark})"
         case DoubleType() | FloatType():
             assert isinstance(value, float)
-            special = _special(value)
-            cast = type.spark
-            return f"CAST('{special or repr(value)}' AS {cast})" if special or cast != "DOUBLE" else f"({value!r}D)"
+            is_plain = type.spark == "DOUBLE" and math.isfinite(value)
+            return f"({value!r}D)" if is_plain else f"CAST('{_float_text(value)}' AS {type.spark})"
         case StringType():
             assert isinstance(value, str)
             return spark_string(value)
@@ -83,14 +70,10 @@ def spark_literal(value: object, type: DataType) -> str:
             return f"X'{value.hex()}'"
         case DateType():
             assert isinstance(value, date)
-            return f"DATE'{value.year:04d}-{value.month:02d}-{value.day:02d}'"
+            return f"DATE'{value.isoformat()}'"
         case TimestampType():
             assert isinstance(value, datetime)
-            return (
-                f"TIMESTAMP_LTZ'{format_timestamp(value)}'"
-                if type.local_zone
-                else f"TIMESTAMP_NTZ'{format_timestamp(value)}'"
-            )
+            return f"TIMESTAMP_{'LTZ' if type.local_zone else 'NTZ'}'{format_timestamp(value, 6)}'"
     assert isinstance(value, int), (value, type)
     if type.spark == "BIGINT" and value == -(1 << 63):
         return "(-9223372036854775807L - 1L)"
@@ -110,7 +93,7 @@ def duckdb_literal(value: object, type: DataType) -> str:
             return f"CAST('{Decimal(value):f}' AS {type.duckdb})"
         case DoubleType() | FloatType():
             assert isinstance(value, float)
-            return f"CAST('{_special(value) or repr(value)}' AS {type.duckdb})"
+            return f"CAST('{_float_text(value)}' AS {type.duckdb})"
         case StringType():
             assert isinstance(value, str)
             return duckdb_string(value)
@@ -119,11 +102,15 @@ def duckdb_literal(value: object, type: DataType) -> str:
             return "CAST('" + "".join(f"\\x{byte:02X}" for byte in value) + "' AS BLOB)"
         case DateType():
             assert isinstance(value, date)
-            return f"DATE '{value.year:04d}-{value.month:02d}-{value.day:02d}'"
+            return f"DATE '{value.isoformat()}'"
         case TimestampType():
             assert isinstance(value, datetime)
-            return f"TIMESTAMP '{format_timestamp(value)}'"
+            return f"TIMESTAMP '{format_timestamp(value, 6)}'"
     assert isinstance(value, int), (value, type)
     if type.duckdb == "INTEGER" and value > -(1 << 31):
         return f"({value})" if value < 0 else str(value)
     return f"CAST({value} AS {type.duckdb})" if value >= 0 else f"CAST('{value}' AS {type.duckdb})"
+
+
+def _float_text(value: float) -> str:
+    return repr(value) if math.isfinite(value) else format_float(value)

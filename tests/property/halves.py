@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from everfold.compat import REFERENCE, CompatOptions, Verdict, judge, shape_of
+from everfold.compat import REFERENCE, CompatOptions, QueryShape, Verdict, judge, shape_of
 from everfold.compat.judgement import Judgement, Status
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
@@ -170,7 +170,7 @@ def check_change(before: Root, after: Root, given: list[dict[str, Any]], terms: 
         assert terms.extended  # the last operator is new, and its rows are those since the restart
         return judgement
     assert sort_rows(changed.rows, kept) == sort_rows(whole.rows[given_before:], kept)
-    if not shape_of(after).has_aggregates:
+    if not has_aggregates(shape_of(after)):
         if running.names == changed.names:
             changed.folded.update(running.folded)
             assert changed.now == whole.now
@@ -218,7 +218,7 @@ def check_backfill(before: Root, after: Root, given: list[dict[str, Any]]) -> No
         each.feed(second, last=True)
     names = [each.name for each in judgement.columns if each.name in changed.names]
     assert sort_rows(changed.rows, names) == sort_rows(whole.rows[given_before:], names)
-    if not shape_of(after).has_aggregates:
+    if not has_aggregates(shape_of(after)):
         return
     started = columns_of(judgement, Status.STARTS)
     for key, values in whole.by_key.items():
@@ -227,6 +227,11 @@ def check_backfill(before: Root, after: Root, given: list[dict[str, Any]]) -> No
         over = key not in changed.by_key and _is_closed(values, after, first[-1]["ts"])
         for name in names if not over else set(names) - set(started):
             assert pick_values(now, [name]) == pick_values(values, [name]), (name, key)
+
+
+def has_aggregates(shape: QueryShape) -> bool:
+    """Return whether the result contains an aggregate of an operator."""
+    return any(call is not None for each in shape.columns for _, call in each.origins)
 
 
 def has_sessions(root: Root) -> bool:

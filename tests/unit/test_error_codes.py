@@ -43,7 +43,6 @@ CLASSES = {
     name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, EverfoldError)
 }
 RAISED_BY = {
-    "connector_error": "ConnectorError",
     "error": "SqlError",
     "unsupported": "UnsupportedFeature",
     "unsupported_error": "UnsupportedFeature",

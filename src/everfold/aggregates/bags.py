@@ -8,37 +8,33 @@ from decimal import Decimal
 from everfold.aggregates import lists, sql_lists
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Signature, Slot, SqlArguments, aggregate
-from everfold.types import (
-    DOUBLE,
-    ArrayType,
-    DataType,
-    IntegerType,
-    MultisetType,
-    NullType,
-    NumericType,
-)
+from everfold.types import DOUBLE, ArrayType, DataType, IntegerType, MultisetType, NullType, NumericType
 
 
-@aggregate("COLLECT")
-class Collect(Aggregate):
-    """Multiset of the non-null values, with the number of occurrences of each."""
-
-    def result_type(self, of: Signature) -> DataType | None:
-        (arg,) = of.args
-        return None if isinstance(arg, NullType) else MultisetType(key=arg, nullable=False)
+class OfBags(Aggregate):
+    """A function whose state is a bag of all values."""
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         return (lists.bag_slot(of.args[0]),)
-
-    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
-        one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
-        return (lists.collect_bag(columns[0], columns[0].is_not_null(), one),)
 
     def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
         return (lists.concat_lists(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
         return (lists.net_bag(slots[0]),)
+
+
+@aggregate("COLLECT")
+class Collect(OfBags):
+    """Multiset of the non-null values, with the number of occurrences of each."""
+
+    def result_type(self, of: Signature) -> DataType | None:
+        (arg,) = of.args
+        return None if isinstance(arg, NullType) else MultisetType(key=arg, nullable=False)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
+        return (lists.collect_bag(columns[0], columns[0].is_not_null(), one),)
 
     def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
         value, count = pl.element().struct.field(lists.VALUE), pl.element().struct.field(lists.COUNT)
@@ -56,7 +52,7 @@ class Collect(Aggregate):
 
 
 @aggregate("PERCENTILE")
-class Percentile(Aggregate):
+class Percentile(OfBags):
     """Percentile at a fraction from 0 to 1, or an array of them for an array; NULL if no values.
 
     `PERCENTILE(x, share[, frequency])`: the share is a constant. The result is interpolated between
@@ -92,9 +88,6 @@ class Percentile(Aggregate):
             count = columns[1].cast(pl.Int64)
             present = present & (count > 0)
         return (lists.collect_bag(value, present, count if sign is None else count * sign),)
-
-    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.concat_lists(slots[0]),)
 
     def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
         return (lists.net_bag(slots[0]),) if _uses_bag(of) else None

@@ -62,8 +62,7 @@ class Count(Aggregate):
     def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"COUNT({over.first_argument if over.texts else '*'})"
 
-    def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
-        return f"COUNT({over.first_argument if over.texts else '*'})"
+    duckdb_sql = spark_sql
 
 
 @aggregate("SUM")

@@ -8,27 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.aggregates import lists
+from everfold.aggregates.bags import OfBags
 from everfold.aggregates.first_n import FirstN, without_negative_zero
 from everfold.aggregates.lazy import pl
-from everfold.aggregates.registry import Signature, Slot, aggregate
+from everfold.aggregates.registry import Signature, aggregate
 
 
-class _ByCount(FirstN):
+class _ByCount(OfBags, FirstN):
     most_frequent: bool
-
-    def slots(self, of: Signature) -> tuple[Slot, ...]:
-        return (lists.bag_slot(of.args[0]),)
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         values = without_negative_zero(of.args[0], columns[0])
         one = pl.lit(1, dtype=pl.Int64) if sign is None else sign
         return (lists.collect_bag(values, values.is_not_null(), one),)
-
-    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
-        return (lists.concat_lists(slots[0]),)
-
-    def settle(self, of: Signature, slots: Sequence[pl.Expr], whole: bool) -> Sequence[pl.Expr] | None:
-        return (lists.net_bag(slots[0]),)
 
     def choose_values(self, of: Signature, slot: pl.Expr) -> pl.Expr:
         entry = pl.element().filter(pl.element().struct.field(lists.COUNT) > 0)

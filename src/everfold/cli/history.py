@@ -32,9 +32,12 @@ def history(folder: Path, format_: Literal["text", "json"]) -> None:
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
-                since = f"since version {call['since']}" if call["since"] else "since the beginning"
-                past = " and backfilled" if call["backfilled"] else ""
-                sys.stdout.write(f"    {call['aggregate']}: {since}{past}\n")
+                sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['backfilled'])}\n")
+
+
+def describe_start(version: int, backfilled: bool) -> str:
+    """Describe since when an aggregate has counted."""
+    return (f"since version {version}" if version else "since the beginning") + " and backfilled" * backfilled
 
 
 def _origin(version: Version) -> str:

@@ -68,6 +68,9 @@ _sink_duplicates = click.option(
 )
 
 
+_folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+
+
 def _script_options(command: Any) -> Any:
     for option in (
         click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True)),
@@ -297,7 +300,7 @@ def translate(script: str, old: Any, new: Any) -> None:
 
 
 @everfold.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@_folder
 @click.argument("old", type=int)
 @click.argument("new", type=int)
 def diff(folder: Path, old: int, new: int) -> None:
@@ -314,7 +317,7 @@ def diff(folder: Path, old: int, new: int) -> None:
 
 
 @everfold.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@_folder
 @_format_option("text", "json", help="Output format.")
 def history(folder: Path, format_: Any) -> None:
     """List the versions of the job in FOLDER.
@@ -330,7 +333,7 @@ def history(folder: Path, format_: Any) -> None:
 
 
 @everfold.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@_folder
 @click.argument("version", type=int, required=False)
 @click.option(
     "--restored",
@@ -362,7 +365,7 @@ def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates:
 
 
 @everfold.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@_folder
 @click.option(
     "--operator",
     metavar="NAME",

@@ -16,6 +16,7 @@ from everfold.cli import table_format
 from everfold.testing import cells
 from everfold.testing.tables import row_kinds
 from everfold.types import FloatingType, Schema, physical_name
+from everfold.value_text import format_float
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +116,7 @@ class JsonOutput:
 
 def _json(value: Any, type: Any) -> str:
     if isinstance(type, FloatingType) and value is not None and not math.isfinite(value):
-        return json.dumps(cells.java_float(value))
+        return json.dumps(format_float(value))
     return cells.to_json(value, type)
 
 

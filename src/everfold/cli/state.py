@@ -12,9 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rich.cells import cell_len
+
 from everfold.cli import table_format
+from everfold.cli.history import describe_start
 from everfold.errors import UsageError
-from everfold.testing.pipetable import display_width
 from everfold.types import TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     names = table.schema.names
     columns = [column.to_pylist() for column in _limit(table.rows, limit).columns]
     cells = [table_format.format_cells(row, table.schema, zone) for row in zip(*columns, strict=True)]
-    most = max([table_format.MAX_COLUMN_WIDTH, *map(display_width, names)])
+    most = max([table_format.MAX_COLUMN_WIDTH, *map(cell_len, names)])
     *lines, footer = table_format.table(names, cells, most=most)
     yield from lines
     there = table.rows.num_rows
@@ -151,9 +153,7 @@ def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
 
 
 def _format_since(each: AggregateStart) -> str:
-    since = f"since version {each.version}" if each.version else "since the beginning"
-    past = " and backfilled" if each.backfilled else ""
-    return f"{each.aggregate}: {since}{past}, {each.created}"
+    return f"{each.aggregate}: {describe_start(each.version, each.backfilled)}, {each.created}"
 
 
 def _format_sizes(operator: OperatorState) -> Iterator[str]:

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from rich.cells import cell_len
+
 from everfold.testing import cells
-from everfold.testing.pipetable import display_width
 from everfold.types import (
     ArrayType,
     BigIntType,
@@ -76,15 +77,15 @@ def format_cells(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[
 
 def widths_by_content(names: Sequence[str], rows: Iterable[Sequence[str | None]], most: int | None) -> list[int]:
     """Return the width of the widest cell of each column, at most `most`."""
-    widths = [display_width(name) for name in names]
+    widths = [cell_len(name) for name in names]
     for row in rows:
-        widths = [max(width, display_width(_text(cell))) for width, cell in zip(widths, row, strict=True)]
+        widths = [max(width, cell_len(_text(cell))) for width, cell in zip(widths, row, strict=True)]
     return widths if most is None else [min(width, most) for width in widths]
 
 
 def widths_by_type(schema: Schema, most: int) -> list[int]:
     """Return the width of any value of the columns' types; `most` for strings and collections."""
-    return [max(display_width(field.name), _type_width(field.type, most), len(NULL)) for field in schema]
+    return [max(cell_len(field.name), _type_width(field.type, most), len(NULL)) for field in schema]
 
 
 def _type_width(type: DataType, most: int) -> int:
@@ -121,14 +122,14 @@ def line(row: Sequence[str | None], widths: Sequence[int], *, null: str = NULL) 
 
 
 def _fit(text: str, width: int) -> str:
-    if (used := display_width(text)) <= width:
+    if (used := cell_len(text)) <= width:
         return " " * (width - used) + text
     kept = ""
     for character in text:
-        if display_width(kept + character) > max(0, width - len(_ELLIPSIS)):
+        if cell_len(kept + character) > max(0, width - len(_ELLIPSIS)):
             break
         kept += character
-    return " " * (width - len(_ELLIPSIS) - display_width(kept)) + kept + _ELLIPSIS[: max(0, width)]
+    return " " * (width - len(_ELLIPSIS) - cell_len(kept)) + kept + _ELLIPSIS[: max(0, width)]
 
 
 def table(

@@ -176,11 +176,6 @@ class QueryShape:
         """Return the operators that one of the query's operators reads."""
         return tuple(self.operators[at] for at in operator.below)
 
-    @property
-    def has_aggregates(self) -> bool:
-        """Whether the result contains an aggregate of an operator."""
-        return any(call is not None for each in self.columns for _, call in each.origins)
-
 
 def shape_of(root: Root) -> QueryShape:
     """Return the shape of a plan."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from everfold.error_transport import find_reports, write_report
-from everfold.errors import ConnectorError, Diagnostic, Span
+from everfold.errors import ConnectorError, Span
 
 _REASONS = {
     errno.ENOSPC: ("disk-full", "the disk is full"),
@@ -20,11 +20,6 @@ _REASONS = {
 }
 
 
-def connector_error(code: str, message: str, span: Span | None = None, help: str | None = None) -> ConnectorError:
-    """Return a ConnectorError with one diagnostic."""
-    return ConnectorError(Diagnostic(code, message, span, help))
-
-
 def file_system_error(wrong: OSError, what: str, help: str | None = None) -> ConnectorError:
     """Return the ConnectorError of a failed file system operation.
 
@@ -32,7 +27,7 @@ def file_system_error(wrong: OSError, what: str, help: str | None = None) -> Con
     `file-system-error`.
     """
     code, reason = _REASONS.get(wrong.errno or 0, ("file-system-error", wrong.strerror or str(wrong)))
-    return connector_error(code, f"{what}: {reason}", help=help)
+    return ConnectorError.of(code, f"{what}: {reason}", help=help)
 
 
 @contextmanager
@@ -49,4 +44,4 @@ def report_errors() -> Iterator[None]:
 def find_reported_error(error_text: str, span: Span | None) -> ConnectorError | None:
     """Return a task's error from the text of Spark's error, located at `span`; None if none."""
     found = next(find_reports(error_text, "task-failed"), None)
-    return None if found is None else connector_error(found["code"], found["message"], span, found["help"])
+    return None if found is None else ConnectorError.of(found["code"], found["message"], span, found["help"])

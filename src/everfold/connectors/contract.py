@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +24,7 @@ from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
 from everfold.connectors.replay import JobLineage, ReplayEffect
-from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature
+from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 
@@ -53,9 +53,11 @@ __all__ = [
     "SinkContext",
     "Source",
     "SourceContext",
+    "as_spark_function",
     "columns_of",
     "parse_memory",
     "refuse_metadata",
+    "refuse_written_metadata",
     "wrong_option_error",
 ]
 
@@ -459,8 +461,6 @@ def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:
 
 def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
     """Raise SqlError `unknown-metadata` for a METADATA column that the connector lacks."""
-    from everfold.errors import suggest_name
-
     for column in table.columns:
         if column.metadata_key is not None and column.metadata_key not in known:
             available = "it has " + ", ".join(f"`{key}`" for key in known) if known else "it has none"
@@ -471,3 +471,27 @@ def refuse_metadata(table: Table, known: tuple[str, ...], role: Role) -> None:
                 table.span_of(column.name),
                 suggest_name(column.metadata_key, known),
             )
+
+
+def refuse_written_metadata(table: Table, writable: tuple[str, ...], of: str) -> None:
+    """Raise UnsupportedFeature `read-only-metadata` for a METADATA column that is not VIRTUAL.
+
+    writable: the keys that can be written. of: what has the metadata, for the message.
+    """
+    for column in table.columns:
+        if column.metadata_key is not None and not column.virtual and column.metadata_key not in writable:
+            raise UnsupportedFeature.of(
+                "read-only-metadata",
+                f"table `{table.name}`: the metadata `{column.metadata_key}` of a {of} cannot be written",
+                table.span_of(column.name),
+                f"declare `{column.name}` as METADATA VIRTUAL",
+            )
+
+
+def as_spark_function(task: Callable[[Any], Any]) -> Any:
+    """Return a task as a plain function for Spark, which inspects its name and signature."""
+
+    def run_task(batches: Any) -> Any:
+        return task(batches)
+
+    return run_task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.errors import ConnectorError
@@ -32,7 +31,7 @@ class NullRowtime:
         """Return the ConnectorError `null-rowtime`. location: a more precise location, if known."""
         where = place or self.location
         message = f"the time attribute `{self.column}` is NULL"
-        return connector_error(
+        return ConnectorError.of(
             "null-rowtime",
             f"{where}: {message}" if where else f"table `{self.table}`: {message}",
             help=NULL_ROWTIME_HELP,

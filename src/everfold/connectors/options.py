@@ -23,7 +23,7 @@ _MEMORY_UNITS = {
     "g": 1 << 30, "gb": 1 << 30, "gibibytes": 1 << 30,
     "t": 1 << 40, "tb": 1 << 40, "tebibytes": 1 << 40,
 }  # fmt: skip
-_KINDS = ("string", "int", "bool", "duration", "memory", "char")
+_KINDS = ("string", "int", "bool", "duration", "memory", "char", "regex")
 
 
 def parse_memory(text: str) -> int:
@@ -44,10 +44,10 @@ class Option:
 
     name: one that ends in `*` stands for all options with that prefix. type: "string", "int",
     "bool", "duration" (value in milliseconds), "memory" (in bytes), "char" (one character, or a
-    Java escape: `\\t`, `\\u0001`), or the valid keywords (compared without case). default: None
-    means not set. role: where the option applies, "source", "sink" or "both"; as in Flink it is
-    accepted on the other side too. note: a message to a user who sets the option, that it has no
-    effect. secret: the value is never shown.
+    Java escape: `\\t`, `\\u0001`), "regex", or the valid keywords (compared without case).
+    default: None means not set. role: where the option applies, "source", "sink" or "both"; as in
+    Flink it is accepted on the other side too. note: a message to a user who sets the option, that
+    it has no effect. secret: the value is never shown. least: the least valid number.
     """
 
     name: str
@@ -58,9 +58,16 @@ class Option:
     role: str = "both"
     note: str | None = None
     secret: bool = False
+    least: int | None = None
 
     def parse(self, text: str) -> object:
         """Parse a value. Raises ValueError that says what the option takes."""
+        value = self._parse(text)
+        if self.least is not None and isinstance(value, int) and value < self.least:
+            raise ValueError(f"it must be at least {self.least}")
+        return value
+
+    def _parse(self, text: str) -> object:
         match self.type:
             case "string":
                 return text
@@ -78,6 +85,12 @@ class Option:
                 return parse_memory(text)
             case "char":
                 return _character(text)
+            case "regex":
+                try:
+                    re.compile(text)
+                except re.error as wrong:
+                    raise ValueError(f"it is not a regular expression: {wrong}") from None
+                return text
             case words:
                 assert not isinstance(words, str), f"{words} is none of {_KINDS}"
                 for word in words:
@@ -220,11 +233,15 @@ COMMON = frozenset({"connector"})
 
 def wrong_option_error(table: Table, name: str, message: str, help: str | None = None) -> SqlError:
     """Return the error for an option whose value does not fit the table."""
-    return SqlError(
-        Diagnostic(
-            "wrong-option-value",
-            f"table `{table.name}`: {message}",
-            dict(table.option_spans).get(name, table.span),
-            help,
-        )
+    return SqlError.of(
+        "wrong-option-value",
+        f"table `{table.name}`: {message}",
+        dict(table.option_spans).get(name, table.span),
+        help,
     )
+
+
+def missing_option_error(table: Table, name: str, given: str) -> SqlError:
+    """Return the error for an option that is required because another one is set."""
+    message = f"table `{table.name}` needs option `{name}`, as `{given}` is set"
+    return SqlError.of("missing-option", message, table.span_of_option(given))

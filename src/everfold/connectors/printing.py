@@ -7,7 +7,6 @@ Example: `+I[2020-04-15T08:00, 4.00, null]`, prefixed by `identifier> ` if the t
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import date, datetime
 from typing import TYPE_CHECKING, TextIO
@@ -25,6 +24,7 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
+from everfold.files import write_atomically
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.types import (
     ArrayType,
@@ -39,6 +39,7 @@ from everfold.types import (
     TimestampType,
     TimeType,
 )
+from everfold.value_text import format_float
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,12 +47,10 @@ if TYPE_CHECKING:
 OPTIONS = OptionSet(
     (
         Option("print-identifier", meaning="prefix of each line", role="sink"),
-        Option(
-            "standard-error", "bool", "false", meaning="print to standard error instead of standard output", role="sink"
-        ),
+        Option("standard-error", "bool", "false", meaning="print to standard error instead of standard output", role="sink"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process prints"),
     )
-)
+)  # fmt: skip
 
 
 class PrintSink(LocalSink):
@@ -91,12 +90,9 @@ class PrintSink(LocalSink):
 
     def _remember(self, batch: BatchId) -> None:
         records = self.context.records
-        if records is None:
-            return
-        records.mkdir(parents=True, exist_ok=True)
-        fresh = records / ".printed.json"
-        fresh.write_text(json.dumps({"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}))
-        os.replace(fresh, records / "printed.json")
+        if records is not None:
+            printed = {"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}
+            write_atomically(records / "printed.json", json.dumps(printed))
 
 
 class PrintConnector(Connector):
@@ -122,7 +118,7 @@ def java_string(value: object, of: DataType) -> str:
             return "true" if value else "false"
         case FloatingType():
             assert isinstance(value, float)
-            return java_double(value, single=of.sql == "FLOAT")
+            return format_float(value, single=of.sql == "FLOAT")
         case BytesType():
             assert isinstance(value, bytes)
             return "[" + ", ".join(str(byte - 256 if byte > 127 else byte) for byte in value) + "]"
@@ -168,38 +164,3 @@ def java_time(seconds: int, micros: int, *, always_seconds: bool = False) -> str
     if micros:
         text += f".{micros // 1000:03d}" if micros % 1000 == 0 else f".{micros:06d}"
     return text
-
-
-def java_double(value: float, *, single: bool = False) -> str:
-    """Format a floating point number as Java does.
-
-    Uses the shortest digits, and an exponent below 0.001 and from 10 million on.
-    """
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    if single:
-        import numpy as np
-
-        digits = np.format_float_scientific(np.float32(value), unique=True, trim="-")
-    else:
-        digits = f"{value:e}" if value == 0 else _scientific(value)
-    mantissa, _, exponent = digits.partition("e")
-    power = int(exponent)
-    sign = "-" if mantissa.startswith("-") else ""
-    whole = mantissa.lstrip("-").replace(".", "").rstrip("0") or "0"
-    if whole == "0":
-        return f"{sign}0.0"
-    if -3 <= power < 7:
-        if power >= 0:
-            whole = whole.ljust(power + 1, "0")
-            return f"{sign}{whole[: power + 1]}.{whole[power + 1 :] or '0'}"
-        return f"{sign}0.{'0' * (-power - 1)}{whole}"
-    return f"{sign}{whole[0]}.{whole[1:] or '0'}E{power}"
-
-
-def _scientific(value: float) -> str:
-    from decimal import Decimal
-
-    return f"{Decimal(repr(value)):e}"

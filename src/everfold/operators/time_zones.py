@@ -74,13 +74,6 @@ def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
     return {at: _instant((_EPOCH + at * _MS).replace(tzinfo=rules)) if _FIRST < at < _LAST else at for at in local_ms}
 
 
-def to_local(utc_ms: int, zone: str | None) -> int:
-    """Return the wall clock time of an instant."""
-    if zone is None or not _FIRST < utc_ms < _LAST:
-        return utc_ms
-    return (_wall(utc_ms, zone_of(zone)).replace(tzinfo=None) - _EPOCH) // _MS
-
-
 def _wall(utc_ms: int, rules: tzinfo) -> datetime:
     return (_EPOCH + utc_ms * _MS).replace(tzinfo=UTC).astimezone(rules)
 

@@ -37,6 +37,24 @@ def encode(frame: pl.DataFrame) -> bytes:
     return _seal_page(_ROWS, body.getbuffer())
 
 
+def encode_pages(rows: pl.DataFrame, step: int) -> list[tuple[bytes, int]]:
+    """Encode rows as pages of `step` rows; return each page with its row count.
+
+    A page that would be too large is halved, unless it has a single row.
+    """
+    pages: list[tuple[bytes, int]] = []
+    waiting = [rows.slice(start, step) for start in range(0, rows.height, step)][::-1]
+    while waiting:
+        part = waiting.pop()
+        blob = encode(part)
+        if len(blob) > MAX_PAGE_BYTES and part.height > 1:
+            half = part.height // 2
+            waiting += [part.slice(half), part.head(half)]
+        else:
+            pages.append((blob, part.height))
+    return pages
+
+
 def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
     """Decode the rows of a page.
 
@@ -103,6 +121,4 @@ def _open_page(kind: bytes, blob: bytes | bytearray | memoryview) -> memoryview:
 
 
 def _damage_error(why: str) -> StateError:
-    error = StateError.of("damaged-page", f"a page of the state is damaged: {why}")
-    assert isinstance(error, StateError)
-    return error
+    return StateError.of("damaged-page", f"a page of the state is damaged: {why}")

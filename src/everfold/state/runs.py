@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from everfold.errors import StateError
-from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
+from everfold.state.pages import MAX_PAGE_BYTES, decode, encode_pages
 from everfold.state.store import PageKey, Store
 
 MAX_RUNS = 8
@@ -68,11 +68,12 @@ class Runs:
         """Append a run to a position."""
         if rows.is_empty():
             return
-        blobs = _encode_pages(rows)
-        for number, blob in enumerate(blobs, self.next):
+        parts = max(1, -(-int(rows.estimated_size()) // _PAGE_ROOM))
+        pages = encode_pages(rows, -(-rows.height // parts))
+        for number, (blob, _) in enumerate(pages, self.next):
             self.store.put(PageKey(self.epoch, self.table, at, number), blob)
-        self.index.setdefault(at, []).append(Run(self.next, len(blobs), rows.height))
-        self.next += len(blobs)
+        self.index.setdefault(at, []).append(Run(self.next, len(pages), rows.height))
+        self.next += len(pages)
 
     def read(self, at: int) -> list[pl.DataFrame]:
         """Return the pages of a position."""
@@ -117,19 +118,3 @@ class Runs:
     def _delete(self, at: int, run: Run) -> None:
         for number in range(run.first, run.first + run.pages):
             self.store.delete(PageKey(self.epoch, self.table, at, number))
-
-
-def _encode_pages(rows: pl.DataFrame) -> list[bytes]:
-    """Encode rows as pages, none larger than the maximum unless a single row is."""
-    parts = max(1, -(-int(rows.estimated_size()) // _PAGE_ROOM))
-    step = -(-rows.height // parts)
-    blobs: list[bytes] = []
-    for start in range(0, rows.height, step):
-        part = rows.slice(start, step)
-        blob = encode(part)
-        if len(blob) > MAX_PAGE_BYTES and part.height > 1:
-            half = part.height // 2
-            blobs += [*_encode_pages(part.head(half)), *_encode_pages(part.slice(half))]
-        else:
-            blobs.append(blob)
-    return blobs

@@ -18,7 +18,7 @@ import polars as pl
 
 from everfold.errors import StateError
 from everfold.state.cache import FrameCache
-from everfold.state.pages import MAX_PAGE_BYTES, decode, encode
+from everfold.state.pages import decode, encode, encode_pages
 from everfold.state.store import PageKey, Store
 
 POSITION, TOUCHED, DEAD = "h", "touched", "dead"
@@ -138,7 +138,9 @@ class Segments:
         self.cache.drop(segment.token)
 
     def _write(self, rows: pl.DataFrame) -> Segment:
-        blobs, heights = _encode_pages(rows)
+        step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
+        pages = encode_pages(rows, step)
+        blobs = [blob for blob, _ in pages]
         digest = hashlib.blake2b(self.next.to_bytes(8, "little"), digest_size=12)
         for at, blob in enumerate(blobs):
             self.store.put(self._key(self.next + at, _ROWS), blob)
@@ -146,10 +148,9 @@ class Segments:
             self.written += len(blob)
         positions = rows[POSITION]
         if len(blobs) > 1:
-            stops = pl.Series(heights).cum_sum()
-            index = pl.DataFrame(
-                {"low": positions.gather(stops - pl.Series(heights)), "high": positions.gather(stops - 1)}
-            )
+            heights = pl.Series([height for _, height in pages])
+            stops = heights.cum_sum()
+            index = pl.DataFrame({"low": positions.gather(stops - heights), "high": positions.gather(stops - 1)})
             blob = encode(index)
             self.store.put(self._key(self.next, _INDEX), blob)
             self.written += len(blob)
@@ -239,24 +240,3 @@ def _cut(rows: pl.DataFrame, segment_bytes: int) -> list[pl.DataFrame]:
     starts = [0, *np.unique(np.searchsorted(positions, positions[step::step], "left")).tolist()]
     stops = [*starts[1:], rows.height]
     return [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
-
-
-def _encode_pages(rows: pl.DataFrame) -> tuple[list[bytes], list[int]]:
-    """Encode rows as pages of about `PAGE_BYTES`; return the pages and the row count of each.
-
-    No page exceeds `MAX_PAGE_BYTES` unless a single row does.
-    """
-    step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
-    blobs: list[bytes] = []
-    heights: list[int] = []
-    waiting = [rows.slice(start, step) for start in range(0, rows.height, step)][::-1]
-    while waiting:
-        part = waiting.pop()
-        blob = encode(part)
-        if len(blob) > MAX_PAGE_BYTES and part.height > 1:
-            half = part.height // 2
-            waiting += [part.slice(half), part.head(half)]
-        else:
-            blobs.append(blob)
-            heights.append(part.height)
-    return blobs, heights

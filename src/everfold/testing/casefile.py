@@ -143,9 +143,7 @@ class CaseFile:
 
     def error(self, line: int, message: str, help: str | None = None) -> UsageError:
         """Create an error at a line of this file."""
-        error = UsageError.of("bad-case-file", message, self.span(line), help)
-        assert isinstance(error, UsageError)
-        return error
+        return UsageError.of("bad-case-file", message, self.span(line), help)
 
 
 def find_case_files(paths: Sequence[Path]) -> list[Path]:

@@ -38,11 +38,11 @@ from everfold.types import (
     TimestampType,
     TimeType,
 )
+from everfold.value_text import format_float, format_time, format_timestamp
 
 _OFFSET = re.compile(r"(Z|[+-]\d\d:\d\d)$")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?")
 _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
-_EPOCH = datetime(1970, 1, 1)
 _DAY_MS = 86_400_000
 _INTEGER = re.compile(r"[+-]?\d+")
 
@@ -185,15 +185,15 @@ def write(value: Any, type: DataType) -> str | None:
         case BooleanType():
             return "TRUE" if value else "FALSE"
         case FloatType():
-            return java_float(value, single=True)
+            return format_float(value, single=True)
         case DoubleType():
-            return java_float(value)
+            return format_float(value)
         case DecimalType():
             return f"{value:f}"
         case TimeType():
-            return _format_time(value, type.precision)
+            return format_time(value, type.precision)
         case TimestampType():
-            return _format_timestamp(value, type)
+            return format_timestamp(value, type.precision) + ("Z" if type.local_zone else "")
         case BytesType():
             return bytes(value).hex()
         case IntervalType():
@@ -202,48 +202,6 @@ def write(value: Any, type: DataType) -> str | None:
             return to_json(value, type)
         case _:
             return str(value)
-
-
-def java_float(value: float, *, single: bool = False) -> str:
-    """Format a FLOAT (`single`) or DOUBLE like Java: 1.0, 1.0E10, NaN, -Infinity."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    sign, digits, exponent = Decimal(_shortest_single(c_float(value).value) if single else repr(value)).as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits)).rstrip("0") or "0"
-    # The value is 0.text * 10**point.
-    point = len(digits) + exponent
-    minus = "-" if sign else ""
-    if text == "0":
-        return f"{minus}0.0"
-    if -3 < point <= 0:
-        return f"{minus}0.{'0' * -point}{text}"
-    if 0 < point <= 7:
-        padded = text.ljust(point, "0")
-        return f"{minus}{padded[:point]}.{padded[point:] or '0'}"
-    return f"{minus}{text[0]}.{text[1:] or '0'}E{point - 1}"
-
-
-def _shortest_single(value: float) -> str:
-    """Return the shortest decimal that reads back as the same 32-bit float."""
-    return next(text for n in range(1, 10) if c_float(float(text := f"{value:.{n}g}")).value == value)
-
-
-def _format_time(ms: int, precision: int) -> str:
-    seconds, rest = divmod(ms, 1000)
-    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{text}.{f'{rest:03}'.ljust(precision, '0')[:precision]}" if precision else text
-
-
-def _format_timestamp(value: datetime, type: TimestampType) -> str:
-    if value.tzinfo is not None:
-        value = value.astimezone(UTC).replace(tzinfo=None)
-    text = f"{value.year:04}-{value:%m-%d %H:%M:%S}"
-    if type.precision:
-        text += f".{f'{value.microsecond:06}'.ljust(type.precision, '0')[: type.precision]}"
-    return f"{text}Z" if type.local_zone else text
 
 
 def _format_duration(ms: int) -> str:

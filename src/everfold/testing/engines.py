@@ -6,7 +6,6 @@ run here.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -109,10 +108,6 @@ def concat_batches(batches: Sequence[Rows]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables([rows[name] for rows in batches if name in rows]) for name in names}
 
 
-_SPARK_ENGINE = "everfold.testing.spark_engine"
-"""The module with the engine `spark`: loaded on demand because it imports pyspark."""
-
-
 def create_engine(name: EngineName) -> Engine:
     """Create an engine by name.
 
@@ -121,10 +116,9 @@ def create_engine(name: EngineName) -> Engine:
     if name == "memory":
         return MemoryEngine()
     try:
-        module = importlib.import_module(_SPARK_ENGINE)
+        from everfold.testing.spark_engine import SparkEngine
     except ModuleNotFoundError as error:
         raise UsageError.of(
             "engine-missing", f"the engine `spark` cannot run here: {error}", help="run `everfold check-setup`"
         ) from error
-    created: Engine = module.SparkEngine()
-    return created
+    return SparkEngine()

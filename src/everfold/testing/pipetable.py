@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from unicodedata import combining, east_asian_width
+
+from rich.cells import cell_len
 
 KINDS = ("+I", "-U", "+U", "-D")
 """The row kinds of a changelog."""
@@ -93,14 +94,9 @@ def format_cell(cell: str | None) -> str:
     return cell.replace("|", r"\|").replace("\n", r"\n") or "''"
 
 
-def display_width(text: str) -> int:
-    """Return the number of terminal columns of a string; wide characters (CJK, emoji) take two."""
-    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
 def pad_cell(text: str, width: int) -> str:
     """Pad a string with spaces on the right to a display width."""
-    return text + " " * (width - display_width(text))
+    return text + " " * (width - cell_len(text))
 
 
 def align_rows(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -108,5 +104,5 @@ def align_rows(rows: Iterable[Sequence[str]]) -> list[str]:
     table = [list(row) for row in rows]
     if not table:
         return []
-    widths = [max(map(display_width, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     return [" | ".join(map(pad_cell, row, widths)).rstrip() for row in table]

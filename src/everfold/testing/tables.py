@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.plan.changelog import KIND
 from everfold.plan.nodes import TableColumn
 from everfold.testing import cells
 from everfold.testing.pipetable import KINDS, PipeTable, PipeTableError
@@ -13,9 +14,6 @@ from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-KIND_COLUMN = "__kind"
-"""The column with the row kind, TINYINT: its index in `KINDS`; without it all rows are +I."""
 
 
 def to_arrow(
@@ -44,7 +42,7 @@ def to_arrow(
             values = [_value(row.cells[index], column, row.line, zone) for row in table.rows]
         arrays[physical_name(at)] = pa.array(values, column.type.arrow)
     if table.kinds is not None:
-        arrays[KIND_COLUMN] = pa.array([KINDS.index(kind) for kind in table.kinds], pa.int8())
+        arrays[KIND] = pa.array([KINDS.index(kind) for kind in table.kinds], pa.int8())
     return pa.table(arrays)
 
 
@@ -85,6 +83,6 @@ def from_arrow(table: pa.Table, schema: Schema) -> Answer:
 
 def row_kinds(table: pa.Table) -> list[str]:
     """Return the row kind of each row."""
-    if KIND_COLUMN not in table.column_names:
+    if KIND not in table.column_names:
         return [KINDS[0]] * table.num_rows
-    return [KINDS[code] for code in table.column(KIND_COLUMN).to_pylist()]
+    return [KINDS[code] for code in table.column(KIND).to_pylist()]

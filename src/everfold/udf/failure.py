@@ -51,7 +51,7 @@ def wrong_accumulator_error(of: PythonFunction, accumulator: Any, why: str, span
     """Return FunctionError `wrong-accumulator`: an accumulator is not of its declared type."""
     shown = " ".join(_repr.repr(accumulator).split())
     message = f"the accumulator of the Python function `{of.name}` became {shown}, which {why}"
-    return FunctionError(Diagnostic("wrong-accumulator", message, span))
+    return FunctionError.of("wrong-accumulator", message, span)
 
 
 def call_text(of: PythonFunction, args: Sequence[Any], method: str = "") -> str:

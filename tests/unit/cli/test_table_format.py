@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.cells import cell_len
 
 from everfold.cli import table_format
 from everfold.cli.output import Format, create_output, show
-from everfold.testing.pipetable import display_width
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -102,7 +102,7 @@ def test_long_cells_are_truncated_and_wide_characters_take_two_columns() -> None
     assert lines[3] == "| " + "x" * 27 + "... |"
     assert lines[4] == "|  " + "中文" * 6 + "中" + "... |"
     assert lines[5] == "| " + "é".rjust(30) + " |"
-    assert {display_width(line) for line in lines[:-1]} == {34}
+    assert {cell_len(line) for line in lines[:-1]} == {34}
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_all_errors_are_reported_at_once() -> None:
         ({"path": "x", "format": "csv", "csv.field-delimiter": ";;"}, "wrong-option-value", "a single character"),
         ({"path": "x", "format": "csv", "csv.field-delimiter": '"'}, "wrong-option-value", "must differ"),
         ({"path": "x", "format": "csv", "csv.disable-quote-character": "true", "csv.quote-character": "'"}, "wrong-option-value", "has no meaning"),
-        ({"path": "x", "format": "json", "scan.max-files-per-batch": "0"}, "wrong-option-value", "must be above 0"),
+        ({"path": "x", "format": "json", "scan.max-files-per-batch": "0"}, "wrong-option-value", "must be at least 1"),
         ({"path": "x", "format": "json", "source.path.regex-pattern": "("}, "wrong-option-value", "not a regular expression"),
         ({"path": "x", "format": "raw"}, "raw-columns", "exactly one column"),
     ],

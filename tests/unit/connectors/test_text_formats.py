@@ -19,7 +19,7 @@ from everfold.connectors.contract import Role
 from everfold.connectors.formats.format import Format, record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import BadValue
-from everfold.connectors.printing import java_double, java_string
+from everfold.connectors.printing import java_string
 from everfold.connectors.registry import connector_of
 from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
@@ -43,6 +43,7 @@ from everfold.types import (
     RowType,
     TimeType,
 )
+from everfold.value_text import format_float
 
 
 def form(of: Table) -> Format:
@@ -355,7 +356,7 @@ def test_values_are_printed_as_in_java(of: DataType, value: object, text: str) -
     [(0.0, "0.0"), (1.0, "1.0"), (0.001, "0.001"), (0.0001, "1.0E-4"), (9999999.0, "9999999.0"), (1e7, "1.0E7"), (-1234567.5, "-1234567.5"), (1.5e300, "1.5E300")],
 )  # fmt: skip
 def test_doubles_are_printed_as_in_java(value: float, text: str) -> None:
-    assert java_double(value) == text
+    assert format_float(value) == text
 
 
 # --- files ----------------------------------------------------------------------------------------

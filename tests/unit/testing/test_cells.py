@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everfold.testing.cells import CellError, java_float, read, to_canonical, write
+from everfold.testing.cells import CellError, read, to_canonical, write
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -36,6 +36,7 @@ from everfold.types import (
     TimestampType,
     TimeType,
 )
+from everfold.value_text import format_float
 
 ROW = RowType(fields=(RowField(name="id", type=INT), RowField(name="at", type=TIMESTAMP3)))
 
@@ -134,17 +135,17 @@ def test_intervals_are_written_as_in_java() -> None:
     ],
 )
 def test_doubles_are_written_as_in_java(value: float, text: str) -> None:
-    assert java_float(value) == text
+    assert format_float(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_written_double_reads_back(value: float) -> None:
-    assert float(java_float(value)) == value
+    assert float(format_float(value)) == value
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_written_float_reads_back_and_is_short(value: float) -> None:
-    text = java_float(value, single=True)
+    text = format_float(value, single=True)
     assert struct.pack("<f", float(text)) == struct.pack("<f", value)
     assert len(text.strip("-").partition("E")[0].replace(".", "").strip("0")) <= 9
 

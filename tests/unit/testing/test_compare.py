@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from everfold.plan.changelog import KIND
 from everfold.testing.compare import Expectation, describe_difference
 from everfold.testing.pipetable import KINDS, PipeTableError, align_rows, parse
-from everfold.testing.tables import KIND_COLUMN, Answer, from_arrow
+from everfold.testing.tables import Answer, from_arrow
 from everfold.types import BIGINT, DOUBLE, STRING, DecimalType, Field, Schema
 
 SCHEMA = Schema((Field(name="who", type=STRING), Field(name="total", type=DecimalType(precision=38, scale=2))))
@@ -18,7 +19,7 @@ def answer(*rows: tuple[str | None, str | None], kinds: list[str] | None = None)
     total = pa.array(columns[1], pa.string()).cast(pa.decimal128(38, 2))
     table = pa.table({"c0": pa.array(columns[0], pa.string()), "c1": total})
     if kinds is not None:
-        table = table.append_column(KIND_COLUMN, pa.array([KINDS.index(kind) for kind in kinds], pa.int8()))
+        table = table.append_column(KIND, pa.array([KINDS.index(kind) for kind in kinds], pa.int8()))
     return from_arrow(table, SCHEMA)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from everfold.connectors.contract import (
     ClusterSink,
     Connector,
@@ -16,6 +14,7 @@ from everfold.connectors.contract import (
     SinkContext,
     Source,
     refuse_metadata,
+    refuse_written_metadata,
     wrong_option_error,
 )
 from everfold.connectors.filesystem.paths import check_path, escape
@@ -29,7 +28,7 @@ from everfold.connectors.formats.registry import (
     positions_in,
     require_format,
 )
-from everfold.errors import Diagnostic, SqlError, UnsupportedFeature, suggest_name
+from everfold.errors import SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
@@ -41,44 +40,14 @@ _NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at
 
 OPTIONS = OptionSet(
     (
-        Option(
-            "path", required=True, meaning="the folder or file of the table; a relative path is relative to the script"
-        ),
-        Option(
-            "format",
-            required=True,
-            meaning="the format of the records: json, csv, parquet, raw, debezium-json or canal-json",
-        ),
-        Option(
-            "source.monitor-interval",
-            "duration",
-            role="source",
-            meaning="how often to look for new files; the table is bounded if not set",
-        ),
-        Option(
-            "source.path.regex-pattern",
-            role="source",
-            meaning="regular expression that the full path of a file must match",
-        ),
+        Option("path", required=True, meaning="the folder or file of the table; a relative path is relative to the script"),
+        Option("format", required=True, meaning="the format of the records: json, csv, parquet, raw, debezium-json or canal-json"),
+        Option("source.monitor-interval", "duration", role="source", meaning="how often to look for new files; the table is bounded if not set"),
+        Option("source.path.regex-pattern", "regex", role="source", meaning="regular expression that the full path of a file must match"),
         Option("source.report-statistics", ("NONE", "ALL"), "ALL", role="source", note="has no meaning here"),
-        Option(
-            "scan.max-bytes-per-batch",
-            "memory",
-            "256 mb",
-            role="source",
-            meaning="maximum size of the files in one batch of a stream (whole files)",
-        ),
-        Option(
-            "scan.max-files-per-batch",
-            "int",
-            role="source",
-            meaning="maximum number of files in one batch of a stream; replaces `scan.max-bytes-per-batch`",
-        ),
-        Option(
-            "partition.default-name",
-            default="__DEFAULT_PARTITION__",
-            meaning="folder name for rows whose partition key is NULL",
-        ),
+        Option("scan.max-bytes-per-batch", "memory", "256 mb", role="source", least=1, meaning="maximum size of the files in one batch of a stream (whole files)"),
+        Option("scan.max-files-per-batch", "int", role="source", least=1, meaning="maximum number of files in one batch of a stream; replaces `scan.max-bytes-per-batch`"),
+        Option("partition.default-name", default="__DEFAULT_PARTITION__", meaning="folder name for rows whose partition key is NULL"),
         Option("partition.time-extractor.kind", note=_NO_COMMIT_POLICY),
         Option("partition.time-extractor.class", note=_NO_COMMIT_POLICY),
         Option("partition.time-extractor.timestamp-pattern", note=_NO_COMMIT_POLICY),
@@ -87,13 +56,7 @@ OPTIONS = OptionSet(
         Option("sink.rolling-policy.rollover-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
         Option("sink.rolling-policy.inactivity-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
         Option("sink.rolling-policy.check-interval", "duration", role="sink", note=_DONE_WITH_BATCH),
-        Option(
-            "sink.shuffle-by-partition.enable",
-            "bool",
-            "false",
-            role="sink",
-            meaning="write each partition by a single task",
-        ),
+        Option("sink.shuffle-by-partition.enable", "bool", "false", role="sink", meaning="write each partition by a single task"),
         Option("sink.partition-commit.trigger", role="sink", note=_NO_COMMIT_POLICY),
         Option("sink.partition-commit.delay", "duration", role="sink", note=_NO_COMMIT_POLICY),
         Option("sink.partition-commit.watermark-time-zone", role="sink", note=_NO_COMMIT_POLICY),
@@ -106,7 +69,7 @@ OPTIONS = OptionSet(
         Option("compaction.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: the job's parallelism counts"),
     )
-)
+)  # fmt: skip
 
 
 class FilesystemConnector(Connector):
@@ -122,31 +85,12 @@ class FilesystemConnector(Connector):
         options = self.options(table).read(table, role.value)
         name = require_format(table, "format", FORMATS)
         check_path(table, options.string("path"))
-        columns = record_columns(table, role)
-        if name == "parquet":
-            from everfold.connectors.formats.parquet import check_columns
-
-            check_columns(table, columns)
-        else:
-            format_of(name, table, options, f"{name}.").check(table, columns)
+        if name != "parquet":  # which supports all types
+            format_of(name, table, options, f"{name}.").check(table, record_columns(table, role))
         _check_partitions(table, options)
         refuse_metadata(table, METADATA, role)
-        pattern = options.string_or_none("source.path.regex-pattern")
-        if pattern is not None:
-            _check_pattern(table, pattern)
-        for positive in ("scan.max-bytes-per-batch", "scan.max-files-per-batch"):
-            value = options.number_or_none(positive)
-            if value is not None and value <= 0:
-                raise wrong_option_error(table, positive, f"option `{positive}` is {value}, but it must be above 0")
         if role is Role.SINK:
-            for column in table.columns:
-                if column.metadata_key is not None and not column.virtual:
-                    raise UnsupportedFeature.of(
-                        "read-only-metadata",
-                        f"table `{table.name}`: the metadata `{column.metadata_key}` of a file cannot be written",
-                        table.span_of(column.name),
-                        f"declare `{column.name}` as METADATA VIRTUAL",
-                    )
+            refuse_written_metadata(table, (), "file")
         return options
 
     def changelog(self, table: Table) -> ChangelogMode:
@@ -194,13 +138,11 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
     for key in table.partition_keys:
         column = names.get(key)
         if column is None or column.metadata_key is not None:
-            raise SqlError(
-                Diagnostic(
-                    "unknown-column",
-                    f"table `{table.name}`: PARTITIONED BY names `{key}`, which is not a column",
-                    table.span_of(key),
-                    suggest_name(key, names),
-                )
+            raise SqlError.of(
+                "unknown-column",
+                f"table `{table.name}`: PARTITIONED BY names `{key}`, which is not a column",
+                table.span_of(key),
+                suggest_name(key, names),
             )
         if isinstance(column.type, ArrayType | MapType | RowType | BytesType):
             raise UnsupportedFeature.of(
@@ -222,11 +164,3 @@ def _check_partitions(table: Table, options: OptionValues) -> None:
 
 def _kind(of: DataType) -> str:
     return of.sql.split("<")[0].split("(")[0]
-
-
-def _check_pattern(table: Table, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as wrong:
-        message = f"option `source.path.regex-pattern` is not a regular expression: {wrong}"
-        raise wrong_option_error(table, "source.path.regex-pattern", message) from None

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.text_decode import excerpt
 from everfold.connectors.options import wrong_option_error
 from everfold.errors import ConnectorError, UnsupportedFeature
@@ -56,21 +55,21 @@ def require_readable(table: Table, root: Path, shown: str) -> None:
     Raises ConnectorError `no-such-path`, `no-permission`, `link-loop`.
     """
     if not root.exists():
-        raise connector_error(
+        raise ConnectorError.of(
             "no-such-path",
             f"table `{table.name}`: there is no file or folder `{shown}`",
             table.span_of_option("path"),
             f"the full path is {root}" if shown != str(root) else None,
         )
     if not os.access(root, os.R_OK | (os.X_OK if root.is_dir() else 0)):
-        raise connector_error(
+        raise ConnectorError.of(
             "no-permission",
             f"table `{table.name}`: no permission to read `{shown}`",
             table.span_of_option("path"),
         )
     loop = _find_loop(root)
     if loop is not None:
-        raise connector_error(
+        raise ConnectorError.of(
             "link-loop",
             f"table `{table.name}`: the link `{loop}` leads back to a folder that contains it:"
             " files would be read again and again",
@@ -107,7 +106,7 @@ def check_names(
             if not _is_unicode(name):
                 shown = display_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
                 message = f"table `{table.name}`: the name of `{shown}` is not UTF-8, and Spark does not see such files"
-                raise connector_error("bad-file-name", message, table.span_of_option("path"), "rename it")
+                raise ConnectorError.of("bad-file-name", message, table.span_of_option("path"), "rename it")
             if for_spark and ":" in name and name in names:
                 raise colon_in_name_error(table, display_path(Path(folder, name), base_folder))
 
@@ -150,7 +149,7 @@ def _is_unicode(name: str) -> bool:
 def colon_in_name_error(table: Table, shown: str) -> ConnectorError:
     """Return the error for a file that Spark cannot open."""
     message = f"table `{table.name}`: `{shown}` has a `:` in its name, and Spark cannot open such files"
-    return connector_error("bad-file-name", message, table.span_of_option("path"), "rename it")
+    return ConnectorError.of("bad-file-name", message, table.span_of_option("path"), "rename it")
 
 
 def is_hidden(name: str) -> bool:

@@ -29,11 +29,12 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.applied import is_applied
-from everfold.connectors.connector_errors import connector_error, file_system_error
+from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
     AppliedBatch,
     BatchId,
@@ -42,6 +43,7 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    as_spark_function,
     columns_of,
 )
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, PartWriter
@@ -85,14 +87,14 @@ class FileSink(ClusterSink):
         path_option = self.options.string("path")
         job = self.context.job_folder
         if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
-            raise connector_error(
+            raise ConnectorError.of(
                 "target-in-job",
                 f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
                 help="use another path",
             )
         if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
             message = f"table `{self.table.name}`: `{path_option}` is a Spark checkpoint"
-            raise connector_error("target-in-checkpoint", message)
+            raise ConnectorError.of("target-in-checkpoint", message)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.records.mkdir(parents=True, exist_ok=True)
@@ -230,7 +232,7 @@ class FileSink(ClusterSink):
         compression = self.options.string("parquet.compression").lower() if name == "parquet" else ""
         writer = PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"), schema, compression)
         try:
-            written = frame.mapInArrow(_task(writer), REPORT).collect()
+            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
         except Exception as error:
             known = self.parse_failure(str(error))
             if known is not None:
@@ -343,20 +345,11 @@ class FileSink(ClusterSink):
         where = f"table `{self.table.name}`: cannot write to `{self.options.string('path')}`"
         if wrong.errno == errno.ENAMETOOLONG:
             long = "a value of PARTITIONED BY is too long for a folder name"
-            return connector_error(
+            return ConnectorError.of(
                 "file-system-error", f"{where}: {long}", self.table.span, "shorten the value: SUBSTRING, or MD5"
             )
         nothing = "nothing of the batch is visible; run the same command again to write it"
         return file_system_error(wrong, where, f"make room: {nothing}" if wrong.errno == errno.ENOSPC else nothing)
-
-
-def _task(writer: PartWriter) -> Any:
-    """Return a plain function, as Spark inspects its name and signature."""
-
-    def write_parts(batches: Any) -> Any:
-        return writer(batches)
-
-    return write_parts
 
 
 def _file_type(of: DataType) -> pa.DataType:
@@ -390,12 +383,9 @@ def _rename(found: re.Match[str], past: JobLineage) -> tuple[str, str] | None:
 
 def _load_record(path: Path) -> dict[str, Any]:
     """Read a commit record. Raises StateError `damaged-record`."""
-    try:
-        record = json.loads(path.read_bytes())
-        if record.keys() >= {"job", "done", "rows", "files"}:
-            return dict(record)
-    except (ValueError, AttributeError):
-        pass
+    record = _load_object(path)
+    if record.keys() >= {"job", "done", "rows", "files"}:
+        return record
     raise StateError.of(
         "damaged-record",
         f"`{path}` is not a record of a written batch",
@@ -405,17 +395,23 @@ def _load_record(path: Path) -> dict[str, Any]:
 
 def _load_mark(path: Path) -> dict[str, Any]:
     """Read a mark. Raises StateError `damaged-record`."""
-    try:
-        mark = json.loads(path.read_bytes())
-        if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
-            return dict(mark)
-    except (ValueError, AttributeError):
-        pass
+    mark = _load_object(path)
+    if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
+        return mark
     raise StateError.of(
         "damaged-record",
         f"`{path}` does not name the last batch written to the table",
         help="restore it from a backup. If the job folder is as new as the table, remove it",
     )
+
+
+def _load_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Anything else is read as an empty one."""
+    with suppress(ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def _write_atomically(path: Path, record: dict[str, Any]) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from everfold.checkpoint.file_log import list_read_files, move_files
 from everfold.checkpoint.logs import Position
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.paths import (
@@ -176,7 +175,7 @@ class FileSource(Source):
         root = self.resolve_path(context.base_folder, for_spark=True)
         job = None if context.job_folder is None else context.job_folder.resolve()
         if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
-            raise connector_error(
+            raise ConnectorError.of(
                 "job-in-source",
                 f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
@@ -321,14 +320,14 @@ class FileSource(Source):
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "file-gone",
                 f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
                 help="put it back and start again: nothing is lost",
             )
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
             )
         if self.format_name == "parquet":
@@ -496,23 +495,37 @@ def _decode_file(
     path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path
 ) -> Iterator[list[list[object]]]:
     """Yield the rows of a file in pieces. Raises ConnectorError `bad-record` with the line."""
-    decode = form.decoder(columns)
     rows: list[list[object]] = []
-    for number, line in _readable_lines(path, base_folder):
-        try:
-            rows.extend(list(decode(line)))
-        except BadValue as wrong:
-            if form.ignore_errors:
-                continue
-            text = line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
+    for line in _decode_lines(_readable_lines(path, base_folder), form, columns):
+        if line.wrong is None:
+            rows += line.rows
+        elif not form.ignore_errors:
             raise form.bad_record_error(
-                f"`{display_path(path, base_folder)}` line {number}", wrong.reason, text
-            ) from None
+                f"`{display_path(path, base_folder)}` line {line.number}", line.wrong, line.text
+            )
         if len(rows) >= _CHUNK_ROWS:
             yield rows
             rows = []
     if rows:
         yield rows
+
+
+class _Line(NamedTuple):
+    """A line of a file: its rows, or why it cannot be read and its text."""
+
+    number: int
+    rows: list[list[object]]
+    wrong: str | None = None
+    text: str = ""
+
+
+def _decode_lines(lines: Iterable[tuple[int, bytes]], form: Format, columns: Sequence[RecordColumn]) -> Iterator[_Line]:
+    decode = form.decoder(columns)
+    for number, line in lines:
+        try:
+            yield _Line(number, list(decode(line)))
+        except BadValue as wrong:
+            yield _Line(number, [], wrong.reason, line[:_MAX_RECORD_BYTES].decode("utf-8", "replace"))
 
 
 def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]]:
@@ -527,33 +540,21 @@ def _first_line_where(
     path: Path, form: Format, columns: Sequence[RecordColumn], holds: Callable[[list[object]], bool]
 ) -> int | None:
     """Return the number of the first line with a row for which `holds` is true."""
-    decode = form.decoder(columns)
-    for number, line in _lines(path):
-        try:
-            if any(holds(row) for row in decode(line)):
-                return number
-        except BadValue:
-            continue
-    return None
+    lines = _decode_lines(_lines(path), form, columns)
+    return next((line.number for line in lines if any(map(holds, line.rows))), None)
 
 
 def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:
     """Return line, reason and text of the first record of a file that cannot be read."""
-    decode = form.decoder(columns)
-    try:
-        for number, line in _lines(path):
-            try:
-                for _ in decode(line):
-                    pass
-            except BadValue as wrong:
-                return number, wrong.reason, line[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
-    except OSError:
-        return None
+    with suppress(OSError):
+        for line in _decode_lines(_lines(path), form, columns):
+            if line.wrong is not None:
+                return line.number, line.wrong, line.text
     return None
 
 
 def _bad_file(shown: str, reason: str) -> ConnectorError:
     """Return the error for a file that cannot be decoded."""
-    return connector_error(
+    return ConnectorError.of(
         "bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again"
     )

@@ -4,6 +4,10 @@ The table's columns are the schema, as in Flink: a nullable column is a union of
 type, in this order; DATE, TIME, TIMESTAMP and DECIMAL have the encoding of Avro's logical types; a
 ROW is a record; a MAP has STRING keys. A TIMESTAMP of up to three digits is in milliseconds, of up
 to six digits in microseconds, both since 1970.
+
+Values are converted here and not by fastavro's logical types, whose results differ: they round a
+DECIMAL with more digits than its type instead of refusing it, read a TIME as a datetime.time, and a
+TIMESTAMP without a zone as an instant.
 """
 
 from __future__ import annotations
@@ -121,6 +125,9 @@ class AvroFormat(Format):
             yield [row[column.name] for column in columns]
 
         return decode
+
+
+FORMAT = AvroFormat
 
 
 # --- records in Spark -----------------------------------------------------------------------------

@@ -13,29 +13,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from everfold.connectors.formats.envelope import (
     COMMON,
+    IS_RETRACTION,
     TEXT,
     Envelope,
     Rows,
     change_sql,
     declared_metadata,
-    envelope_value_format,
 )
 from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.formats.text_decode import BadValue
-from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
+from everfold.connectors.options import Option, OptionSet, OptionValues
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
 
 OPTIONS = OptionSet(
     (
-        Option("database.include", meaning="regular expression for the databases whose changes are read"),
-        Option("table.include", meaning="regular expression for the tables whose changes are read"),
+        Option("database.include", "regex", meaning="regular expression for the databases whose changes are read"),
+        Option("table.include", "regex", meaning="regular expression for the tables whose changes are read"),
         *COMMON.options,
     )
 )
@@ -54,7 +55,6 @@ _MEMBERS: dict[str, tuple[str, DataType]] = {
     "ingestion-timestamp": ("ts", BIGINT),
 }
 _START, _END = r"\A", r"\z"
-_IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,8 @@ class CanalFormat(Envelope):
     tables: str | None = None
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> CanalFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
-        values = envelope_value_format(options, prefix)
-        for name in ("database.include", "table.include"):
-            try:
-                re.compile(options.string_or_none(prefix + name) or "")
-            except re.error as wrong:
-                raise wrong_option_error(
-                    table, prefix + name, f"option `{prefix}{name}` is not a regular expression: {wrong}"
-                ) from None
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
+        values = JsonFormat.of_values(options, prefix)
         return cls(
             ignore_errors=values.ignore_errors,
             ignore_option=values.ignore_option,
@@ -182,7 +174,7 @@ class CanalFormat(Envelope):
         """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
         return self.json.to_json_sql(
-            f"named_struct('data', array({row}), 'type', IF({_IS_RETRACTION}, 'DELETE', 'INSERT'))"
+            f"named_struct('data', array({row}), 'type', IF({IS_RETRACTION}, 'DELETE', 'INSERT'))"
         )
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
@@ -194,3 +186,6 @@ class CanalFormat(Envelope):
             return f'{{"data":[{write(values[:-1])}],"type":"{"DELETE" if is_retraction else "INSERT"}"}}'.encode()
 
         return encode
+
+
+FORMAT = CanalFormat

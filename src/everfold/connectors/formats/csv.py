@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.formats.text_encode import scalar_string_sql, string_encoder
@@ -53,14 +52,9 @@ OPTIONS = OptionSet(
         Option("array-element-delimiter", "string", ";", meaning="separator of the elements of an ARRAY or ROW"),
         Option("escape-character", "char", None, meaning="character that escapes the next one"),
         Option("null-literal", "string", None, meaning="string that is read and written as NULL"),
-        Option(
-            "write-bigdecimal-in-scientific-notation",
-            "bool",
-            "true",
-            note="has no meaning here: decimals are written plainly",
-        ),
+        Option("write-bigdecimal-in-scientific-notation", "bool", "true", note="has no meaning here: decimals are written plainly"),
     )
-)
+)  # fmt: skip
 
 RULES = TextRules(time_minutes=True, loose_dates=True)
 _LONG_STRING = 24
@@ -81,8 +75,7 @@ class CsvFormat(Format):
     comments: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> CsvFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
         no_quotes = options.flag(f"{prefix}disable-quote-character")
         if no_quotes and f"{prefix}quote-character" in options.explicit:
             message = f"`{prefix}quote-character` has no meaning when `{prefix}disable-quote-character` is true"
@@ -475,9 +468,12 @@ class CsvFormat(Format):
         return read
 
 
+FORMAT = CsvFormat
+
+
 def needs_quotes_error(text: str) -> ConnectorError:
     """Return the error for a string that a CSV without quotes and escapes cannot hold."""
-    return connector_error(
+    return ConnectorError.of(
         "csv-needs-quotes",
         "a string contains the field delimiter or a line break, and the table has no quote character:"
         f" `{excerpt(text)}`",

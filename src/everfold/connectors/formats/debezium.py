@@ -11,34 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from everfold.connectors.formats.envelope import (
-    COMMON,
-    Envelope,
-    Rows,
-    change_sql,
-    declared_metadata,
-    envelope_value_format,
-)
+from everfold.connectors.formats.envelope import COMMON, IS_RETRACTION, Envelope, Rows, change_sql, declared_metadata
 from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues
-from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, STRING, TIMESTAMP_LTZ3, DataType, MapType, RowField, RowType
 
 OPTIONS = OptionSet(
     (
-        Option(
-            "schema-include",
-            "bool",
-            "false",
-            meaning="whether a record contains its schema, and the change in `payload`",
-        ),
+        Option("schema-include", "bool", "false", meaning="whether a record contains its schema, and the change in `payload`"),
         *COMMON.options,
     )
-)
+)  # fmt: skip
 _SOURCE = MapType(key=STRING, value=STRING)
 METADATA: dict[str, DataType] = {
     "schema": STRING,
@@ -49,7 +38,6 @@ METADATA: dict[str, DataType] = {
     "source.table": STRING,
     "source.properties": _SOURCE,
 }
-_IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +47,8 @@ class DebeziumFormat(Envelope):
     schema_include: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> DebeziumFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
-        json = envelope_value_format(options, prefix)
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
+        json = JsonFormat.of_values(options, prefix)
         return cls(
             ignore_errors=json.ignore_errors,
             ignore_option=json.ignore_option,
@@ -145,8 +132,8 @@ class DebeziumFormat(Envelope):
         """Return Spark SQL: the change as a JSON object."""
         row = self.json.struct(columns)
         return self.json.to_json_sql(
-            f"named_struct('before', IF({_IS_RETRACTION}, {row}, NULL), 'after', IF({_IS_RETRACTION}, NULL, {row}),"
-            f" 'op', IF({_IS_RETRACTION}, 'd', 'c'))"
+            f"named_struct('before', IF({IS_RETRACTION}, {row}, NULL), 'after', IF({IS_RETRACTION}, NULL, {row}),"
+            f" 'op', IF({IS_RETRACTION}, 'd', 'c'))"
         )
 
     def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
@@ -161,3 +148,6 @@ class DebeziumFormat(Envelope):
             return f'{{{before}"after":{row},"op":"c"}}'.encode()
 
         return encode
+
+
+FORMAT = DebeziumFormat

@@ -18,7 +18,7 @@ from everfold.connectors.formats.format import BAD, Format, RecordColumn, Record
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
 from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, strip_byte_order_mark
 from everfold.connectors.formats.text_decode import BadValue
-from everfold.connectors.options import OptionSet, OptionValues
+from everfold.connectors.options import OptionSet
 from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Table
@@ -33,23 +33,12 @@ COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.nam
 VALUE = "value."
 """Prefix of the METADATA keys of a value's format in a Kafka table."""
 
+IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
+"""Spark SQL: whether a row that is written retracts another one."""
 TEXT = "__text"
 """Column of a frame during parsing: the object as a string."""
 Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
 """Row kinds, paths of rows (such as `after.`), and rows as in JSON."""
-
-
-def envelope_value_format(options: OptionValues, prefix: str) -> JsonFormat:
-    """Return the format of the values in an envelope, by the table's options `<prefix>…`."""
-    return JsonFormat(
-        ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
-        ignore_option=f"{prefix}ignore-parse-errors",
-        iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
-        null_key=options.string(f"{prefix}map-null-key.mode"),
-        null_key_literal=options.string(f"{prefix}map-null-key.literal"),
-        plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
-        ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
-    )
 
 
 def declared_metadata(table: Table) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.formats.text_decode import TextRules, convert_sql, excerpt
+from everfold.connectors.options import OptionValues
 from everfold.connectors.skipped_rows import count_bad_records
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports, raise_report_in_spark
@@ -108,6 +108,11 @@ class Format(ABC):
 
     ignore_errors: bool = False
     ignore_option: str | None = None
+
+    @classmethod
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
+        """Return the format configured by the table's options `<prefix>…`. Raises SqlError."""
+        return cls()
 
     @property
     def is_changelog(self) -> bool:
@@ -214,4 +219,4 @@ class Format(ABC):
         options = [] if lasting else ["fix the record"]
         if self.ignore_option:
             options.append(f"set '{self.ignore_option}' = 'true' to skip and count such records")
-        return connector_error("bad-record", message, help=", or ".join(options) or None)
+        return ConnectorError.of("bad-record", message, help=", or ".join(options) or None)

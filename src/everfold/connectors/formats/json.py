@@ -21,11 +21,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
@@ -33,7 +32,7 @@ from everfold.connectors.formats.text_decode import BadValue, TextRules, convert
 from everfold.connectors.formats.text_encode import string_encoder, string_sql
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.errors import UnsupportedFeature
+from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
@@ -80,16 +79,11 @@ OPTIONS = OptionSet(
         Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="format of timestamps"),
         Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what to do with a NULL key of a MAP"),
         Option("map-null-key.literal", "string", "null", meaning="the key written for NULL in mode LITERAL"),
-        Option(
-            "encode.decimal-as-plain-number",
-            "bool",
-            "false",
-            meaning="write decimals without an exponent",
-        ),
+        Option("encode.decimal-as-plain-number", "bool", "false", meaning="write decimals without an exponent"),
         Option("encode.ignore-null-fields", "bool", "false", meaning="do not write fields that are NULL"),
         Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
     )
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +94,27 @@ class JsonFormat(Format):
     iso: bool = False
     null_key: str = "FAIL"
     null_key_literal: str = "null"
-    plain_decimals: bool = False
     ignore_nulls: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> JsonFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
-        found = cls(
-            ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
-            ignore_option=f"{prefix}ignore-parse-errors",
-            fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"),
-            iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
-            null_key=options.string(f"{prefix}map-null-key.mode"),
-            null_key_literal=options.string(f"{prefix}map-null-key.literal"),
-            plain_decimals=options.flag(f"{prefix}encode.decimal-as-plain-number"),
-            ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
-        )
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
+        found = replace(cls.of_values(options, prefix), fail_on_missing=options.flag(f"{prefix}fail-on-missing-field"))
         if found.ignore_errors and found.fail_on_missing:
             message = f"`{prefix}fail-on-missing-field` and `{prefix}ignore-parse-errors` cannot both be true"
             raise wrong_option_error(table, f"{prefix}fail-on-missing-field", message)
         return found
+
+    @classmethod
+    def of_values(cls, options: OptionValues, prefix: str) -> Self:
+        """Return the format of values by the options `<prefix>…`, also of another format."""
+        return cls(
+            ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
+            ignore_option=f"{prefix}ignore-parse-errors",
+            iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
+            null_key=options.string(f"{prefix}map-null-key.mode"),
+            null_key_literal=options.string(f"{prefix}map-null-key.literal"),
+            ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
+        )
 
     @property
     def rules(self) -> TextRules:
@@ -276,7 +271,7 @@ class JsonFormat(Format):
         if key is not None:
             return str(key)
         if self.null_key == "FAIL":
-            raise connector_error(
+            raise ConnectorError.of(
                 "null-map-key",
                 "a MAP has a NULL key, which JSON cannot hold",
                 help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'",
@@ -325,6 +320,9 @@ class JsonFormat(Format):
         """Return a function from a parsed object at `path` to a row, which raises BadValue."""
         fields = [(column.name, _reader(column.type, self.rules, path + column.name, self)) for column in columns]
         return lambda row: [read(row.get(name)) for name, read in fields]
+
+
+FORMAT = JsonFormat
 
 
 def strip_byte_order_mark(text: str) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.options import Option, OptionSet
 from everfold.engine_literals import spark_identifier
@@ -44,27 +43,12 @@ if TYPE_CHECKING:
 OPTIONS = OptionSet(
     (
         Option("utc-timezone", "bool", "false", note="has no meaning here: the wall clock of UTC is taken"),
-        Option(
-            "timestamp.time.unit",
-            "string",
-            "micros",
-            note="has no meaning here: microseconds are written, all units are read",
-        ),
+        Option("timestamp.time.unit", "string", "micros", note="has no meaning here: microseconds are written, all units are read"),
         Option("write.int64.timestamp", "bool", "true", note="has no meaning here: timestamps are written as INT64"),
         Option("batch-size", "int", "2048", note="has no meaning here"),
-        Option(
-            "compression",
-            ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"),
-            "SNAPPY",
-            meaning="compression codec",
-            role="sink",
-        ),
+        Option("compression", ("SNAPPY", "ZSTD", "GZIP", "LZ4", "UNCOMPRESSED"), "SNAPPY", meaning="compression codec", role="sink"),
     )
-)
-
-
-def check_columns(table: Table, columns: Sequence[RecordColumn]) -> None:
-    """Accept all columns: Parquet supports all types."""
+)  # fmt: skip
 
 
 def read_parquet(
@@ -132,7 +116,7 @@ def _schema(path: Path, table: Table) -> pa.Schema:
     try:
         schema: pa.Schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as wrong:
-        raise connector_error(
+        raise ConnectorError.of(
             "bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {str(wrong).splitlines()[0]}"
         ) from None
     return schema
@@ -142,7 +126,7 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
     from everfold.errors import suggest_name
 
     if column.name not in schema.names:
-        raise connector_error(
+        raise ConnectorError.of(
             "missing-column",
             f"table `{table.name}`: `{path.name}` has no column `{column.name}`",
             help=suggest_name(column.name, schema.names),
@@ -154,7 +138,7 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
 def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
     spark = _spark_type(found, column.type)
     if spark is None:
-        raise connector_error(
+        raise ConnectorError.of(
             "wrong-column-type",
             f"table `{table.name}`: column `{column.name}` is {with_article(column.type)},"
             f" but in `{path.name}` it is {found}",
@@ -278,4 +262,4 @@ def parse_parquet_failure(table: Table, error_text: str) -> ConnectorError | Non
         if wrong and "MISMATCH" in wrong.group()
         else "it is not a readable Parquet file"
     )
-    return connector_error("bad-file", f"table `{table.name}`: `{path}`: {why}")
+    return ConnectorError.of("bad-file", f"table `{table.name}`: `{path}`: {why}")

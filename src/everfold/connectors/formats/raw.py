@@ -11,7 +11,7 @@ import codecs
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
 from everfold.connectors.formats.text_decode import BadValue
@@ -58,8 +58,7 @@ class RawFormat(Format):
     little: bool = False
 
     @classmethod
-    def of(cls, table: Table, options: OptionValues, prefix: str) -> RawFormat:
-        """Return the format configured by the table's options `<prefix>…`."""
+    def of(cls, table: Table, options: OptionValues, prefix: str) -> Self:
         try:
             charset = codecs.lookup(options.string(f"{prefix}charset")).name
         except LookupError:
@@ -184,6 +183,9 @@ class RawFormat(Format):
 
     def _struct_format(self, of: DataType) -> str:
         return ("<" if self.little else ">") + ("f" if isinstance(of, FloatType) else "d")
+
+
+FORMAT = RawFormat
 
 
 def _bytes_of(of: DataType) -> int:

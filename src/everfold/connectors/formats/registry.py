@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 from everfold.connectors.formats.format import Format
 from everfold.connectors.options import OptionSet, OptionValues
@@ -11,7 +13,17 @@ from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import DataType
 
-NAMES = ("json", "csv", "raw", "avro", "parquet", "debezium-json", "canal-json")
+_MODULES = {
+    "json": "json",
+    "csv": "csv",
+    "raw": "raw",
+    "avro": "avro",
+    "parquet": "parquet",
+    "debezium-json": "debezium",
+    "canal-json": "canal",
+}
+"""Modules by format name. Each defines `OPTIONS`, and `FORMAT` or functions to read files."""
+NAMES = tuple(_MODULES)
 CHANGES = ("debezium-json", "canal-json")
 """The formats whose records are changes."""
 POSITIONAL = ("csv", "raw", "avro")
@@ -20,34 +32,14 @@ POSITIONAL = ("csv", "raw", "avro")
 
 def options_of(name: str) -> OptionSet:
     """Return the options of a format, without its prefix."""
-    match name:
-        case "json":
-            from everfold.connectors.formats.json import OPTIONS
-        case "csv":
-            from everfold.connectors.formats.csv import OPTIONS
-        case "raw":
-            from everfold.connectors.formats.raw import OPTIONS
-        case "avro":
-            from everfold.connectors.formats.avro import OPTIONS
-        case "debezium-json":
-            from everfold.connectors.formats.debezium import OPTIONS
-        case "canal-json":
-            from everfold.connectors.formats.canal import OPTIONS
-        case _:
-            from everfold.connectors.formats.parquet import OPTIONS
-    return OPTIONS
+    found: OptionSet = _load_module(name).OPTIONS
+    return found
 
 
 def metadata_of(name: str) -> dict[str, DataType]:
     """Return the METADATA keys of a format, with their types."""
-    match name:
-        case "debezium-json":
-            from everfold.connectors.formats.debezium import METADATA
-        case "canal-json":
-            from everfold.connectors.formats.canal import METADATA
-        case _:
-            return {}
-    return METADATA
+    found: dict[str, DataType] = _load_module(name).METADATA if name in CHANGES else {}
+    return found
 
 
 def is_positional(name: str | None) -> bool:
@@ -75,32 +67,12 @@ def changelog_of(name: str | None) -> ChangelogMode:
 
 def format_of(name: str, table: Table, options: OptionValues, prefix: str) -> Format:
     """Return a format of records, configured by the options `<prefix>…` of a table."""
-    match name:
-        case "json":
-            from everfold.connectors.formats.json import JsonFormat
+    found: Format = _load_module(name).FORMAT.of(table, options, prefix)
+    return found
 
-            return JsonFormat.of(table, options, prefix)
-        case "csv":
-            from everfold.connectors.formats.csv import CsvFormat
 
-            return CsvFormat.of(table, options, prefix)
-        case "avro":
-            from everfold.connectors.formats.avro import AvroFormat
-
-            return AvroFormat()
-        case "debezium-json":
-            from everfold.connectors.formats.debezium import DebeziumFormat
-
-            return DebeziumFormat.of(table, options, prefix)
-        case "canal-json":
-            from everfold.connectors.formats.canal import CanalFormat
-
-            return CanalFormat.of(table, options, prefix)
-        case _:
-            from everfold.connectors.formats.raw import RawFormat
-
-            assert name == "raw", name
-            return RawFormat.of(table, options, prefix)
+def _load_module(name: str) -> Any:
+    return import_module(f"everfold.connectors.formats.{_MODULES[name]}")
 
 
 def require_format(table: Table, option: str, known: tuple[str, ...]) -> str:

@@ -13,7 +13,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TypeVar
 
-from everfold.connectors.printing import java_double
 from everfold.types import (
     BooleanType,
     BytesType,
@@ -26,6 +25,7 @@ from everfold.types import (
     TimestampType,
     TimeType,
 )
+from everfold.value_text import format_float, format_time, format_timestamp
 
 _T = TypeVar("_T")
 
@@ -59,15 +59,16 @@ def string_encoder(of: DataType, *, iso: bool = False) -> Callable[[object], str
             return lambda value: "true" if value else "false"
         case FloatingType():
             single = isinstance(of, FloatType)
-            return lambda value: java_double(_as(float, value), single=single)
+            return lambda value: format_float(_as(float, value), single=single)
         case DecimalType():
             return lambda value: f"{_as(Decimal, value):f}"
         case DateType():
             return lambda value: _as(date, value).isoformat()
         case TimeType():
-            return _time
+            return lambda value: format_time(_as(int, value))
         case TimestampType():
-            return lambda value: _timestamp(_as(datetime, value), of.local_zone, "T" if iso else " ")
+            separator, zone = "T" if iso else " ", "Z" if of.local_zone else ""
+            return lambda value: format_timestamp(_as(datetime, value), separator=separator) + zone
         case BytesType():
             return lambda value: base64.b64encode(_as(bytes, value)).decode()
         case _:
@@ -77,18 +78,3 @@ def string_encoder(of: DataType, *, iso: bool = False) -> Callable[[object], str
 def _as(kind: type[_T], value: object) -> _T:
     assert isinstance(value, kind), (kind, value)
     return value
-
-
-def _fraction(micros: int) -> str:
-    return f".{micros:06d}".rstrip("0") if micros else ""
-
-
-def _time(value: object) -> str:
-    seconds, millis = divmod(_as(int, value), 1000)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(millis * 1000)}"
-
-
-def _timestamp(value: datetime, local_zone: bool, separator: str) -> str:
-    day = f"{value.year:04d}-{value.month:02d}-{value.day:02d}"
-    text = f"{day}{separator}{value.hour:02d}:{value.minute:02d}:{value.second:02d}"
-    return text + _fraction(value.microsecond) + ("Z" if local_zone else "")

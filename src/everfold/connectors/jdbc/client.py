@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.jdbc.address import Address
 from everfold.errors import ConnectorError
 
@@ -126,7 +125,7 @@ def explain_error(
     first, secret = found.diagnostics[0], address.settings.get("password")
     if not secret or secret not in first.message:
         return found
-    return connector_error(first.code, first.message.replace(secret, "******"), first.span, first.help)
+    return ConnectorError.of(first.code, first.message.replace(secret, "******"), first.span, first.help)
 
 
 def _to_error(
@@ -137,7 +136,7 @@ def _to_error(
     if error.sqlstate is None:
         rejected = _REJECTED.search(str(error))
         if rejected is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "jdbc-refused", f"{where}: PostgreSQL at {address.servers} says: {rejected.group(1).strip()}", span
             )
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -147,21 +146,21 @@ def _to_error(
         case state if state.startswith(_TRANSIENT) and not state.startswith(("40", "55")):
             return _unreachable(where, address, span)
         case "42501":
-            return connector_error(
+            return ConnectorError.of(
                 "jdbc-permission",
                 f"{where}: PostgreSQL says: {message}",
                 span,
                 f"grant it to the user in database `{database}`",
             )
         case state if state.startswith(("22", "23")) and names is not None:
-            return connector_error(
+            return ConnectorError.of(
                 "refused-row",
                 f"{where}: PostgreSQL refuses a row: {_describe_bad_row(error, message, names)}",
                 span,
                 "nothing of the batch was written: fix the data or the table and run the same command again",
             )
         case _:
-            return connector_error("jdbc-failed", f"{where}: PostgreSQL says: {message}", span)
+            return ConnectorError.of("jdbc-failed", f"{where}: PostgreSQL says: {message}", span)
 
 
 def _describe_bad_row(error: psycopg.Error, message: str, names: Sequence[str]) -> str:
@@ -177,7 +176,7 @@ def _describe_bad_row(error: psycopg.Error, message: str, names: Sequence[str]) 
 
 
 def _unreachable(where: str, address: Address, span: Span | None) -> ConnectorError:
-    return connector_error(
+    return ConnectorError.of(
         "jdbc-unreachable",
         f"{where}: PostgreSQL does not answer at {address.servers}",
         span,

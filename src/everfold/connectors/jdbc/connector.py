@@ -21,7 +21,8 @@ from everfold.connectors.contract import (
     wrong_option_error,
 )
 from everfold.connectors.jdbc.address import name_parts, parse_url
-from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
+from everfold.connectors.options import missing_option_error
+from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import BooleanType, BytesType, IntegerType, NumericType, StringType, TemporalType
@@ -40,7 +41,7 @@ OPTIONS = OptionSet(
         Option("compatible-mode", note="has no meaning here"),
         Option("connection.max-retry-timeout", "duration", "60 s", meaning="maximum wait before a failed step is retried, and for an answer of the server"),
         Option(_BOUNDS[0], role="source", meaning="an integer column by which the table is divided among tasks"),
-        Option(_BOUNDS[1], "int", role="source", meaning="number of tasks that read"),
+        Option(_BOUNDS[1], "int", role="source", least=1, meaning="number of tasks that read"),
         Option(_BOUNDS[2], "int", role="source", meaning="smallest value of that column; rows below it are not read"),
         Option(_BOUNDS[3], "int", role="source", meaning="largest value of that column; rows above it are not read"),
         Option("scan.fetch-size", "int", "0", role="source", note="has no meaning here: rows are emitted as they are read"),
@@ -53,10 +54,10 @@ OPTIONS = OptionSet(
         Option("lookup.partial-cache.expire-after-write", "duration", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.expire-after-access", "duration", role="source", note=_PER_BATCH),
         Option("lookup.partial-cache.cache-missing-key", "bool", "true", role="source", note=_PER_BATCH),
-        Option("lookup.max-retries", "int", "3", role="source", meaning="how often reading is retried when the connection is lost"),
+        Option("lookup.max-retries", "int", "3", role="source", least=0, meaning="how often reading is retried when the connection is lost"),
         Option("sink.buffer-flush.max-rows", "int", "100", role="sink", note=_WHOLE),
         Option("sink.buffer-flush.interval", "duration", "1 s", role="sink", note=_WHOLE),
-        Option("sink.max-retries", "int", "3", role="sink", meaning="how often a step is retried when the connection is lost, after 1, 2, 4, … seconds"),
+        Option("sink.max-retries", "int", "3", role="sink", least=0, meaning="how often a step is retried when the connection is lost, after 1, 2, 4, … seconds"),
         Option("sink.parallelism", "int", role="sink", note="has no meaning here: the parallelism of the job is used"),
         Option("sink.bookkeeping-schema", role="sink", meaning="schema of `everfold_commits`, the staging tables and the key snapshots; the schema of the table if not set"),
     )
@@ -76,13 +77,7 @@ class JdbcConnector(Connector):
             raise wrong_option_error(table, "url", f"option `url`: {wrong}") from None
         notes += [f"table `{table.name}`: `{name}` of the `url` has no meaning here" for name in address.unused]
         if "password" in options.explicit and "username" not in options.explicit:
-            raise SqlError(
-                Diagnostic(
-                    "missing-option",
-                    f"table `{table.name}` needs option `username`, as `password` is set",
-                    table.span_of_option("password"),
-                )
-            )
+            raise missing_option_error(table, "username", "password")
         name_parts(table, options.string("table-name"))
         refuse_metadata(table, (), role)
         for column in columns_of(table, role):
@@ -94,11 +89,6 @@ class JdbcConnector(Connector):
                     table.span_of(column.name),
                 )
         _check_bounds(table, options)
-        for name in ("sink.max-retries", "lookup.max-retries"):
-            if options.number(name) < 0:
-                raise wrong_option_error(
-                    table, name, f"option `{name}` is {options.number(name)}, but it must not be below 0"
-                )
         if find_spec("psycopg") is None:
             message = f"table `{table.name}`: the connector `jdbc` needs the package psycopg"
             raise UnsupportedFeature.of("missing-package", message, table.span, "pip install 'everfold[postgres]'")
@@ -139,18 +129,10 @@ def _check_bounds(table: Table, options: OptionValues) -> None:
         return
     for name in _BOUNDS:
         if name not in options.explicit:
-            raise SqlError(
-                Diagnostic(
-                    "missing-option",
-                    f"table `{table.name}` needs option `{name}`, as `{given[0]}` is set",
-                    table.span_of_option(given[0]),
-                )
-            )
+            raise missing_option_error(table, name, given[0])
     by = options.string(_BOUNDS[0])
     column = next((each for each in table.columns if each.name == by), None)
     if column is None or not isinstance(column.type, IntegerType):
         raise wrong_option_error(table, _BOUNDS[0], f"`{_BOUNDS[0]}` names `{by}`, which is not an integer column")
-    if options.number(_BOUNDS[1]) < 1:
-        raise wrong_option_error(table, _BOUNDS[1], f"option `{_BOUNDS[1]}` must be above 0")
     if options.number(_BOUNDS[2]) > options.number(_BOUNDS[3]):
         raise wrong_option_error(table, _BOUNDS[2], f"`{_BOUNDS[2]}` is above `{_BOUNDS[3]}`")

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from everfold.connectors.applied import is_applied
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import AppliedBatch, BatchId
 from everfold.connectors.jdbc.client import Connection, hash_names, lock_number, quote_name
 from everfold.connectors.jdbc.key_snapshot import KeySnapshot
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
+from everfold.errors import ConnectorError
 from everfold.plan.changelog import RowKind
 from everfold.types import physical_name
 
@@ -193,7 +193,7 @@ class Merge:
             sql.SQL("SELECT count(*) FROM ({}) AS staged").format(self._staged), _parameters(batch, reports)
         ).fetchone()
         if found != (sum(report.staged for report in reports),):
-            raise connector_error(
+            raise ConnectorError.of(
                 "staging-lost",
                 f"table `{self.target.name}`: rows of the staging table {self.staging.as_string()} are missing",
                 help="run the same command again: the batch is written again",

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import connector_error, report_errors
+from everfold.connectors.connector_errors import report_errors
 from everfold.connectors.jdbc.address import Address
 from everfold.connectors.jdbc.values import from_csv
+from everfold.errors import ConnectorError
 from everfold.types import DataType
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class ReadRows:
             raise explain_error(error, self.table, self.address) from None
         except ValueError as wrong:
             message = f"table `{self.table}`: PostgreSQL has a value that the declared type cannot represent: {wrong}"
-            raise connector_error("bad-record", message) from None
+            raise ConnectorError.of("bad-record", message) from None
         finally:
             link.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.jdbc.address import name_parts
 from everfold.connectors.jdbc.client import Connection
@@ -119,7 +118,7 @@ def find_table(connection: Connection, table: Table, name: str) -> Target:
                 "SELECT relname FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')"
             )
         ]
-        raise connector_error(
+        raise ConnectorError.of(
             "no-such-table",
             f"table `{table.name}`: PostgreSQL has no table `{name}`",
             table.span_of_option("table-name"),
@@ -156,7 +155,7 @@ def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, 
             )
             continue
         found.append(there)
-        reason = _why_not_writable(column.type, there) if role is Role.SINK else _why_not_readable(column.type, there)
+        reason = _why_unfit(column.type, there, role)
         if reason is not None:
             refuse(f"column `{there.name}` of `{target.name}` is {there.sql_type}: {reason}", column.name)
         if there.is_generated and role is Role.SINK:
@@ -195,60 +194,46 @@ def _check_key(table: Table, target: Target, refuse: Refuse) -> None:
         )
 
 
-def _why_not_writable(of: DataType, into: TargetColumn) -> str | None:
-    """Return why values of a type cannot be written into a column unchanged; None if they can."""
+def _why_unfit(of: DataType, column: TargetColumn, role: Role) -> str | None:
+    """Return why values of a type do not fit a column unchanged; None if they do.
+
+    They are written into the column, or read from it.
+    """
     fits: bool
+    base, writes = column.base, role is Role.SINK
     match of:
         case BooleanType():
-            fits = into.base == "bool"
+            fits = base == "bool"
+        case IntegerType() if writes:
+            fits = _INTEGERS.get(base, 0) >= of.bits or (base == "numeric" and _has_room(column, of.digits, 0))
         case IntegerType():
-            fits = _INTEGERS.get(into.base, 0) >= of.bits or (into.base == "numeric" and _has_room(into, of.digits, 0))
+            fits = 0 < _INTEGERS.get(base, 0) <= of.bits
+        case FloatType():
+            fits = base == "float4" or (writes and base == "float8")
         case FloatingType():
-            fits = into.base == "float8" or (into.base == "float4" and isinstance(of, FloatType))
-        case DecimalType():
-            fits = into.base == "numeric" and _has_room(into, of.precision - of.scale, of.scale)
-            if into.base == "numeric" and not fits:
+            fits = base == "float8" or (not writes and base == "float4")
+        case DecimalType() if writes:
+            fits = base == "numeric" and _has_room(column, of.precision - of.scale, of.scale)
+            if base == "numeric" and not fits:
                 return f"it would round {with_article(of)}, or is too small for it"
-        case StringType():
-            fits = into.base in _TEXTS or into.kind == "e"
-        case BytesType():
-            fits = into.base == "bytea"
-        case DateType():
-            fits = into.base == "date"
-        case TimeType():
-            fits = into.base == "time" and _has_precision(into, of.precision)
-        case TimestampType():
-            fits = into.base == ("timestamptz" if of.local_zone else "timestamp") and _has_precision(into, of.precision)
-        case _:
-            raise AssertionError(of)
-    return None if fits else f"it does not take {with_article(of)}"
-
-
-def _why_not_readable(of: DataType, column: TargetColumn) -> str | None:
-    """Return why the values of a column cannot be read as a type; None if they can."""
-    fits: bool
-    match of:
-        case BooleanType():
-            fits = column.base == "bool"
-        case IntegerType():
-            fits = 0 < _INTEGERS.get(column.base, 0) <= of.bits
-        case FloatingType():
-            fits = column.base == "float4" or (column.base == "float8" and not isinstance(of, FloatType))
         case DecimalType():
-            fits = column.base == "numeric" or column.base in _INTEGERS
+            fits = base == "numeric" or base in _INTEGERS
         case StringType():
-            fits = True
+            fits = not writes or base in _TEXTS or column.kind == "e"
         case BytesType():
-            fits = column.base == "bytea"
+            fits = base == "bytea"
         case DateType():
-            fits = column.base == "date"
+            fits = base == "date"
         case TimeType():
-            fits = column.base == "time"
+            fits = base == "time" and (not writes or _has_precision(column, of.precision))
         case TimestampType():
-            fits = column.base == ("timestamptz" if of.local_zone else "timestamp")
+            name = "timestamptz" if of.local_zone else "timestamp"
+            fits = base == name and (not writes or _has_precision(column, of.precision))
         case _:
             raise AssertionError(of)
-    return None if fits else f"it cannot be read as {with_article(of)}"
+    if fits:
+        return None
+    return f"it does not take {with_article(of)}" if writes else f"it cannot be read as {with_article(of)}"
 
 
 def _has_room(column: TargetColumn, whole: int, scale: int) -> bool:

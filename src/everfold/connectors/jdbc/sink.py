@@ -11,13 +11,13 @@ were staged before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
 
-from everfold.connectors.connector_errors import connector_error, find_reported_error
+from everfold.connectors.connector_errors import find_reported_error
 from everfold.connectors.contract import (
     AppliedBatch,
     BatchId,
@@ -26,6 +26,7 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    as_spark_function,
     columns_of,
 )
 from everfold.connectors.jdbc.address import address_of
@@ -63,13 +64,8 @@ class JdbcSink(ClusterSink):
 
     def prepare(self) -> None:
         """Check that the table exists, fits the declaration, and may be written."""
-        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
-        try:
+        with self._connect() as link:
             self._target = link.run(self._inspect)
-        except psycopg.Error as error:
-            raise self._explain(error) from None
-        finally:
-            link.close()
 
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
         """Return the last batch of the job in `everfold_commits`."""
@@ -84,16 +80,22 @@ class JdbcSink(ClusterSink):
             return None
         return self._query(job, self.context.name, lambda merge, connection: merge.written_by_others(connection))
 
-    def _query(self, job: str, sink: str, query: Callable[[Merge, Connection], T]) -> T:
-        """Run a query against the database before the sink is opened."""
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[Link]:
+        """Return a context with a connection without retries, which converts its errors."""
         link = Link(self.address, retries=0, patience_ms=self.patience_ms)
         try:
-            merge = self._create_merge(job, sink)
-            return link.run(lambda connection: query(merge, connection))
+            yield link
         except psycopg.Error as error:
             raise self._explain(error) from None
         finally:
             link.close()
+
+    def _query(self, job: str, sink: str, query: Callable[[Merge, Connection], T]) -> T:
+        """Run a query against the database before the sink is opened."""
+        with self._connect() as link:
+            merge = self._create_merge(job, sink)
+            return link.run(lambda connection: query(merge, connection))
 
     def undo_discarded_batches(self, past: JobLineage) -> None:
         """Remember the past. Replayed rows overwrite rows by key, so nothing is retracted here.
@@ -106,18 +108,13 @@ class JdbcSink(ClusterSink):
         """Return a message about the pending keys, which the job did not write again."""
         if self._past is None or self._past.rewind_epoch is None or not self._keys:
             return None
-        link = Link(self.address, retries=0, patience_ms=self.patience_ms)
-        try:
+        with self._connect() as link:
             before = self._open_merge(BatchId(self._past.job, self.context.name, self._past.epoch, 0)).key_snapshot
             if before is None:
                 return None
             if prune:
                 return self._past.report_leftovers(self.table.name, link.run(before.prune), (), pruned=True)
             count, first = link.run(before.find_pending)
-        except psycopg.Error as error:
-            raise self._explain(error) from None
-        finally:
-            link.close()
         return self._past.report_leftovers(self.table.name, count, first, pruned=False)
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
@@ -149,7 +146,7 @@ class JdbcSink(ClusterSink):
     def _inspect(self, connection: Connection) -> tuple[Target, tuple[TargetColumn, ...]]:
         version = connection.info.server_version
         if version < _OLDEST:
-            raise connector_error(
+            raise ConnectorError.of(
                 "old-server",
                 f"table `{self.table.name}`: PostgreSQL {version // 10000} is too old: it must be 12 or newer",
             )
@@ -165,7 +162,7 @@ class JdbcSink(ClusterSink):
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)
         ).fetchone()
         if allowed is None:
-            raise connector_error(
+            raise ConnectorError.of(
                 "no-such-schema",
                 f"table `{self.table.name}`: PostgreSQL has no schema `{schema}`",
                 self.table.span_of_option("sink.bookkeeping-schema"),
@@ -181,7 +178,7 @@ class JdbcSink(ClusterSink):
         return self.options.string_or_none("sink.bookkeeping-schema") or target.schema
 
     def _permission_error(self, what: str, help: str | None = None) -> ConnectorError:
-        return connector_error(
+        return ConnectorError.of(
             "jdbc-permission", f"table `{self.table.name}`: everfold may not {what}", self.table.span, help
         )
 
@@ -229,7 +226,7 @@ class JdbcSink(ClusterSink):
         """Run the tasks; return what they have staged."""
         stage = self._stager(merge, batch)
         try:
-            return [Report(*row) for row in frame.mapInArrow(_make_function(stage), REPORT).collect()]
+            return [Report(*row) for row in frame.mapInArrow(as_spark_function(stage), REPORT).collect()]
         except Exception as error:
             found = find_reported_error(str(error), self.table.span)
             if found is None:
@@ -238,12 +235,3 @@ class JdbcSink(ClusterSink):
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explain_error(error, self.table.name, self.address, self.table.span, names=())
-
-
-def _make_function(stage: StageRows) -> Any:
-    """Return a plain function for Spark, which inspects its name and signature."""
-
-    def stage_rows(batches: Any) -> Any:
-        return stage(batches)
-
-    return stage_rows

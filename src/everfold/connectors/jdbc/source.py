@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from everfold.connectors.connector_errors import find_reported_error
-from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext, as_spark_function
 from everfold.connectors.jdbc.address import address_of, name_parts
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
 from everfold.connectors.jdbc.reading import ReadRows
@@ -70,7 +70,7 @@ class JdbcSource(Source):
         task = self._task()
         shares = len(task.queries)
         fields = ", ".join(f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
-        frame = context.spark.range(0, shares, 1, shares).mapInArrow(_make_function(task), fields)
+        frame = context.spark.range(0, shares, 1, shares).mapInArrow(as_spark_function(task), fields)
         return frame.selectExpr("*", f"{spark_string(self.table.name)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
@@ -155,12 +155,3 @@ class JdbcSource(Source):
 
     def _explain(self, error: psycopg.Error) -> ConnectorError:
         return explain_error(error, self.table.name, self.address, self.table.span)
-
-
-def _make_function(task: ReadRows) -> Any:
-    """Return a plain function for Spark, which inspects its name and signature."""
-
-    def read_rows(batches: Any) -> Any:
-        return task(batches)
-
-    return read_rows

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everfold.connectors.connector_errors import connector_error, report_errors
+from everfold.connectors.connector_errors import report_errors
 from everfold.connectors.jdbc.address import Address
 from everfold.connectors.jdbc.values import NulInString, to_csv
+from everfold.errors import ConnectorError
 from everfold.plan.changelog import KIND, RowKind
 from everfold.types import DataType, physical_name
 
@@ -123,7 +124,7 @@ class StageRows:
             message = (
                 f"table `{self.table}`: a string in column `{column}` contains U+0000, which PostgreSQL cannot store"
             )
-            raise connector_error("refused-row", message) from None
+            raise ConnectorError.of("refused-row", message) from None
 
 
 class _Copy:

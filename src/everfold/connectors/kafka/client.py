@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import OptionValues
 from everfold.connectors.kafka.table_options import SERVERS, topics
 from everfold.errors import ConnectorError, suggest_name
@@ -112,11 +112,9 @@ class Client:
     def consumer(self) -> Any:
         """The consumer, created at first use. It does not join its group."""
         if self._consumer is None:
-            try:
+            with self._convert_errors():
                 settings = {**client_settings(self.options), "group.id": consumer_group(self.options)}
                 self._consumer = Consumer({**settings, "enable.auto.commit": False}, logger=log)
-            except KafkaException as wrong:
-                raise self.error(wrong) from None
         return self._consumer
 
     def close(self) -> None:
@@ -127,17 +125,13 @@ class Client:
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; empty if the brokers report none."""
-        try:
+        with self._convert_errors():
             return self.consumer.list_topics(timeout=TIMEOUT_S).cluster_id or ""
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
 
     def partitions(self) -> dict[str, list[int]]:
         """Return the partitions of the table's topics. Raises ConnectorError `no-such-topic`."""
-        try:
+        with self._convert_errors():
             found = self.consumer.list_topics(timeout=TIMEOUT_S).topics
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         pattern = self.options.string_or_none("topic-pattern")
         names = (
             topics(self.options)
@@ -148,16 +142,18 @@ class Client:
             if topic not in found:
                 raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
         if not names:
-            raise connector_error(
-                "no-such-topic", f"table `{self.table.name}`: no topic matches `{pattern}`", self._span("topic-pattern")
+            raise ConnectorError.of(
+                "no-such-topic",
+                f"table `{self.table.name}`: no topic matches `{pattern}`",
+                self.table.span_of_option("topic-pattern"),
             )
         return {topic: sorted(found[topic].partitions) for topic in names}
 
     def _no_such_topic(self, topic: str, known: Iterable[str]) -> ConnectorError:
-        return connector_error(
+        return ConnectorError.of(
             "no-such-topic",
             f"table `{self.table.name}`: the brokers at {self.options.string(SERVERS)} have no topic `{topic}`",
-            self._span("topic"),
+            self.table.span_of_option("topic"),
             suggest_name(topic, known) or "create the topic first",
         )
 
@@ -168,19 +164,15 @@ class Client:
         }
 
     def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        try:
+        with self._convert_errors():
             low, high = self.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         return int(low), int(high)
 
     def offsets_at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
         """Return the first offsets with a timestamp from `millis` on; the end if there is none."""
         queries = [TopicPartition(topic, at, millis) for topic, of in partitions.items() for at in of]
-        try:
+        with self._convert_errors():
             answers = self.consumer.offsets_for_times(queries, timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         found: Offsets = {topic: {} for topic in partitions}
         for answer in answers:
             offset = answer.offset if answer.offset >= 0 else self._watermarks(answer.topic, answer.partition)[1]
@@ -190,10 +182,8 @@ class Client:
     def committed(self, partitions: Mapping[str, list[int]]) -> dict[str, dict[int, int | None]]:
         """Return the committed offsets of the table's group, None for a partition without one."""
         queries = [TopicPartition(topic, at) for topic, of in partitions.items() for at in of]
-        try:
+        with self._convert_errors():
             answers = self.consumer.committed(queries, timeout=TIMEOUT_S)
-        except KafkaException as wrong:
-            raise self.error(wrong) from None
         found: dict[str, dict[int, int | None]] = {topic: {} for topic in partitions}
         for answer in answers:
             found[answer.topic][answer.partition] = answer.offset if answer.offset >= 0 else None
@@ -212,19 +202,19 @@ class Client:
         except (KafkaException, ConnectorError) as wrong:
             log.warning("the offsets of table %s could not be committed: %s", self.table.name, wrong)
 
-    def error(self, wrong: KafkaException) -> ConnectorError:
-        """Return the error to show for a failure of the client.
-
-        It contains no settings, as they can be secrets.
-        """
-        return kafka_error(self.table, self.options, wrong)
-
-    def _span(self, option: str) -> Any:
-        return self.table.span_of_option(option)
+    @contextmanager
+    def _convert_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as wrong:
+            raise kafka_error(self.table, self.options, wrong) from None
 
 
 def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> ConnectorError:
-    """Return the error to show for a failure of the client."""
+    """Return the error to show for a failure of the client.
+
+    It contains no settings, as they can be secrets.
+    """
     error: KafkaError = wrong.args[0]
     if error.code() in (
         KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE,
@@ -233,13 +223,15 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
         return unreachable_error(table, options)
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         topic = options.string_or_none("topic") or options.string_or_none("topic-pattern")
-        return connector_error(
+        return ConnectorError.of(
             "no-such-topic",
             f"table `{table.name}`: the brokers at {options.string(SERVERS)} have no topic `{topic}`",
             table.span_of_option("topic"),
             "create the topic first",
         )
-    return connector_error("kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}")
+    return ConnectorError.of(
+        "kafka-refused", f"table `{table.name}`: Kafka says: {_mask_secrets(error.str(), options)}"
+    )
 
 
 def _mask_secrets(text: str, options: OptionValues) -> str:
@@ -256,7 +248,7 @@ def _mask_secrets(text: str, options: OptionValues) -> str:
 
 def unreachable_error(table: Table, options: OptionValues) -> ConnectorError:
     """Return the error `kafka-unreachable`."""
-    return connector_error(
+    return ConnectorError.of(
         "kafka-unreachable",
         f"table `{table.name}`: no Kafka broker answers at {options.string(SERVERS)}",
         table.span_of_option(SERVERS),

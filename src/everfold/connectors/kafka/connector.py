@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 
 from everfold.connectors.contract import (
     ClusterSink,
@@ -15,6 +15,7 @@ from everfold.connectors.contract import (
     SinkContext,
     Source,
     refuse_metadata,
+    refuse_written_metadata,
     wrong_option_error,
 )
 from everfold.connectors.formats.registry import changelog_of, options_of
@@ -35,7 +36,8 @@ from everfold.connectors.kafka.table_options import (
     value_format_name,
     value_metadata,
 )
-from everfold.errors import Diagnostic, SqlError, UnsupportedFeature
+from everfold.connectors.options import missing_option_error
+from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 
@@ -45,7 +47,7 @@ _BOUNDED = ("unbounded", "latest-offset", "group-offsets", "timestamp", "specifi
 OPTIONS = OptionSet(
     (
         Option("topic", meaning="the topic, or several topics separated by `;`"),
-        Option("topic-pattern", role="source", meaning="a regular expression for the names of the topics"),
+        Option("topic-pattern", "regex", role="source", meaning="a regular expression for the names of the topics"),
         Option(SERVERS, required=True, meaning="the list of brokers, as `host:9092`"),
         Option("properties.group.id", meaning="the consumer group that `group-offsets` starts from, and that progress is committed to"),
         Option("properties.*", meaning="settings of the Kafka client, passed on unchanged", secret=True),
@@ -63,7 +65,7 @@ OPTIONS = OptionSet(
         Option("scan.bounded.timestamp-millis", "int", role="source", meaning="time to stop before, in milliseconds since 1970"),
         Option("scan.topic-partition-discovery.interval", "duration", "5 min", role="source", note="has no meaning here: every batch looks for new partitions"),
         Option("scan.watermark.idle-timeout", "duration", role="source", note="has no meaning here: SET 'table.exec.source.idle-timeout' applies to all tables"),
-        Option("scan.max-records-per-batch", "int", "500000", role="source", meaning="maximum number of records in a batch of a stream"),
+        Option("scan.max-records-per-batch", "int", "500000", role="source", least=1, meaning="maximum number of records in a batch of a stream"),
         Option("sink.partitioner", ("default", "fixed", "round-robin"), "default", role="sink", meaning="how records are assigned to partitions"),
         Option("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "exactly-once", role="sink"),
         Option("sink.transactional-id-prefix", default="everfold", role="sink", meaning="prefix of transactional ids"),
@@ -143,7 +145,9 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
         refuse_metadata(table, (*METADATA, *value_metadata(table)), role)
         _check_offsets(table, options)
     else:
-        _check_sink_metadata(table)
+        written = tuple(each for each in table.columns if not each.virtual)
+        refuse_metadata(replace(table, columns=written), (*METADATA, *value_metadata(table)), role)
+        refuse_written_metadata(table, WRITABLE, "record")
     _check_stores(table, options)
     value_format(table, options).check(table, value_columns(table, options, role))
     keys = key_columns(table, options, role)
@@ -153,33 +157,19 @@ def check_records(table: Table, options: OptionValues, role: Role) -> None:
             raise wrong_option_error(table, "key.format", "`key.format` is set, but `key.fields` names no column")
         found_key.check(table, keys)
     elif keys:
-        raise SqlError(
-            Diagnostic(
-                "missing-option",
-                f"table `{table.name}` needs option `key.format`, as `key.fields` is set",
-                table.span_of_option("key.fields"),
-            )
-        )
-    if (count := options.number("scan.max-records-per-batch")) <= 0:
-        raise wrong_option_error(
-            table,
-            "scan.max-records-per-batch",
-            f"option `scan.max-records-per-batch` is {count}, but it must be above 0",
-        )
+        raise missing_option_error(table, "key.format", "key.fields")
 
 
 def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
     pattern = options.string_or_none("topic-pattern")
     names = topics(options)
     if bool(names) == (pattern is not None):
-        raise SqlError(
-            Diagnostic(
-                "missing-option" if not names else "wrong-option-value",
-                f"table `{table.name}` needs option `topic`"
-                if not names
-                else f"table `{table.name}`: `topic` or `topic-pattern`, not both",
-                table.span_of_option("topic-pattern" if names else "connector"),
-            )
+        raise SqlError.of(
+            "missing-option" if not names else "wrong-option-value",
+            f"table `{table.name}` needs option `topic`"
+            if not names
+            else f"table `{table.name}`: `topic` or `topic-pattern`, not both",
+            table.span_of_option("topic-pattern" if names else "connector"),
         )
     if role is Role.SINK and len(names) != 1:
         raise UnsupportedFeature.of(
@@ -187,13 +177,6 @@ def _check_topics(table: Table, options: OptionValues, role: Role) -> None:
             f"table `{table.name}`: rows can be written to one topic only",
             table.span_of_option("topic"),
         )
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as wrong:
-            raise wrong_option_error(
-                table, "topic-pattern", f"option `topic-pattern` is not a regular expression: {wrong}"
-            ) from None
 
 
 def _check_stores(table: Table, options: OptionValues) -> None:
@@ -219,24 +202,20 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
         mode = options.string(f"scan.{side}.mode")
         if mode == "group-offsets" and options.string_or_none("properties.group.id") is None:
             default = f"scan.{side}.mode" not in options.explicit
-            raise SqlError(
-                Diagnostic(
-                    "missing-option",
-                    f"table `{table.name}` needs option `properties.group.id`, as `scan.{side}.mode` is `group-offsets`"
-                    + (", its default" if default else ""),
-                    table.span_of_option(f"scan.{side}.mode") or table.span_of_option("connector"),
-                    f"to read all records, set 'scan.{side}.mode' = 'earliest-offset'" if side == "startup" else None,
-                )
+            raise SqlError.of(
+                "missing-option",
+                f"table `{table.name}` needs option `properties.group.id`, as `scan.{side}.mode` is `group-offsets`"
+                + (", its default" if default else ""),
+                table.span_of_option(f"scan.{side}.mode") or table.span_of_option("connector"),
+                f"to read all records, set 'scan.{side}.mode' = 'earliest-offset'" if side == "startup" else None,
             )
         for wanted, option in (("timestamp", "timestamp-millis"), ("specific-offsets", "specific-offsets")):
             name = f"scan.{side}.{option}"
             if mode == wanted and name not in options.explicit:
-                raise SqlError(
-                    Diagnostic(
-                        "missing-option",
-                        f"table `{table.name}` needs option `{name}`, as `scan.{side}.mode` is `{mode}`",
-                        table.span_of_option(f"scan.{side}.mode"),
-                    )
+                raise SqlError.of(
+                    "missing-option",
+                    f"table `{table.name}` needs option `{name}`, as `scan.{side}.mode` is `{mode}`",
+                    table.span_of_option(f"scan.{side}.mode"),
                 )
         if mode == "specific-offsets":
             parse_offsets(table, options, f"scan.{side}.specific-offsets")
@@ -244,18 +223,3 @@ def _check_offsets(table: Table, options: OptionValues) -> None:
                 raise wrong_option_error(
                     table, f"scan.{side}.mode", f"`scan.{side}.mode` = 'specific-offsets' needs exactly one topic"
                 )
-
-
-def _check_sink_metadata(table: Table) -> None:
-    for column in table.columns:
-        if column.metadata_key is None or column.virtual:
-            continue
-        if column.metadata_key not in METADATA:
-            refuse_metadata(table, (*METADATA, *value_metadata(table)), Role.SINK)
-        if column.metadata_key not in WRITABLE:
-            raise UnsupportedFeature.of(
-                "read-only-metadata",
-                f"table `{table.name}`: the metadata `{column.metadata_key}` of a record cannot be written",
-                table.span_of(column.name),
-                f"declare `{column.name}` as METADATA VIRTUAL",
-            )

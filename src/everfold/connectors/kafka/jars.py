@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.connectors.connector_errors import connector_error
+from everfold.errors import ConnectorError
 from everfold.files import cache_folder
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _fetch(spark: SparkSession) -> None:
             spark.sql(f"ADD JAR '{jar}'")
         except Exception as wrong:
             log.debug("ADD JAR %s", jar, exc_info=True)
-            raise connector_error(
+            raise ConnectorError.of(
                 "kafka-jars",
                 "Spark's Kafka connector could not be downloaded from Maven Central: "
                 + str(wrong).splitlines()[0][:200],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from everfold.connectors.connector_errors import connector_error, file_system_error
+from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
     KIND,
     AppliedBatch,
@@ -45,7 +45,7 @@ from everfold.connectors.kafka.transaction import (
     read_applied,
 )
 from everfold.connectors.sink_changelog import last_by_key
-from everfold.errors import StateError
+from everfold.errors import ConnectorError, StateError
 from everfold.plan.changelog import RowKind
 from everfold.types import physical_name
 
@@ -149,7 +149,7 @@ class KafkaSink(LocalSink):
             raise kafka_error(self.table, self.options, wrong) from None
         except TimeoutError as wrong:
             self.close()
-            raise connector_error("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
+            raise ConnectorError.of("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
         except OSError as wrong:
             self.close()
             raise file_system_error(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import Position, read_first_position, rewrite_positions
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
@@ -125,15 +124,7 @@ class KafkaSource(Source):
         for topic, of in starts.items():
             for at, offset in of.items():
                 ends[topic][at] = max(offset, ends[topic][at])
-        add_jars(context.spark)
-        reader = (
-            context.spark.read.format("kafka")
-            .option("startingOffsets", _json(starts))
-            .option("endingOffsets", _json(ends))
-        )
-        frame = self._frame(reader, context, streaming=False)
-        self.client.close()
-        return frame
+        return self._read_between(context, starts, ends)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the records from the job's first to its last position, if they still exist."""
@@ -148,12 +139,15 @@ class KafkaSource(Source):
             topic: {at: max(start, last.get(topic, {}).get(at, 0)) for at, start in of.items()}
             for topic, of in starts.items()
         }
+        return History(self._read_between(context, starts, ends))
+
+    def _read_between(self, context: SourceContext, starts: Offsets, ends: Offsets) -> DataFrame:
         add_jars(context.spark)
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
         frame = self._frame(reader, context, streaming=False)
         self.client.close()
-        return History(frame)
+        return frame
 
     def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
         for key, value in JSON_SESSION.items():
@@ -284,7 +278,7 @@ class KafkaSource(Source):
         [topic] = others
         for partition in offsets:
             if partition not in others[topic]:
-                raise connector_error(
+                raise ConnectorError.of(
                     "no-such-partition",
                     f"table `{self.table.name}`: topic `{topic}` has no partition {partition}",
                     self.table.span_of_option(option),
@@ -298,7 +292,7 @@ class KafkaSource(Source):
         missing = any(offset is None for of in committed.values() for offset in of.values())
         if missing and reset not in ("earliest", "latest"):
             group = self.options.string("properties.group.id")
-            raise connector_error(
+            raise ConnectorError.of(
                 "no-group-offsets",
                 f"table `{self.table.name}`: the group `{group}` has committed no offsets for "
                 f"{', '.join(f'`{topic}`' for topic in partitions)}",
@@ -384,7 +378,7 @@ class KafkaSource(Source):
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error()
         if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
-            return connector_error(
+            return ConnectorError.of(
                 "kafka-data-lost",
                 f"table `{self.table.name}`: records that were not read yet are gone from "
                 f"{', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
@@ -392,7 +386,7 @@ class KafkaSource(Source):
                 "start a new job (another --state)",
             )
         if re.search(r"UnknownTopicOrPartitionException", error_text):
-            return connector_error(
+            return ConnectorError.of(
                 "no-such-topic",
                 f"table `{self.table.name}`: the topic does not exist any more",
                 self.table.span_of_option("topic"),

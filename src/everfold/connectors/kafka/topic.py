@@ -39,24 +39,14 @@ OPTIONS = OptionSet(
         Option("key.format", _STORAGE, required=True, meaning="the storage format of keys"),
         Option("value.format", _STORAGE, required=True, meaning="the storage format of values"),
         Option("create", "bool", "false", meaning="whether to create the topic if it does not exist"),
-        Option(
-            "create.partitions",
-            "int",
-            "-1",
-            meaning="number of partitions of a created topic; -1: the default of the brokers",
-        ),
-        Option(
-            "create.replication",
-            "int",
-            "-1",
-            meaning="replication factor of a created topic; -1: the default of the brokers",
-        ),
+        Option("create.partitions", "int", "-1", meaning="number of partitions of a created topic; -1: the default of the brokers"),
+        Option("create.replication", "int", "-1", meaning="replication factor of a created topic; -1: the default of the brokers"),
         Option("create.cleanup.policy", meaning="cleanup policy of a created topic"),
         Option("create.retention.ms", meaning="how long a created topic keeps records"),
         Option("create.retention.bytes", meaning="how many bytes per partition a created topic keeps"),
         *(option for option in KAFKA_OPTIONS.options if option.name in _KAFKA_OPTIONS),
     )
-)
+)  # fmt: skip
 
 
 class TopicConnector(Connector):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from everfold.connectors.connector_errors import connector_error
 from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
 from everfold.connectors.kafka.client import TIMEOUT_S, client_settings, kafka_error, log
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.table_options import topics
 from everfold.connectors.kafka.topic_table import KEY, ConvertedTable
+from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class TopicSink(KafkaSink):
         if self.upsert and self.converted.key_position is None:
             at = next(at for at, column in enumerate(self.table.columns) if column.name == KEY)
             if rows.column(at).null_count:
-                raise connector_error(
+                raise ConnectorError.of(
                     "null-key",
                     f"topic `{topics(self.options)[0]}`: a result has the key NULL, "
                     "but the records of a table are identified by their keys",
