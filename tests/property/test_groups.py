@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from property.changelogs import Change, ChangingQuery, FoldedRows, changelogs, cut, cuts, freeze, inserts, values
 
@@ -99,6 +99,7 @@ some_calls = st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=4, un
 
 @LAW
 @given(changelogs(), cuts, some_calls, st.sampled_from([1, 3]), st.booleans())
+@example([(RowKind.INSERT, ("a", 1)), (RowKind.INSERT, ("a", 2))], [1], ["SUM(v)"], 1, False)  # an update
 def test_after_every_batch_the_result_is_that_of_the_surviving_rows(
     changes: list[Change], cuts: list[int], calls: list[str], buckets: int, restarts: bool
 ) -> None:
@@ -116,6 +117,7 @@ def test_after_every_batch_of_inserts_the_result_is_that_of_all_rows(
 @pytest.mark.parametrize("call", CALLS)
 @settings(LAW, max_examples=15)
 @given(changes=changelogs(), cuts=cuts)
+@example(changes=[(RowKind.INSERT, ("a", -1)), (RowKind.INSERT, ("a", -2))], cuts=[])  # AVG is -1.5
 def test_every_function_supports_changes(call: str, changes: list[Change], cuts: list[int]) -> None:
     check(changes, cuts, [call], ChangelogMode.ALL, 1, False)
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.compat.operator_ids import source_notes
 from everfold.jobs.control import Control
 from everfold.operators.protocol import Operator
+from everfold.plan.naming import name_sources
 from everfold.plan.nodes import Table
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.exchange import FORWARDED, KEEP
@@ -66,7 +68,8 @@ def test_the_upper_operator_is_notified_of_the_end_first(spark: SparkSession, tm
         control_folder=str(tmp_path),
         bucket_ids=bucket_ids(2, 2),
     )
-    found = lowering.lower(action.roots[0].input).frame.where(f"{FORWARDED} IS NULL AND {KEEP}").selectExpr("c0")
+    (root,) = name_sources(action.roots, [note["name"] for note in source_notes(action.roots)])
+    found = lowering.lower(root.input).frame.where(f"{FORWARDED} IS NULL AND {KEEP}").selectExpr("c0")
     seen: list[int] = []
     query = (
         found.writeStream.foreachBatch(lambda batch, _: seen.extend(row.c0 for row in batch.collect()))
