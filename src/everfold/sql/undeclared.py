@@ -277,7 +277,9 @@ class _Inference:
     # --- functions ---
 
     def _record_functions(self, node: syntax.Select) -> None:
-        keys = frozenset(node.group.elements if node.group is not None else ())
+        keys: dict[type[syntax.Node], set[syntax.Node]] = {}
+        for each in node.group.elements if node.group is not None else ():
+            keys.setdefault(type(each), set()).add(each)
         grouped = bool(keys) or any(map(self._has_aggregate, node.items))
         for item in (*node.items, *([node.having] if node.having is not None else [])):
             self._record_calls(item, over_groups=grouped, keys=keys)
@@ -285,12 +287,15 @@ class _Inference:
             if part is not None:
                 self._record_calls(part, over_groups=False, keys=keys)
 
-    def _record_calls(self, node: syntax.Node, *, over_groups: bool, keys: Set[syntax.Node]) -> None:
+    def _record_calls(
+        self, node: syntax.Node, *, over_groups: bool, keys: Mapping[type[syntax.Node], Set[syntax.Node]]
+    ) -> None:
         """Record the undeclared functions among the calls.
 
-        `over_groups`: whether calls here are computed over the rows of a group.
+        `over_groups`: whether calls here are computed over the rows of a group. `keys` are those of
+        GROUP BY by class, because the hash of a high tree takes time.
         """
-        if isinstance(node, syntax.Query) or (keys and node in keys):
+        if isinstance(node, syntax.Query) or node in keys.get(type(node), ()):
             return
         inside = over_groups
         match node:
