@@ -7,7 +7,7 @@ stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
@@ -56,6 +56,31 @@ class PlanNode:
             self._facts[what] = compute(self)
         found: T = self._facts[what]
         return found
+
+
+def _check_reads(node: PlanNode, below: Plan, expressions: Iterable[Expr] = (), columns: Iterable[int] = ()) -> None:
+    """Check that a node reads only columns that its input has."""
+    _check_positions(node, max((each.least_width for each in expressions), default=0), len(below.schema))
+    _check_positions(node, max(columns, default=-1) + 1, len(below.schema))
+
+
+def _check_positions(node: PlanNode, least: int, width: int) -> None:
+    """Check that a node does not read more columns than there are.
+
+    least: the least number of columns that it can read.
+    """
+    assert least <= width, f"{type(node).__name__} reads column {least - 1} of an input with {width} columns"
+
+
+def _check_widths(node: PlanNode, inputs: Iterable[Plan]) -> None:
+    """Check that the inputs of a node have the same number of columns."""
+    widths = [len(each.schema) for each in inputs]
+    assert len(set(widths)) == 1, f"the inputs of {type(node).__name__} have {widths} columns"
+
+
+def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
+    """Yield what aggregate calls read."""
+    return (each for call in calls for each in call.expressions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +154,9 @@ class Scan(PlanNode):
     table: Table
     source_name: str = field(default="", compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        assert self.table.columns, f"no column of `{self.table.name}` is read"
+
     @Fact
     def schema(self) -> Schema:
         return self.table.schema
@@ -144,6 +172,9 @@ class WatermarkAssigner(PlanNode):
     input: Plan
     column: Column
     watermark: Expr
+
+    def __post_init__(self) -> None:
+        _check_reads(self, self.input, [self.watermark], [self.column])
 
     @Fact
     def schema(self) -> Schema:
@@ -166,6 +197,10 @@ class ChangelogNormalize(OperatorNode):
     keys: tuple[Column, ...]
     ttl_ms: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        assert self.keys, "a changelog without a key"
+        _check_reads(self, self.input, columns=self.keys)
+
     @Fact
     def schema(self) -> Schema:
         return self.input.schema
@@ -183,7 +218,8 @@ class Project(PlanNode):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        assert len(self.expressions) == len(self.names)
+        assert len(self.expressions) == len(self.names), f"{len(self.expressions)} columns, {len(self.names)} names"
+        _check_reads(self, self.input, self.expressions)
 
     @Fact
     def schema(self) -> Schema:
@@ -213,6 +249,9 @@ class Filter(PlanNode):
     input: Plan
     condition: Expr
 
+    def __post_init__(self) -> None:
+        _check_reads(self, self.input, [self.condition])
+
     @Fact
     def schema(self) -> Schema:
         return self.input.schema
@@ -226,6 +265,10 @@ class Union(PlanNode):
     """
 
     inputs: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        assert self.inputs, "a union of nothing"
+        _check_widths(self, self.inputs)
 
     @Fact
     def schema(self) -> Schema:
@@ -245,6 +288,9 @@ class Values(PlanNode):
     rows: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
 
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.fields) for row in self.rows), "rows of different widths"
+
     @Fact
     def schema(self) -> Schema:
         return Schema(self.fields)
@@ -263,6 +309,9 @@ class Unnest(PlanNode):
     fields: tuple[Field, ...]
     outer: bool = False
     ordinality: bool = False
+
+    def __post_init__(self) -> None:
+        _check_reads(self, self.input, [self.collection])
 
     @Fact
     def schema(self) -> Schema:
@@ -297,7 +346,8 @@ class WindowTableFunction(OperatorNode):
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        assert not self.partition_keys or isinstance(self.window, Session)
+        assert not self.partition_keys or isinstance(self.window, Session), "only SESSION has partition keys"
+        _check_reads(self, self.input, columns=[self.time_column, *self.partition_keys])
 
     @Fact
     def schema(self) -> Schema:
@@ -376,6 +426,9 @@ class WindowAggregate(OperatorNode):
     zone: str | None = None
     lateness_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)], [self.time_column])
+
     @Fact
     def schema(self) -> Schema:
         below = self.input.schema
@@ -419,6 +472,11 @@ class GroupAggregate(OperatorNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        assert self.keys or self.calls, "neither keys nor calls"
+        assert self.window is None or self.window.end < len(self.keys), "the end of the window is a key"
+        _check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)])
+
     @Fact
     def schema(self) -> Schema:
         return Schema(
@@ -444,6 +502,9 @@ class WindowEmit(OperatorNode):
     time_column: Column
     early_ms: int | None
     late_ms: int | None
+
+    def __post_init__(self) -> None:
+        _check_reads(self, self.input, columns=[*self.keys, self.window.end, self.time_column])
 
     @Fact
     def schema(self) -> Schema:
@@ -504,6 +565,12 @@ class OverAggregate(OperatorNode):
     ttl_ms: int = field(default=0, compare=False)
     stream_error: SqlError | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        assert self.calls, "OVER without calls"
+        _check_reads(
+            self, self.input, [*self.partition, *_parts_of(self.calls), *(key.expression for key in self.order)]
+        )
+
     @Fact
     def schema(self) -> Schema:
         return Schema(
@@ -534,6 +601,11 @@ class Rank(OperatorNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        assert 1 <= self.first <= self.last, f"rows {self.first} to {self.last}"
+        end = [] if self.window is None else [self.window.end]
+        _check_reads(self, self.input, [*self.partition, *(key.expression for key in self.order)], end)
+
     @Fact
     def schema(self) -> Schema:
         number = Field(name="rank", type=ROW_COUNT)
@@ -555,6 +627,10 @@ class Sort(PlanNode):
     input: Plan
     keys: tuple[SortKey, ...]
 
+    def __post_init__(self) -> None:
+        assert self.keys, "nothing to sort by"
+        _check_reads(self, self.input, [key.expression for key in self.keys])
+
     @Fact
     def schema(self) -> Schema:
         return self.input.schema
@@ -567,6 +643,9 @@ class Limit(PlanNode):
     input: Plan
     count: int | None
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        assert min(self.offset, self.count or 0) >= 0, f"{self.count} rows after {self.offset}"
 
     @Fact
     def schema(self) -> Schema:
@@ -599,6 +678,12 @@ class Join(PlanNode):
     kind: JoinKind
     condition: Expr | None
 
+    def __post_init__(self) -> None:
+        assert (self.condition is None) == (self.kind is JoinKind.CROSS), "only CROSS JOIN has no condition"
+        if self.condition is not None:
+            width = len(self.left.schema) + len(self.right.schema)
+            _check_positions(self, self.condition.least_width, width)
+
     @Fact
     def schema(self) -> Schema:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
@@ -629,6 +714,9 @@ class SetOperation(PlanNode):
     kind: SetKind
     left: Plan
     right: Plan
+
+    def __post_init__(self) -> None:
+        _check_widths(self, (self.left, self.right))
 
     @Fact
     def schema(self) -> Schema:
