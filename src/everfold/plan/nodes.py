@@ -10,88 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.plan_node import Fact, OperatorNode, PlanNode, check_positions, check_reads, check_widths
 from everfold.plan.windows import Session, Window
 from everfold.types import BIGINT, INT, TIMESTAMP3, DataType, Field, Schema, TimestampType
 from everfold.udf.function import PythonFunction
 
-N = TypeVar("N", bound="PlanNode")
-T = TypeVar("T")
-
 Column: TypeAlias = int
 """The position of a column of a node's input."""
-
-
-class Fact(Generic[N, T]):
-    """A property that is derived from a node and its inputs, and computed once.
-
-    A node may be asked often, and may occur several times in a plan.
-    """
-
-    def __init__(self, compute: Callable[[N], T]) -> None:
-        self.compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __set_name__(self, owner: type[N], name: str) -> None:
-        self.name = name
-
-    def __get__(self, node: N, owner: type[N] | None = None) -> T:
-        return node.remember(self.name, self.compute)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanNode:
-    """The common base of all nodes: their location in the SQL."""
-
-    span: Span | None = field(default=None, compare=False, repr=False)
-    _facts: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def remember(self: N, what: str, compute: Callable[[N], T]) -> T:
-        """Return a value computed from the node, computing it on first use."""
-        if what not in self._facts:
-            self._facts[what] = compute(self)
-        found: T = self._facts[what]
-        return found
-
-
-def _check_reads(node: PlanNode, below: Plan, expressions: Iterable[Expr] = (), columns: Iterable[int] = ()) -> None:
-    """Check that a node reads only columns that its input has."""
-    _check_positions(node, max((each.least_width for each in expressions), default=0), len(below.schema))
-    _check_positions(node, max(columns, default=-1) + 1, len(below.schema))
-
-
-def _check_positions(node: PlanNode, least: int, width: int) -> None:
-    """Check that a node does not read more columns than there are.
-
-    least: the least number of columns that it can read.
-    """
-    assert least <= width, f"{type(node).__name__} reads column {least - 1} of an input with {width} columns"
-
-
-def _check_widths(node: PlanNode, inputs: Iterable[Plan]) -> None:
-    """Check that the inputs of a node have the same number of columns."""
-    widths = [len(each.schema) for each in inputs]
-    assert len(set(widths)) == 1, f"the inputs of {type(node).__name__} have {widths} columns"
-
-
-def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
-    """Yield what aggregate calls read."""
-    return (each for call in calls for each in call.expressions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorNode(PlanNode):
-    """The common base of the nodes that an operator may run in a stream.
-
-    operator_id: the name of the operator in the job, under which its state is kept (`plan.naming`);
-    empty until it is named.
-    """
-
-    operator_id: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +104,11 @@ class WatermarkAssigner(PlanNode):
     watermark: Expr
 
     def __post_init__(self) -> None:
-        _check_reads(self, self.input, [self.watermark], [self.column])
+        check_reads(self, self.input, [self.watermark], [self.column])
 
     @Fact
     def schema(self) -> Schema:
-        fields = list(self.input.schema.fields)
-        of = fields[self.column]
-        fields[self.column] = Field(name=of.name, type=of.type, time="rowtime")
-        return Schema(tuple(fields))
+        return _set_time(self.input.schema, self.column, "rowtime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +126,7 @@ class ChangelogNormalize(OperatorNode):
 
     def __post_init__(self) -> None:
         assert self.keys, "a changelog without a key"
-        _check_reads(self, self.input, columns=self.keys)
+        check_reads(self, self.input, columns=self.keys)
 
     @Fact
     def schema(self) -> Schema:
@@ -219,7 +146,7 @@ class Project(PlanNode):
 
     def __post_init__(self) -> None:
         assert len(self.expressions) == len(self.names), f"{len(self.expressions)} columns, {len(self.names)} names"
-        _check_reads(self, self.input, self.expressions)
+        check_reads(self, self.input, self.expressions)
 
     @Fact
     def schema(self) -> Schema:
@@ -250,7 +177,7 @@ class Filter(PlanNode):
     condition: Expr
 
     def __post_init__(self) -> None:
-        _check_reads(self, self.input, [self.condition])
+        check_reads(self, self.input, [self.condition])
 
     @Fact
     def schema(self) -> Schema:
@@ -268,7 +195,7 @@ class Union(PlanNode):
 
     def __post_init__(self) -> None:
         assert self.inputs, "a union of nothing"
-        _check_widths(self, self.inputs)
+        check_widths(self, self.inputs)
 
     @Fact
     def schema(self) -> Schema:
@@ -311,7 +238,7 @@ class Unnest(PlanNode):
     ordinality: bool = False
 
     def __post_init__(self) -> None:
-        _check_reads(self, self.input, [self.collection])
+        check_reads(self, self.input, [self.collection])
 
     @Fact
     def schema(self) -> Schema:
@@ -347,7 +274,7 @@ class WindowTableFunction(OperatorNode):
 
     def __post_init__(self) -> None:
         assert not self.partition_keys or isinstance(self.window, Session), "only SESSION has partition keys"
-        _check_reads(self, self.input, columns=[self.time_column, *self.partition_keys])
+        check_reads(self, self.input, columns=[self.time_column, *self.partition_keys])
 
     @Fact
     def schema(self) -> Schema:
@@ -427,19 +354,12 @@ class WindowAggregate(OperatorNode):
     lateness_ms: int | None = None
 
     def __post_init__(self) -> None:
-        _check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)], [self.time_column])
+        check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)], [self.time_column])
 
     @Fact
     def schema(self) -> Schema:
-        below = self.input.schema
-        of = below[self.time_column]
-        return Schema(
-            (
-                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-                *window_fields(of.type, self.time),
-            )
-        )
+        of = self.input.schema[self.time_column]
+        return Schema((*_number("k", self.keys), *_number("a", self.calls), *window_fields(of.type, self.time)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,16 +395,11 @@ class GroupAggregate(OperatorNode):
     def __post_init__(self) -> None:
         assert self.keys or self.calls, "neither keys nor calls"
         assert self.window is None or self.window.end < len(self.keys), "the end of the window is a key"
-        _check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)])
+        check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)])
 
     @Fact
     def schema(self) -> Schema:
-        return Schema(
-            (
-                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-            )
-        )
+        return Schema((*_number("k", self.keys), *_number("a", self.calls)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,14 +419,11 @@ class WindowEmit(OperatorNode):
     late_ms: int | None
 
     def __post_init__(self) -> None:
-        _check_reads(self, self.input, columns=[*self.keys, self.window.end, self.time_column])
+        check_reads(self, self.input, columns=[*self.keys, self.window.end, self.time_column])
 
     @Fact
     def schema(self) -> Schema:
-        fields = list(self.input.schema.fields)
-        of = fields[self.time_column]
-        fields[self.time_column] = Field(name=of.name, type=of.type, time=self.window.time.value)
-        return Schema(tuple(fields))
+        return _set_time(self.input.schema, self.time_column, self.window.time.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -567,18 +479,13 @@ class OverAggregate(OperatorNode):
 
     def __post_init__(self) -> None:
         assert self.calls, "OVER without calls"
-        _check_reads(
+        check_reads(
             self, self.input, [*self.partition, *_parts_of(self.calls), *(key.expression for key in self.order)]
         )
 
     @Fact
     def schema(self) -> Schema:
-        return Schema(
-            (
-                *self.input.schema.fields,
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-            )
-        )
+        return Schema((*self.input.schema.fields, *_number("a", self.calls)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -604,7 +511,7 @@ class Rank(OperatorNode):
     def __post_init__(self) -> None:
         assert 1 <= self.first <= self.last, f"rows {self.first} to {self.last}"
         end = [] if self.window is None else [self.window.end]
-        _check_reads(self, self.input, [*self.partition, *(key.expression for key in self.order)], end)
+        check_reads(self, self.input, [*self.partition, *(key.expression for key in self.order)], end)
 
     @Fact
     def schema(self) -> Schema:
@@ -629,7 +536,7 @@ class Sort(PlanNode):
 
     def __post_init__(self) -> None:
         assert self.keys, "nothing to sort by"
-        _check_reads(self, self.input, [key.expression for key in self.keys])
+        check_reads(self, self.input, [key.expression for key in self.keys])
 
     @Fact
     def schema(self) -> Schema:
@@ -682,7 +589,7 @@ class Join(PlanNode):
         assert (self.condition is None) == (self.kind is JoinKind.CROSS), "only CROSS JOIN has no condition"
         if self.condition is not None:
             width = len(self.left.schema) + len(self.right.schema)
-            _check_positions(self, self.condition.least_width, width)
+            check_positions(self, self.condition.least_width, width)
 
     @Fact
     def schema(self) -> Schema:
@@ -716,7 +623,7 @@ class SetOperation(PlanNode):
     right: Plan
 
     def __post_init__(self) -> None:
-        _check_widths(self, (self.left, self.right))
+        check_widths(self, (self.left, self.right))
 
     @Fact
     def schema(self) -> Schema:
@@ -787,6 +694,23 @@ def is_stateful(node: Plan) -> TypeGuard[StatefulNode]:
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
     return isinstance(node, StatefulNode)
+
+
+def _number(letter: str, values: Iterable[Expr | AggCall]) -> Iterator[Field]:
+    """Yield the columns of keys or calls: k0, k1, … or a0, a1, …"""
+    return (Field(name=f"{letter}{at}", type=each.type) for at, each in enumerate(values))
+
+
+def _set_time(schema: Schema, column: int, time: str) -> Schema:
+    """Return the schema with a column as the time attribute."""
+    fields = list(schema.fields)
+    fields[column] = Field(name=fields[column].name, type=fields[column].type, time=time)
+    return Schema(tuple(fields))
+
+
+def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
+    """Yield what aggregate calls read."""
+    return (each for call in calls for each in call.expressions)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)
