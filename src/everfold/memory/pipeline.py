@@ -46,6 +46,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
 )
+from everfold.plan.parts import streamed_children
 from everfold.plan.walk import operators_of, tables_of, walk_streamed
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.bucket_head import read_head
@@ -226,25 +227,17 @@ class MemoryPipeline:
         match node:
             case Scan():
                 return (node.table.name,)
-            case Values():
-                return ()
-            case WatermarkAssigner() | Project() | Filter() | Unnest():
-                return self._build(node.input)
-            case Union():
-                return tuple(split for each in node.inputs for split in self._build(each))
-            case Join():
-                return self._build(node.left)
-            case WindowTableFunction() if not is_stateful(node):
-                return self._build(node.input)
             case Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
-            case _:
-                clock = clock_of(node, self._build(node.input), self._settings.idle_timeout_ms)
-                stores = [MemoryStore() for _ in range(self._buckets)]
-                operator = operator_of(node, node.operator_id, clock, updating=is_updating(node.input))
-                self._stages[node.operator_id] = _Stage(node, operator, stores)
-                return (node.operator_id,)
+        splits = tuple(split for each in streamed_children(node) for split in self._build(each))
+        if not is_stateful(node):
+            return splits
+        clock = clock_of(node, splits, self._settings.idle_timeout_ms)
+        stores = [MemoryStore() for _ in range(self._buckets)]
+        operator = operator_of(node, node.operator_id, clock, updating=is_updating(node.input))
+        self._stages[node.operator_id] = _Stage(node, operator, stores)
+        return (node.operator_id,)
 
     # --- a batch ----------------------------------------------------------------------------------
 

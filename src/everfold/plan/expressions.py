@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from everfold.errors import Span
 from everfold.types import BOOLEAN, DataType, Schema
@@ -34,6 +34,14 @@ class InputRef(_Expr):
     position: int
     name: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        assert self.position >= 0, f"column {self.position} is before the first one"
+
+    @property
+    def least_width(self) -> int:
+        """The least number of columns of an input that the expression can read."""
+        return self.position + 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Literal(_Expr):
@@ -45,6 +53,7 @@ class Literal(_Expr):
     """
 
     value: object
+    least_width: ClassVar = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,11 @@ class Call(_Expr):
 
     function: str
     args: tuple[Expr, ...]
+    least_width: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        assert self.function, "a call without a function"
+        object.__setattr__(self, "least_width", max((arg.least_width for arg in self.args), default=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +183,14 @@ def move_references(expr: Expr, positions: Mapping[int, int]) -> Expr:
 
     positions: the new position of each column that the expression reads.
     """
-    return transform(
-        expr, lambda part: replace(part, position=positions[part.position]) if isinstance(part, InputRef) else None
-    )
+
+    def moved(part: Expr) -> Expr | None:
+        if not isinstance(part, InputRef):
+            return None
+        at = positions[part.position]
+        return part if at == part.position else replace(part, position=at)
+
+    return transform(expr, moved)
 
 
 def canonical_text(expr: Expr, names: tuple[str, ...] | None = None) -> str:

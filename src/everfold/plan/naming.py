@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -29,13 +29,7 @@ def name_operators(roots: Sequence[Root], names: Sequence[str]) -> tuple[Root, .
     """
     assert len(names) == len(operators_of(roots)), names
     left = iter(names)
-
-    def name_top_down(node: Plan) -> Plan:
-        if is_stateful(node):
-            node = replace(node, operator_id=next(left))
-        return map_streamed_inputs(node, name_top_down)
-
-    return tuple(replace(root, input=name_top_down(root.input)) for root in roots)
+    return _rename(roots, lambda node: replace(node, operator_id=next(left)) if is_stateful(node) else node)
 
 
 def name_sources(roots: Sequence[Root], names: Sequence[str]) -> tuple[Root, ...]:
@@ -45,10 +39,13 @@ def name_sources(roots: Sequence[Root], names: Sequence[str]) -> tuple[Root, ...
     """
     assert len(names) == len(scans_of(roots)), names
     left = iter(names)
+    return _rename(roots, lambda node: replace(node, source_name=next(left)) if isinstance(node, Scan) else node)
 
-    def name_scans(node: Plan) -> Plan:
-        if isinstance(node, Scan):
-            return replace(node, source_name=next(left))
-        return map_streamed_inputs(node, name_scans)
 
-    return tuple(replace(root, input=name_scans(root.input)) for root in roots)
+def _rename(roots: Sequence[Root], change: Callable[[Plan], Plan]) -> tuple[Root, ...]:
+    """Change the streamed nodes of the plans, topmost first."""
+
+    def top_down(node: Plan) -> Plan:
+        return map_streamed_inputs(change(node), top_down)
+
+    return tuple(replace(root, input=top_down(root.input)) for root in roots)

@@ -7,66 +7,21 @@ stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard
 
 from everfold.errors import Span, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.plan_node import Fact, OperatorNode, PlanNode, check_positions, check_reads, check_widths
 from everfold.plan.windows import Session, Window
 from everfold.types import BIGINT, INT, TIMESTAMP3, DataType, Field, Schema, TimestampType
 from everfold.udf.function import PythonFunction
 
-N = TypeVar("N", bound="PlanNode")
-T = TypeVar("T")
-
 Column: TypeAlias = int
 """The position of a column of a node's input."""
-
-
-class Fact(Generic[N, T]):
-    """A property that is derived from a node and its inputs, and computed once.
-
-    A node may be asked often, and may occur several times in a plan.
-    """
-
-    def __init__(self, compute: Callable[[N], T]) -> None:
-        self.compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __set_name__(self, owner: type[N], name: str) -> None:
-        self.name = name
-
-    def __get__(self, node: N, owner: type[N] | None = None) -> T:
-        return node.remember(self.name, self.compute)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanNode:
-    """The common base of all nodes: their location in the SQL."""
-
-    span: Span | None = field(default=None, compare=False, repr=False)
-    _facts: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-
-    def remember(self: N, what: str, compute: Callable[[N], T]) -> T:
-        """Return a value computed from the node, computing it on first use."""
-        if what not in self._facts:
-            self._facts[what] = compute(self)
-        found: T = self._facts[what]
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorNode(PlanNode):
-    """The common base of the nodes that an operator may run in a stream.
-
-    operator_id: the name of the operator in the job, under which its state is kept (`plan.naming`);
-    empty until it is named.
-    """
-
-    operator_id: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +92,9 @@ class Scan(PlanNode):
     table: Table
     source_name: str = field(default="", compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        assert self.table.columns, f"no column of `{self.table.name}` is read"
+
     @Fact
     def schema(self) -> Schema:
         return self.table.schema
@@ -153,12 +111,12 @@ class WatermarkAssigner(PlanNode):
     column: Column
     watermark: Expr
 
+    def __post_init__(self) -> None:
+        check_reads(self, self.input, [self.watermark], [self.column])
+
     @Fact
     def schema(self) -> Schema:
-        fields = list(self.input.schema.fields)
-        of = fields[self.column]
-        fields[self.column] = Field(name=of.name, type=of.type, time="rowtime")
-        return Schema(tuple(fields))
+        return _set_time(self.input.schema, self.column, "rowtime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +131,10 @@ class ChangelogNormalize(OperatorNode):
     input: Plan
     keys: tuple[Column, ...]
     ttl_ms: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        assert self.keys, "a changelog without a key"
+        check_reads(self, self.input, columns=self.keys)
 
     @Fact
     def schema(self) -> Schema:
@@ -191,7 +153,8 @@ class Project(PlanNode):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        assert len(self.expressions) == len(self.names)
+        assert len(self.expressions) == len(self.names), f"{len(self.expressions)} columns, {len(self.names)} names"
+        check_reads(self, self.input, self.expressions)
 
     @Fact
     def schema(self) -> Schema:
@@ -221,6 +184,9 @@ class Filter(PlanNode):
     input: Plan
     condition: Expr
 
+    def __post_init__(self) -> None:
+        check_reads(self, self.input, [self.condition])
+
     @Fact
     def schema(self) -> Schema:
         return self.input.schema
@@ -234,6 +200,10 @@ class Union(PlanNode):
     """
 
     inputs: tuple[Plan, ...]
+
+    def __post_init__(self) -> None:
+        assert self.inputs, "a union of nothing"
+        check_widths(self, self.inputs)
 
     @Fact
     def schema(self) -> Schema:
@@ -253,6 +223,9 @@ class Values(PlanNode):
     rows: tuple[tuple[Expr, ...], ...]
     fields: tuple[Field, ...]
 
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.fields) for row in self.rows), "rows of different widths"
+
     @Fact
     def schema(self) -> Schema:
         return Schema(self.fields)
@@ -271,6 +244,9 @@ class Unnest(PlanNode):
     fields: tuple[Field, ...]
     outer: bool = False
     ordinality: bool = False
+
+    def __post_init__(self) -> None:
+        check_reads(self, self.input, [self.collection])
 
     @Fact
     def schema(self) -> Schema:
@@ -305,7 +281,8 @@ class WindowTableFunction(OperatorNode):
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        assert not self.partition_keys or isinstance(self.window, Session)
+        assert not self.partition_keys or isinstance(self.window, Session), "only SESSION has partition keys"
+        check_reads(self, self.input, columns=[self.time_column, *self.partition_keys])
 
     @Fact
     def schema(self) -> Schema:
@@ -384,17 +361,13 @@ class WindowAggregate(OperatorNode):
     zone: str | None = None
     lateness_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)], [self.time_column])
+
     @Fact
     def schema(self) -> Schema:
-        below = self.input.schema
-        of = below[self.time_column]
-        return Schema(
-            (
-                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-                *window_fields(of.type, self.time),
-            )
-        )
+        of = self.input.schema[self.time_column]
+        return Schema((*_number("k", self.keys), *_number("a", self.calls), *window_fields(of.type, self.time)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,14 +400,14 @@ class GroupAggregate(OperatorNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        assert self.keys or self.calls, "neither keys nor calls"
+        assert self.window is None or self.window.end < len(self.keys), "the end of the window is a key"
+        check_reads(self, self.input, [*self.keys, *_parts_of(self.calls)])
+
     @Fact
     def schema(self) -> Schema:
-        return Schema(
-            (
-                *(Field(name=f"k{at}", type=key.type) for at, key in enumerate(self.keys)),
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-            )
-        )
+        return Schema((*_number("k", self.keys), *_number("a", self.calls)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,12 +426,12 @@ class WindowEmit(OperatorNode):
     early_ms: int | None
     late_ms: int | None
 
+    def __post_init__(self) -> None:
+        check_reads(self, self.input, columns=[*self.keys, self.window.end, self.time_column])
+
     @Fact
     def schema(self) -> Schema:
-        fields = list(self.input.schema.fields)
-        of = fields[self.time_column]
-        fields[self.time_column] = Field(name=of.name, type=of.type, time=self.window.time.value)
-        return Schema(tuple(fields))
+        return _set_time(self.input.schema, self.time_column, self.window.time.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,14 +485,15 @@ class OverAggregate(OperatorNode):
     ttl_ms: int = field(default=0, compare=False)
     stream_error: SqlError | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        assert self.calls, "OVER without calls"
+        check_reads(
+            self, self.input, [*self.partition, *_parts_of(self.calls), *(key.expression for key in self.order)]
+        )
+
     @Fact
     def schema(self) -> Schema:
-        return Schema(
-            (
-                *self.input.schema.fields,
-                *(Field(name=f"a{at}", type=call.type) for at, call in enumerate(self.calls)),
-            )
-        )
+        return Schema((*self.input.schema.fields, *_number("a", self.calls)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -542,6 +516,11 @@ class Rank(OperatorNode):
     window: InWindow | None = None
     ttl_ms: int = field(default=0, compare=False)
 
+    def __post_init__(self) -> None:
+        assert 1 <= self.first <= self.last, f"rows {self.first} to {self.last}"
+        end = [] if self.window is None else [self.window.end]
+        check_reads(self, self.input, [*self.partition, *(key.expression for key in self.order)], end)
+
     @Fact
     def schema(self) -> Schema:
         number = Field(name="rank", type=ROW_COUNT)
@@ -563,6 +542,10 @@ class Sort(PlanNode):
     input: Plan
     keys: tuple[SortKey, ...]
 
+    def __post_init__(self) -> None:
+        assert self.keys, "nothing to sort by"
+        check_reads(self, self.input, [key.expression for key in self.keys])
+
     @Fact
     def schema(self) -> Schema:
         return self.input.schema
@@ -575,6 +558,9 @@ class Limit(PlanNode):
     input: Plan
     count: int | None
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        assert min(self.offset, self.count or 0) >= 0, f"{self.count} rows after {self.offset}"
 
     @Fact
     def schema(self) -> Schema:
@@ -607,6 +593,12 @@ class Join(PlanNode):
     kind: JoinKind
     condition: Expr | None
 
+    def __post_init__(self) -> None:
+        assert (self.condition is None) == (self.kind is JoinKind.CROSS), "only CROSS JOIN has no condition"
+        if self.condition is not None:
+            width = len(self.left.schema) + len(self.right.schema)
+            check_positions(self, self.condition.least_width, width)
+
     @Fact
     def schema(self) -> Schema:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
@@ -637,6 +629,9 @@ class SetOperation(PlanNode):
     kind: SetKind
     left: Plan
     right: Plan
+
+    def __post_init__(self) -> None:
+        check_widths(self, (self.left, self.right))
 
     @Fact
     def schema(self) -> Schema:
@@ -707,6 +702,23 @@ def is_stateful(node: Plan) -> TypeGuard[StatefulNode]:
     if isinstance(node, WindowTableFunction):
         return isinstance(node.window, Session)
     return isinstance(node, StatefulNode)
+
+
+def _number(letter: str, values: Iterable[Expr | AggCall]) -> Iterator[Field]:
+    """Yield the columns of keys or calls: k0, k1, … or a0, a1, …"""
+    return (Field(name=f"{letter}{at}", type=each.type) for at, each in enumerate(values))
+
+
+def _set_time(schema: Schema, column: int, time: str) -> Schema:
+    """Return the schema with a column as the time attribute."""
+    fields = list(schema.fields)
+    fields[column] = Field(name=fields[column].name, type=fields[column].type, time=time)
+    return Schema(tuple(fields))
+
+
+def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
+    """Yield what aggregate calls read."""
+    return (each for call in calls for each in call.expressions)
 
 
 ROW_COUNT = BIGINT.as_nullable(False)

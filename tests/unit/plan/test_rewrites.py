@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from everfold.plan.canonical import call_text, column_texts
 from everfold.plan.explain import duration, explain
 from everfold.plan.nodes import Collect, GroupAggregate, Plan, Project, Scan, WindowAggregate
+from everfold.plan.rewrites import RULES, SHORTENING_RULES
 from everfold.plan.walk import walk_plan
 from everfold.sql.planner import Session, Submit
 
@@ -91,6 +95,12 @@ def test_projections_are_merged() -> None:
     plan = plan_of("SELECT y + y AS z FROM (SELECT a * 2 AS y FROM t)")
     assert [type(node) for node in walk_plan(plan)] == [Project, Project, Scan]
     assert isinstance(plan_of("SELECT a, b, c FROM t"), Scan)
+
+
+@pytest.mark.parametrize("rule", [*RULES, *SHORTENING_RULES], ids=lambda rule: rule.__name__)
+def test_a_rule_is_a_module_with_an_example(rule: Callable[..., object]) -> None:
+    assert rule.__module__ == f"everfold.plan.rewrites.{rule.__name__}"
+    assert re.search(r"\n\n    Before: \S.*\n    After:  \S", rule.__doc__ or "", re.S)
 
 
 # --- canonical strings --------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from everfold.plan.expressions import InputRef
 from everfold.plan.nodes import (
@@ -31,21 +31,7 @@ from everfold.plan.nodes import (
     WindowEmit,
     WindowTableFunction,
 )
-from everfold.plan.parts import columns_read, move_columns
-
-_Passing: TypeAlias = (
-    Filter
-    | WatermarkAssigner
-    | ChangelogNormalize
-    | WindowEmit
-    | Sort
-    | Limit
-    | Unnest
-    | WindowTableFunction
-    | OverAggregate
-    | Rank
-)
-"""The nodes whose columns are those of the input, and maybe more."""
+from everfold.plan.parts import children, columns_read, move_columns
 
 
 def prune_columns(roots: tuple[Root, ...]) -> tuple[Root, ...]:
@@ -168,12 +154,13 @@ class _Pruning:
         columns = [*range(keys), *(keys + at for at in kept), *range(keys + calls, len(node.schema))]
         return self._replace_columns(replace(node, calls=tuple(node.calls[at] for at in kept)), columns)
 
-    def _replace_columns(self, node: Project | GroupAggregate | WindowAggregate, columns: Iterable[int]) -> _Pruned:
+    def _replace_columns(self, node: Plan, columns: Iterable[int]) -> _Pruned:
         """Prune the input of a node that computes all of its columns.
 
         columns: their old positions.
         """
-        below = self.node(node.input, columns_read(node))
+        (source,) = children(node)
+        below = self.node(source, columns_read(node))
         return _Pruned(move_columns(node, below.at, [below.plan]), _number(columns))
 
     def _over(self, node: OverAggregate, needed: frozenset[int]) -> _Pruned:
@@ -186,7 +173,7 @@ class _Pruning:
 
     def _append(
         self,
-        node: _Passing,
+        node: Plan,
         needed: frozenset[int],
         appended: Iterable[int],
     ) -> _Pruned:
@@ -194,8 +181,9 @@ class _Pruning:
 
         appended: the old positions of the columns that the node appends.
         """
-        width = len(node.input.schema)
-        below = self.node(node.input, frozenset(at for at in needed if at < width) | columns_read(node))
+        (source,) = children(node)
+        width = len(source.schema)
+        below = self.node(source, frozenset(at for at in needed if at < width) | columns_read(node))
         made = move_columns(node, below.at, [below.plan])
         return _Pruned(made, {**below.at, **_number(appended, len(below.plan.schema))})
 
