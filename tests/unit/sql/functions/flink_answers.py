@@ -27,7 +27,8 @@ from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import Catalog
 from everfold.sql.dialects.flink import parse_expression, parse_type
-from everfold.sql.functions.render import RenderContext, to_duckdb, to_spark
+from everfold.sql.functions.render import to_duckdb, to_spark
+from everfold.sql.functions.writer import RenderContext
 from everfold.testing import cells
 from everfold.types import ArrayType, DataType, MapType, RowType
 
