@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
 from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex_error
 from everfold.sql import syntax
+from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
-
-if TYPE_CHECKING:
-    from everfold.sql.binder.scope import Relation
 
 T = TypeVar("T")
 

@@ -10,11 +10,12 @@ from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call
+from everfold.sql.binder.constants import boolean_literal, null_literal, string_literal
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
 from everfold.sql.binder.json_options import with_options
 from everfold.sql.binder.legacy_windows import is_time_of_window
-from everfold.sql.binder.literals import bind_literal, boolean_literal, null_literal, string_literal
+from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.names import (
     GROUPING_FUNCTIONS,
     LEGACY_WINDOWS,

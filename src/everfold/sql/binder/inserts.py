@@ -6,8 +6,8 @@ from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, sugg
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, Sink, Table, TableColumn
 from everfold.sql import syntax
+from everfold.sql.binder.constants import null_literal
 from everfold.sql.binder.context import Context, Problems
-from everfold.sql.binder.literals import null_literal
 from everfold.sql.binder.queries import bind_body, deduplicate_names, rename_columns
 from everfold.sql.binder.topn import check_top_n
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView

@@ -11,9 +11,9 @@ from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, 
 from everfold.plan.size import check_size
 from everfold.sql import syntax
 from everfold.sql.binder.bounded import batch_context, check_bounded
+from everfold.sql.binder.constants import boolean_literal
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.literals import boolean_literal
 from everfold.sql.binder.scope import Relation, ScopeColumn
 from everfold.sql.binder.windows import bind_window_function
 from everfold.sql.catalog import CatalogView, local_name

@@ -12,12 +12,12 @@ from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.plan.size import check_columns
 from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, rewrite_over_groups
+from everfold.sql.binder.constants import string_literal
 from everfold.sql.binder.context import Context, Problems, span_of
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, bind_grouping
 from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
-from everfold.sql.binder.literals import string_literal
 from everfold.sql.binder.over import OverCalls, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from

@@ -13,8 +13,8 @@ from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import AggCall, GroupAggregate, Join, JoinKind, Limit, Plan, Project, Values
 from everfold.sql import syntax
 from everfold.sql.binder.bounded import batch_context, check_bounded
+from everfold.sql.binder.constants import boolean_literal
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.literals import boolean_literal
 from everfold.sql.binder.names import find_aggregate
 from everfold.sql.binder.scope import Relation
 

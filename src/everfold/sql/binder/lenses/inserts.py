@@ -13,13 +13,13 @@ from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import Plan, Project, Sink, Table, TableColumn
 from everfold.sql import syntax
+from everfold.sql.binder.constants import null_literal
 from everfold.sql.binder.context import Context, Problems, quote_names
 from everfold.sql.binder.inserts import cast_to_column, writable_columns
 from everfold.sql.binder.lenses.keys import primitive_format
 from everfold.sql.binder.lenses.queries import Result, bind_topic_query
 from everfold.sql.binder.lenses.sources import is_facet
 from everfold.sql.binder.lenses.topics import configure_topic
-from everfold.sql.binder.literals import null_literal
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.statements import Insert
