@@ -32,7 +32,7 @@ COMPUTED = {
     ("sql/binder/show.py", "f'not-a-{kind.lower()}'"): {"not-a-table", "not-a-view"},
     ("sql/catalog.py", "f'not-a-{kind}'"): {"not-a-table", "not-a-view"},
     ("sql/catalog.py", "f'unknown-{kind}'"): {"unknown-table", "unknown-view"},
-    ("sql/functions/render.py", "code"): set[str](),
+    ("sql/functions/writer.py", "code"): set[str](),
     ("memory/duck.py", "code"): set[str](),
 }
 """Codes that are computed from other values, by file and expression. Empty: a transported code."""

@@ -20,7 +20,8 @@ from everfold.plan.changelog import REEMIT, REEMIT_DELETE
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
-from everfold.sql.functions.render import RenderContext, Writer, to_duckdb
+from everfold.sql.functions.render import to_duckdb
+from everfold.sql.functions.writer import RenderContext, Writer
 from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, Schema, TimestampType, physical_name
 
 _MAX_PREPARED = 32

@@ -14,7 +14,8 @@ from everfold.plan.expressions import Expr, InputRef, Literal, PythonCall
 from everfold.plan.nodes import Unnest
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.spark.python import python_column
-from everfold.sql.functions.render import RenderContext, to_spark
+from everfold.sql.functions.render import to_spark
+from everfold.sql.functions.writer import RenderContext
 from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical_name
 
 if TYPE_CHECKING:

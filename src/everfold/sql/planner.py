@@ -22,7 +22,8 @@ from everfold.plan.walk import tables_read
 from everfold.sql import syntax
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
 from everfold.sql.binder.derived_tables import build_insert, complete_as, complete_like
-from everfold.sql.binder.lenses import bind_topic, bind_topic_insert, check_late_option
+from everfold.sql.binder.lenses.inserts import bind_topic_insert
+from everfold.sql.binder.lenses.topics import bind_topic, check_late_option
 from everfold.sql.catalog import Catalog, ConnectTable, keep_table, local_name
 from everfold.sql.python_modules import load_object
 from everfold.sql.script import parse_script, resolve_variables

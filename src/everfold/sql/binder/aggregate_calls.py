@@ -208,3 +208,17 @@ def _wrap(arg: Expr, function: str) -> Expr:
     if function == "JSON_STRING" and isinstance(arg, Call) and arg.function in _JSON:
         return arg
     return build(function, (arg,), arg.span)
+
+
+def refuse_aggregate_clauses(node: syntax.FunctionCall, context: Context) -> None:
+    """Raise SqlError `not-an-aggregate` if a call has a clause of aggregate functions."""
+    for clause, present in (
+        ("DISTINCT", node.distinct),
+        ("FILTER", node.filter),
+        ("ORDER BY", node.order),
+        ("NULLS", node.nulls),
+    ):
+        if present:
+            raise context.error(
+                "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is not one", node
+            )

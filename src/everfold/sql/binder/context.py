@@ -5,31 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature
 from everfold.limits import MAX_FINDINGS, MAX_VIEWS, too_complex_error
 from everfold.sql import syntax
+from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import Catalog
 from everfold.sql.settings import Settings
 
-if TYPE_CHECKING:
-    from everfold.sql.binder.scope import Relation
-
 T = TypeVar("T")
+
+BindQuery: TypeAlias = "Callable[[syntax.Query, Context], Relation]"
+"""Binds a query as a relation, in the given context."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """The environment in which a query is bound.
 
-    `ctes` are the visible relations of WITH. `views` are the views whose queries are being bound.
-    `outer` are the relations of the surrounding queries. `bound` caches the results of bound views
-    for the whole statement. `as_batch` binds for batch in any mode of the session.
-    `state_ttl_ms` is the STATE_TTL hint of the SELECT; None without one.
+    `bind_query` binds the queries of views, FROM and expressions. It is passed along because
+    queries and expressions contain each other, and imports point only one way. `ctes` are the
+    visible relations of WITH. `views` are the views whose queries are being bound. `outer` are the
+    relations of the surrounding queries. `bound_views` caches the results of bound views for the
+    whole statement. `as_batch` binds for batch in any mode of the session. `state_ttl_ms` is the
+    STATE_TTL hint of the SELECT; None without one.
     """
 
     catalog: Catalog
+    bind_query: BindQuery
     ctes: Mapping[str, Relation] = field(default_factory=dict)
     views: tuple[str, ...] = ()
     outer: tuple[Relation, ...] = ()

@@ -12,7 +12,7 @@ from everfold.plan.nodes import Plan, Project, Scan, Table, TableColumn, time_at
 from everfold.plan.size import check_columns, count_cells
 from everfold.sql.binder.context import Context, Problems, quote_names
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.queries import bind_body, check_typed
+from everfold.sql.binder.queries import bind_body, check_typed, create_context
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import ROWTIME_PRECISION, Catalog, CatalogTable, CatalogView, Column, Watermark, rowtime_of
 from everfold.sql.dialects.render import render
@@ -128,7 +128,7 @@ def _columns(statement: CreateTable, table: Table, catalog: Catalog, problems: P
     Computed columns are expressions over those that the connector delivers.
     """
     scan = Relation.of(Scan(table=table))
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     columns: list[Column] = []
     positions = {name: at for at, name in reversed(tuple(enumerate(table.schema.names)))}
     for of in statement.columns:
@@ -212,7 +212,7 @@ def _watermark(statement: CreateTable, columns: Sequence[Column], table: Table, 
     expressions = [column.expression for column in columns]
     expressions[at] = rowtime_of(expressions[at])
     plan = Project(input=Scan(table=table), expressions=tuple(expressions), names=names)
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     expression = ExpressionBinder(Relation.of(plan), context, "WATERMARK").bind(declared.expression)
     _check_watermark_type(expression, of, name, declared.span)
     return Watermark(column=at, expression=expression, text=render(declared.expression))
@@ -260,7 +260,7 @@ def _check_watermark_type(expression: Expr, of: object, name: str, span: Span) -
 def bind_create_view(statement: CreateView, catalog: Catalog) -> CatalogView:
     """Return the view that a CREATE VIEW declares. Its query must be valid already."""
     name = catalog.check_new(statement.name, temporary=statement.temporary, span=statement.name_span)
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     plan = _view_query(statement, context)
     check_typed(plan, statement.query, context)
     catalog.work.add(count_cells(plan), statement.span)

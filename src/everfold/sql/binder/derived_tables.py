@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, suggest_name
-from everfold.sql.binder.context import Context
-from everfold.sql.binder.queries import bind_body, check_typed, deduplicate_names
+from everfold.sql.binder.queries import bind_body, check_typed, create_context, deduplicate_names
 from everfold.sql.catalog import Catalog, CatalogView
 from everfold.sql.statements import (
     AsQuery,
@@ -138,7 +137,7 @@ def complete_as(statement: CreateTable, query: AsQuery, catalog: Catalog) -> Cre
             statement.name_span,
             "leave TEMPORARY out: no table outlives its session",
         )
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     plan = bind_body(query.query, context).plan
     check_typed(plan, query.query, context)
     schema = plan.schema
@@ -164,7 +163,7 @@ def build_insert(statement: CreateTable, query: AsQuery, catalog: Catalog) -> In
     """
     return Insert(
         target=statement.name,
-        columns=deduplicate_names(bind_body(query.query, Context(catalog=catalog)).plan.schema.names),
+        columns=deduplicate_names(bind_body(query.query, create_context(catalog)).plan.schema.names),
         query=query.query,
         text=query.text,
         target_span=statement.name_span,

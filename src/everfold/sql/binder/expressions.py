@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from everfold.aggregates.registry import window_function_names
 from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql import syntax
-from everfold.sql.binder.aggregate_calls import bind_call
+from everfold.sql.binder.aggregate_calls import bind_call, refuse_aggregate_clauses
+from everfold.sql.binder.aggregates import Calls
+from everfold.sql.binder.constants import boolean_literal, null_literal, string_literal
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.grouping import GROUPING, GROUPING_TYPE
 from everfold.sql.binder.json_options import with_options
-from everfold.sql.binder.legacy_windows import is_time_of_window
-from everfold.sql.binder.literals import bind_literal, boolean_literal, null_literal, string_literal
+from everfold.sql.binder.legacy_windows import GroupWindow, is_time_of_window
+from everfold.sql.binder.literals import bind_literal
 from everfold.sql.binder.names import (
     GROUPING_FUNCTIONS,
     LEGACY_WINDOWS,
@@ -23,6 +24,8 @@ from everfold.sql.binder.names import (
     find_aggregate,
     find_over_function,
 )
+from everfold.sql.binder.over import OverCalls, WindowBinder
+from everfold.sql.binder.over_functions import NEIGHBORS, SHARES, bind_neighbor, bind_share, unsupported_function_error
 from everfold.sql.binder.python_functions import (
     bind_python_aggregate,
     bind_python_call,
@@ -30,14 +33,9 @@ from everfold.sql.binder.python_functions import (
     is_aggregate_call,
 )
 from everfold.sql.binder.scope import Relation, check_field, resolve
+from everfold.sql.binder.subqueries import Subqueries
+from everfold.sql.user_functions import UserFunction
 from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, with_article
-
-if TYPE_CHECKING:
-    from everfold.sql.binder.aggregates import Calls
-    from everfold.sql.binder.legacy_windows import GroupWindow
-    from everfold.sql.binder.over import OverCalls
-    from everfold.sql.binder.subqueries import Subqueries
-    from everfold.sql.user_functions import UserFunction
 
 
 class ExpressionBinder:
@@ -307,7 +305,7 @@ class ExpressionBinder:
         if is_aggregate_call(node, self.context):
             return self._aggregate(node)
         if function is not None:
-            self.refuse_aggregate_clauses(node)
+            refuse_aggregate_clauses(node, self.context)
             return bind_python_call(function, self._all(node.arguments), span)
         if name in OVER_FUNCTIONS:
             raise self.context.error(
@@ -322,7 +320,7 @@ class ExpressionBinder:
                     f"write GROUP BY {name.partition('_')[0]}(…), or use a window TVF",
                 )
             return self.window.column(node, self.relation, self.context)
-        self.refuse_aggregate_clauses(node)
+        refuse_aggregate_clauses(node, self.context)
         args = node.arguments
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], syntax.Keyword):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
@@ -342,23 +340,7 @@ class ExpressionBinder:
             )
             raise SqlError(Diagnostic(found.code, found.message, found.span, near)) from None
 
-    def refuse_aggregate_clauses(self, node: syntax.FunctionCall) -> None:
-        """Raise SqlError `not-an-aggregate` if a call has a clause of aggregate functions."""
-        for clause, present in (
-            ("DISTINCT", node.distinct),
-            ("FILTER", node.filter),
-            ("ORDER BY", node.order),
-            ("NULLS", node.nulls),
-        ):
-            if present:
-                raise self.context.error(
-                    "not-an-aggregate", f"{clause} belongs to aggregate functions, and `{node.name}` is not one", node
-                )
-
     def _over(self, node: syntax.Over) -> Expr:
-        from everfold.sql.binder.over import WindowBinder
-        from everfold.sql.binder.over_functions import NEIGHBORS, SHARES, bind_neighbor, bind_share
-
         context, call = self.context, node.call
         if self.overs is None:
             where = f"`{self.within}`" if self.within is not None else self.clause
@@ -370,13 +352,13 @@ class ExpressionBinder:
             )
         function = find_user_function(call, context)
         if function is None and call.name in SHARES and not context.streaming:
-            return bind_share(node, self._argument_binder(), self.overs, context)
+            return bind_share(node, self._argument_binder().bind, self.overs, context)
         entry = find_over_function(call.name) if function is None else None
         if function is not None and function.is_aggregate:
             return self._bind_python_over(node, function)
         inside = self._argument_binder()
         if function is None and call.name in NEIGHBORS:
-            return bind_neighbor(node, inside, self.overs, context)
+            return bind_neighbor(node, inside.bind, inside.condition, self.overs, context)
         if entry is None:
             raise self._over_function_error(call)
         window, parts = WindowBinder(context, self.overs, inside.bind).window(node, entry)
@@ -392,8 +374,6 @@ class ExpressionBinder:
 
     def _bind_python_over(self, node: syntax.Over, function: UserFunction) -> Expr:
         """Bind a user's aggregate function over a window, in a query that is only checked."""
-        from everfold.sql.binder.over import WindowBinder
-
         assert self.overs is not None
         self.context.reject(self._over_function_error(node.call))
         inside = ExpressionBinder(self.relation, self.context, self.clause, calls=self.calls, window=self.window)
@@ -404,8 +384,6 @@ class ExpressionBinder:
         return self.overs.reference(window, bound, parts)
 
     def _over_function_error(self, call: syntax.FunctionCall) -> SqlError:
-        from everfold.sql.binder.over_functions import unsupported_function_error
-
         context, name = self.context, call.name
         if find_user_function(call, context) is not None:
             return context.unsupported(

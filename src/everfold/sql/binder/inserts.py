@@ -6,9 +6,9 @@ from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, sugg
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, Sink, Table, TableColumn
 from everfold.sql import syntax
-from everfold.sql.binder.context import Context, Problems
-from everfold.sql.binder.literals import null_literal
-from everfold.sql.binder.queries import bind_body, deduplicate_names, rename_columns
+from everfold.sql.binder.constants import null_literal
+from everfold.sql.binder.context import Problems
+from everfold.sql.binder.queries import bind_body, create_context, deduplicate_names, rename_columns
 from everfold.sql.binder.topn import check_top_n
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.statements import Insert
@@ -29,7 +29,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
     The input of the sink has the writable columns of the table, in their order and types.
     """
     entry = catalog.get(statement.target, statement.target_span)
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     if isinstance(entry, CatalogView):
         raise SqlError(
             Diagnostic("not-a-table", f"`{entry.name}` is a view, and a view cannot be written", statement.target_span)
@@ -78,7 +78,7 @@ def bind_insert(statement: Insert, catalog: Catalog) -> Sink:
 
 def bind_open_insert(statement: Insert, catalog: Catalog) -> Sink:
     """Bind an INSERT into an undeclared table, which has the columns of the query."""
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     plan = bind_body(statement.query, context).plan
     check_top_n(plan, context)
     plan = rename_columns(plan, deduplicate_names(statement.columns or plan.schema.names))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from everfold.plan.expressions import Expr, Literal
 from everfold.sql import syntax
-from everfold.sql.binder.literals import null_literal, string_literal
+from everfold.sql.binder.constants import null_literal, string_literal
 
 _TRAILING = {
     "JSON_VALUE": ("RETURNING", "ON EMPTY", "DEFAULT ON EMPTY", "ON ERROR", "DEFAULT ON ERROR"),

@@ -17,7 +17,7 @@ from everfold.plan.nodes import AggCall, Plan, TimeKind, WindowAggregate, window
 from everfold.plan.windows import Window
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.scope import Relation
+from everfold.sql.binder.scope import Relation, resolve
 from everfold.sql.binder.windows import build_window, time_kind
 from everfold.types import TimestampType
 
@@ -129,9 +129,7 @@ def _bind(node: syntax.FunctionCall, kind: str, relation: Relation, context: Con
     time, *sizes = nodes
     if not isinstance(time, syntax.ColumnPath):
         raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
-    from everfold.sql.binder.expressions import ExpressionBinder
-
-    column = ExpressionBinder(relation, context, "GROUP BY").bind(time)
+    column = resolve(relation, time.names, time.span, context.outer)
     if not isinstance(column, InputRef):
         raise context.error("no-time-attribute", f"the time of `{node.name}` must be a column", time)
     clock = time_kind(kind, time, relation.plan, column.position, context)

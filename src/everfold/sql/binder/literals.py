@@ -30,26 +30,6 @@ from everfold.types import (
 _MOST = {INT: 2**31 - 1, BIGINT: 2**63 - 1}
 
 
-def string_literal(value: str) -> Literal:
-    """Return a character literal."""
-    return Literal(type=type_of_literal(value), value=value)
-
-
-def boolean_literal(value: bool) -> Literal:
-    """Return TRUE or FALSE."""
-    return Literal(type=BOOLEAN.as_nullable(False), value=value)
-
-
-def int_literal(value: int) -> Literal:
-    """Return an INT literal."""
-    return Literal(type=INT.as_nullable(False), value=value)
-
-
-def null_literal(of: DataType = NULL) -> Literal:
-    """Return NULL of a type."""
-    return Literal(type=of.as_nullable(), value=None)
-
-
 def bind_literal(node: syntax.Expression, context: Context, *, negative: bool = False) -> Literal | None:
     """Return a node as a literal; None if it is not one. Raises SqlError `wrong-literal`."""
     span = node.span

@@ -25,6 +25,7 @@ from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.legacy_windows import window_part
 from everfold.sql.binder.literals import bind_literal
+from everfold.sql.binder.order_by import build_sort_key
 from everfold.sql.binder.topn import add_top_n_help, is_row_number
 from everfold.types import DecimalType, FloatingType, IntegerType, IntervalType, NumericType, TemporalType, with_article
 
@@ -296,8 +297,6 @@ class WindowBinder:
         )
 
     def _sort_key(self, node: syntax.SortKey) -> SortKey:
-        from everfold.sql.binder.select import build_sort_key
-
         return build_sort_key(node, self._bind(node.value))
 
     # --- frames -----------------------------------------------------------------------------------

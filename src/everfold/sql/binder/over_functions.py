@@ -7,15 +7,16 @@ through `tests/cases/over/shares.case.yaml` and `neighbors.case.yaml`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from everfold.errors import UnsupportedFeature
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import ROW_COUNT, AggCall, Frame
 from everfold.sql import syntax
-from everfold.sql.binder.aggregate_calls import bind_call, constant_of
+from everfold.sql.binder.aggregate_calls import bind_call, constant_of, refuse_aggregate_clauses
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import find_over_function
 from everfold.sql.binder.over import OverCalls, WindowBinder
 from everfold.sql.functions import build
@@ -24,6 +25,7 @@ from everfold.types import BIGINT, DOUBLE, DataType, NumericType, StringType, Te
 
 SHARES = ("CUME_DIST", "PERCENT_RANK", "NTILE")
 NEIGHBORS = ("LAG", "LEAD")
+Bind: TypeAlias = Callable[[syntax.Expression], Expr]
 _COUNT = AggCall(function="COUNT", args=(), type=ROW_COUNT)
 
 
@@ -36,16 +38,19 @@ def unsupported_function_error(name: str, call: syntax.FunctionCall, context: Co
 # --- shares of a partition ------------------------------------------------------------------------
 
 
-def bind_share(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls, context: Context) -> Expr:
-    """Bind CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window in batch."""
+def bind_share(node: syntax.Over, bind: Bind, overs: OverCalls, context: Context) -> Expr:
+    """Bind CUME_DIST(), PERCENT_RANK() or NTILE(n) over a window in batch.
+
+    `bind` binds an argument.
+    """
     call = node.call
     entry, name, given = find_over_function("ROW_NUMBER"), call.name, call.arguments
     assert entry is not None
     if len(given) != (name == "NTILE"):
         wanted = "the number of buckets" if name == "NTILE" else "no argument"
         raise context.error("wrong-arguments", f"`{name}` takes {wanted}", call)
-    inside.refuse_aggregate_clauses(call)
-    window, parts = WindowBinder(context, overs, inside.bind).window(node, entry, name)
+    refuse_aggregate_clauses(call, context)
+    window, parts = WindowBinder(context, overs, bind).window(node, entry, name)
 
     def count(*, rows: bool = False, first: int | None = None, last: int | None = None) -> Expr:
         frame = Frame(rows=rows, first=first, last=last)
@@ -58,7 +63,7 @@ def bind_share(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls, co
         before = build("-", (total, count(first=0)))
         share = _divide(cast(before, _DOUBLE), build("-", (total, _whole(1))))
         return build("CASE", (build("=", (total, _whole(1))), Literal(type=_DOUBLE, value=0.0), share))
-    buckets = inside.bind(given[0])
+    buckets = bind(given[0])
     if not isinstance(buckets, Literal) or not isinstance(buckets.value, int) or buckets.value < 1:
         raise context.error("wrong-arguments", "the number of buckets of `NTILE` must be a positive constant", given[0])
     return _bucket(build("-", (count(rows=True, last=0), _whole(1))), total, buckets.value)
@@ -94,13 +99,16 @@ def _divide(by: Expr, divisor: Expr) -> Expr:
 # --- other rows -----------------------------------------------------------------------------------
 
 
-def bind_neighbor(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls, context: Context) -> InputRef:
-    """Bind LAG or LEAD over a window."""
+def bind_neighbor(node: syntax.Over, bind: Bind, condition: Bind, overs: OverCalls, context: Context) -> InputRef:
+    """Bind LAG or LEAD over a window.
+
+    `bind` binds an argument, `condition` that of FILTER.
+    """
     call = node.call
     name, given = call.name, list(call.arguments)
     varying = False
     if len(given) > 1:
-        known, offset = constant_of(inside.bind(given[1]))
+        known, offset = constant_of(bind(given[1]))
         if known and isinstance(offset, int) and offset < 0:
             name = "LEAD" if name == "LAG" else "LAG"
             given[1] = syntax.NumberLiteral(str(-offset), span=given[1].span)
@@ -111,16 +119,16 @@ def bind_neighbor(node: syntax.Over, inside: ExpressionBinder, overs: OverCalls,
         raise unsupported_function_error(call.name, call, context)
     neighbor = replace(call, name=name, arguments=tuple(given))
 
-    def bind(each: syntax.Expression) -> Expr:
-        bound = inside.bind(each)
+    def bind_argument(each: syntax.Expression) -> Expr:
+        bound = bind(each)
         if len(given) > 2 and each is given[2]:
-            return _coerce(bound, inside.bind(given[0]).type)
+            return _coerce(bound, bind(given[0]).type)
         return bound
 
-    window, parts = WindowBinder(context, overs, inside.bind).window(node, entry, call.name)
+    window, parts = WindowBinder(context, overs, bind).window(node, entry, call.name)
     if varying:
         window = replace(window, frame=Frame(rows=True, first=None, last=0))
-    found = bind_call(neighbor, entry, bind, inside.condition, context, varying=varying)
+    found = bind_call(neighbor, entry, bind_argument, condition, context, varying=varying)
     return overs.reference(window, found, parts)
 
 

@@ -13,17 +13,24 @@ from everfold.plan.size import check_size, count_nodes, count_own_cells, height
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.lenses.queries import bind_topic_query
+from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal
 from everfold.sql.binder.relations import apply_alias
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.select import bind_select, build_sort_key, deduplicate_rows, order_items, resolve_ordinal
+from everfold.sql.binder.select import bind_select, deduplicate_rows
 from everfold.sql.binder.topn import check_top_n, limit_to_rank
 from everfold.sql.catalog import Catalog
 from everfold.types import DataType, Field, NullType
 
 
+def create_context(catalog: Catalog) -> Context:
+    """Return the context in which a statement is bound."""
+    return Context(catalog=catalog, bind_query=bind_body)
+
+
 def bind_query(query: syntax.Query, catalog: Catalog) -> Collect:
     """Bind a bare query."""
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     plan = bind_body(query, context).plan
     check_top_n(plan, context)
     check_typed(plan, query, context)
@@ -77,8 +84,6 @@ def bind_body(node: syntax.Query, context: Context) -> Relation:
 
 def _body(node: syntax.Query, context: Context) -> Relation:
     if isinstance(node, syntax.TopicQuery):
-        from everfold.sql.binder.lenses import bind_topic_query
-
         return Relation.of(bind_topic_query(node, context).plan)
     assert isinstance(node, syntax.FlinkQuery)
     context = _with(node, context)

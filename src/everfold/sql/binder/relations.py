@@ -11,9 +11,9 @@ from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, 
 from everfold.plan.size import check_size
 from everfold.sql import syntax
 from everfold.sql.binder.bounded import batch_context, check_bounded
+from everfold.sql.binder.constants import boolean_literal
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
-from everfold.sql.binder.literals import boolean_literal
 from everfold.sql.binder.scope import Relation, ScopeColumn
 from everfold.sql.binder.windows import bind_window_function
 from everfold.sql.catalog import CatalogView, local_name
@@ -43,7 +43,7 @@ def bind_item(node: syntax.Relation, context: Context) -> Relation:
         case syntax.WindowTvf():
             relation = _bind_window(node, bind_item(node.table, context), context)
         case syntax.DerivedTable(lateral=False):
-            relation = _query(node.query, context)
+            relation = context.bind_query(node.query, context)
         case syntax.DerivedTable():
             raise context.unsupported("lateral", "LATERAL subqueries are not supported", node, "write a join")
         case syntax.Unnest():
@@ -75,12 +75,6 @@ def _check_alias(alias: syntax.TableAlias, width: int, context: Context) -> None
     if alias.columns and len(alias.columns) != width:
         what = f"`{alias.name.name}` names {len(alias.columns)} columns of {width}"
         raise context.error("column-count", what, alias.name)
-
-
-def _query(node: syntax.Query, context: Context) -> Relation:
-    from everfold.sql.binder.queries import bind_body
-
-    return bind_body(node, context)
 
 
 # --- tables and views -----------------------------------------------------------------------------
@@ -122,15 +116,14 @@ def bind_view(view: CatalogView, context: Context, node: syntax.Node | None) -> 
 
 
 def _bind_view_query(view: CatalogView, context: Context, node: syntax.Node | None) -> Plan:
-    from everfold.sql.binder.queries import bind_body
-
     inside = Context(
         catalog=context.catalog,
+        bind_query=context.bind_query,
         views=(*context.views, view.name),
         as_batch=context.as_batch,
         bound_views=context.bound_views,
     )
-    plan = bind_body(view.query, inside).plan
+    plan = inside.bind_query(view.query, inside).plan
     if len(plan.schema) != len(view.schema):
         raise context.error(
             "view-changed",

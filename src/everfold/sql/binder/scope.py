@@ -9,7 +9,7 @@ from everfold.errors import Diagnostic, Span, SqlError, UnsupportedFeature, sugg
 from everfold.plan.expressions import Expr, InputRef, Literal
 from everfold.plan.nodes import Plan
 from everfold.sql import functions
-from everfold.sql.binder.literals import string_literal
+from everfold.sql.binder.constants import string_literal
 from everfold.sql.catalog import CATALOG, DATABASE
 from everfold.types import BOOLEAN, AnyType, RowType, with_article
 

@@ -12,17 +12,19 @@ from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
 from everfold.plan.size import check_columns
 from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, rewrite_over_groups
+from everfold.sql.binder.constants import string_literal
 from everfold.sql.binder.context import Context, Problems, span_of
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, bind_grouping
 from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
-from everfold.sql.binder.literals import string_literal
+from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal
 from everfold.sql.binder.over import OverCalls, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.subqueries import Subqueries, semi_join
+from everfold.sql.binder.semi_joins import semi_join
+from everfold.sql.binder.subqueries import Subqueries
 from everfold.sql.binder.topn import rewrite_to_rank
 from everfold.types import BIGINT, NullType, RowType
 
@@ -389,43 +391,6 @@ def _key(
 
 
 # --- ORDER BY -------------------------------------------------------------------------------------
-
-
-def order_items(query: syntax.FlinkQuery, context: Context) -> Sequence[syntax.SortKey]:
-    """Return the keys of a query's ORDER BY.
-
-    A stream supports ORDER BY with LIMIT only. In a script that is only checked, the list is empty
-    instead.
-    """
-    if query.order is None:
-        return ()
-    if context.streaming and query.limit is None:
-        context.reject(
-            context.unsupported(
-                "streaming-order-by",
-                "ORDER BY is not supported in streaming: the input never ends",
-                query.order,
-                "add LIMIT n to follow the first n rows, or run in batch",
-            )
-        )
-        return ()
-    return query.order.keys
-
-
-def resolve_ordinal(node: syntax.Expression, width: int, context: Context) -> int | None:
-    """Return the column, from 0, that a number in ORDER BY refers to; None for others."""
-    if not isinstance(node, syntax.NumberLiteral) or not node.text.isdecimal():
-        return None
-    at = int(node.text)
-    if not 1 <= at <= width:
-        raise context.error("unknown-column", f"ORDER BY {at} is outside the {width} columns of the result", node)
-    return at - 1
-
-
-def build_sort_key(node: syntax.SortKey, value: Expr) -> SortKey:
-    """Return the sort key of a value. By default NULL is the smallest value."""
-    nulls_first = not node.descending if node.nulls_first is None else node.nulls_first
-    return SortKey(expression=value, descending=node.descending, nulls_first=nulls_first)
 
 
 def _sort_keys(select: _Select, items: Sequence[_Item], binder: ExpressionBinder) -> list[SortKey]:

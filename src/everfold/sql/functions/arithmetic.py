@@ -24,8 +24,8 @@ from everfold.sql.functions.coercion import (
     sum_type,
 )
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.temporal_arithmetic import add_interval, scale_interval
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     MAX_DECIMAL_PRECISION,
     DataType,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from everfold.sql.functions.cast_to_text import quote_field
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 Convert = Callable[[DataType, DataType, str], str]

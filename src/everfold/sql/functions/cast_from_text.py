@@ -7,7 +7,7 @@ Spark: `2020-04-15T08`, `inf`).
 from __future__ import annotations
 
 from everfold.sql.functions.coercion import kind
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import MAX_VARCHAR, BytesType, DataType, IntegerType, StringType, TimestampType, TimeType
 
 _WHOLE = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]*)\s*$"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from everfold.sql.functions.cast_from_text import fit_to_length
 from everfold.sql.functions.coercion import kind
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     MAX_VARCHAR,
     STRING,

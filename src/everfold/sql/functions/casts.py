@@ -15,7 +15,7 @@ from everfold.sql.functions.cast_from_text import cast_from_string
 from everfold.sql.functions.cast_to_text import cast_to_string
 from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.entry import Function
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     AnyType,
     ArrayType,

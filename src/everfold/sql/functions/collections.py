@@ -9,8 +9,8 @@ from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.cast_to_text import quote_field
 from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     BOOLEAN,
     INT,

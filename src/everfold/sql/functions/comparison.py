@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.coercion import convert_to, kind, least_restrictive
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, DataType, DecimalType, FloatingType
 
 ORDERED = (

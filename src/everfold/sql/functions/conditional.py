@@ -11,7 +11,7 @@ from everfold.plan.expressions import Call, Expr
 from everfold.sql.functions.coercion import common_type, convert_to, kind, least_restrictive, types_of
 from everfold.sql.functions.comparison import build_comparison
 from everfold.sql.functions.entry import Args, Function, Typed
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, NULL, FloatingType
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from everfold.plan.expressions import Call, Literal
 from everfold.sql.functions.entry import Args, Function, Typed, Unsupported
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import StringType
 
 _NO_SHA = Unsupported("DuckDB has only SHA-1 and SHA-256")

@@ -18,13 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from everfold.plan.expressions import Call, Expr
+from everfold.sql.functions.writer import Writer
 from everfold.types import DataType
-
-if TYPE_CHECKING:
-    from everfold.sql.functions.render import Writer
 
 Args: TypeAlias = tuple[Expr, ...]
 Typed: TypeAlias = tuple[Args, DataType]
@@ -34,7 +32,7 @@ Rule: TypeAlias = Callable[[Args], "Typed | Expr | None"]
 Returns None if the function does not accept the arguments.
 """
 
-SqlWriter: TypeAlias = "Callable[[Writer, Call, Sequence[str]], str]"
+SqlWriter: TypeAlias = Callable[[Writer, Call, Sequence[str]], str]
 """Code for what a template cannot express.
 
 Its arguments are the writer, the call and the SQL of the arguments, each usable several times.

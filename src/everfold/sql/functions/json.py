@@ -25,8 +25,8 @@ from everfold.sql.functions.cast_to_text import format_value, quote_field
 from everfold.sql.functions.casts import can_cast, cast_sql
 from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     BOOLEAN,
     DOUBLE,

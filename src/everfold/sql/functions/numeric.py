@@ -13,8 +13,8 @@ from everfold.sql.functions.arithmetic import negate_in_spark
 from everfold.sql.functions.casts import wrap_integer
 from everfold.sql.functions.coercion import convert_to
 from everfold.sql.functions.entry import Args, Function, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import INT, DataType, DecimalType, FloatingType, IntegerType
 
 Write = Callable[[Writer, Call, Sequence[str]], str]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from everfold.errors import SqlError
 from everfold.plan.expressions import Call, Literal
 from everfold.sql.functions.entry import Args, Function, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, STRING, StringType
 
 Write = Callable[[Writer, Call, Sequence[str]], str]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
 _CASED_WORDS = "[a-zA-Z0-9]+|[^a-zA-Z0-9]+"

@@ -15,8 +15,8 @@ from everfold.sql.functions.casts import time_of_day_sql, truncate_timestamp
 from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.patterns import find_spark_unsupported, strftime_sql, strptime_format
-from everfold.sql.functions.render import Writer
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.writer import Writer
 from everfold.types import (
     BIGINT,
     INT,

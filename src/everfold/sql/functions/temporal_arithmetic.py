@@ -13,7 +13,7 @@ from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.coercion import convert_to, kind, least_restrictive
 from everfold.sql.functions.comparison import build_comparison, join_conditions
 from everfold.sql.functions.entry import Args, Function, Typed
-from everfold.sql.functions.render import Writer
+from everfold.sql.functions.writer import Writer
 from everfold.types import BIGINT, INT, IntervalType
 
 INTERVALS = ("millis", "months")

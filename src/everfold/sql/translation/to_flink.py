@@ -15,9 +15,10 @@ from everfold.plan.nodes import Sink, Table, TableColumn
 from everfold.secrets import redact_script, redact_value
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context
-from everfold.sql.binder.lenses import bind_topic_query
 from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, has_aggregate
+from everfold.sql.binder.lenses.queries import bind_topic_query
 from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.queries import create_context
 from everfold.sql.binder.show import serialize_type
 from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, VALUE
@@ -99,7 +100,7 @@ class _Writer:
     @property
     def context(self) -> Context:
         """The context in which the script's queries are bound."""
-        return Context(catalog=self.session.catalog)
+        return create_context(self.session.catalog)
 
     @property
     def text(self) -> str:

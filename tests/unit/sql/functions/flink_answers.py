@@ -22,12 +22,13 @@ import pyarrow as pa
 from everfold.errors import EverfoldError
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import Scan, Table, TableColumn
-from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
+from everfold.sql.binder.queries import create_context
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import Catalog
 from everfold.sql.dialects.flink import parse_expression, parse_type
-from everfold.sql.functions.render import RenderContext, to_duckdb, to_spark
+from everfold.sql.functions.render import to_duckdb, to_spark
+from everfold.sql.functions.writer import RenderContext
 from everfold.testing import cells
 from everfold.types import ArrayType, DataType, MapType, RowType
 
@@ -98,7 +99,7 @@ def row() -> pa.Table:
 def bind(expression: str) -> Expr:
     """Return the typed expression over the row. Raises SqlError."""
     table = Table(name="t", columns=tuple(TableColumn(name=name, type=type_) for name, type_ in types().items()))
-    binder = ExpressionBinder(Relation.of(Scan(table=table), "t"), Context(catalog=Catalog({})), "SELECT")
+    binder = ExpressionBinder(Relation.of(Scan(table=table), "t"), create_context(Catalog({})), "SELECT")
     return binder.bind(parse_expression(expression))
 
 

@@ -27,7 +27,8 @@ from everfold.sql.functions import (
     names,
     type_of_literal,
 )
-from everfold.sql.functions.render import RenderContext, fixed_offset_minutes, is_utc, to_duckdb, to_spark
+from everfold.sql.functions.render import to_duckdb, to_spark
+from everfold.sql.functions.writer import RenderContext, fixed_offset_minutes, is_utc
 from everfold.types import (
     BIGINT,
     BOOLEAN,

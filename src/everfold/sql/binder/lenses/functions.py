@@ -14,6 +14,7 @@ from everfold.errors import Span, suggest_name
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import AggCall
 from everfold.sql import syntax
+from everfold.sql.binder.aggregate_calls import refuse_aggregate_clauses
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.names import LEGACY_WINDOWS, OVER_FUNCTIONS, is_aggregate
@@ -92,7 +93,7 @@ class LensesBinder(ExpressionBinder):
                 node,
                 f"to aggregate the records of a group, write {name}K({self.context.sql(args[0])}, 1)",
             )
-        self.refuse_aggregate_clauses(node)
+        refuse_aggregate_clauses(node, self.context)
         return self._build(_SCALAR_FUNCTIONS[name], self._all(args), span)
 
 

@@ -13,13 +13,14 @@ from everfold.errors import Diagnostic, SqlError
 from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import Plan, Project, Sink, Table, TableColumn
 from everfold.sql import syntax
+from everfold.sql.binder.constants import null_literal
 from everfold.sql.binder.context import Context, Problems, quote_names
 from everfold.sql.binder.inserts import cast_to_column, writable_columns
 from everfold.sql.binder.lenses.keys import primitive_format
-from everfold.sql.binder.lenses.queries import Result, bind_topic_query
-from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.lenses.queries import bind_topic_query
+from everfold.sql.binder.lenses.sources import Result, is_facet
 from everfold.sql.binder.lenses.topics import configure_topic
-from everfold.sql.binder.literals import null_literal
+from everfold.sql.binder.queries import create_context
 from everfold.sql.catalog import Catalog, CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.statements import Insert
@@ -36,7 +37,7 @@ def bind_topic_insert(statement: Insert, catalog: Catalog) -> Sink:
     `type-mismatch`, `not-a-table`.
     """
     assert isinstance(statement.query, syntax.TopicQuery)
-    context = Context(catalog=catalog)
+    context = create_context(catalog)
     name, span = statement.target[-1], statement.target_span
     entry = catalog.find(statement.target)
     if isinstance(entry, CatalogView):

@@ -7,10 +7,9 @@ streaming aggregations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from everfold.plan.expressions import Expr, InputRef, column_references
-from everfold.plan.nodes import Filter, Plan, Project
+from everfold.plan.nodes import Filter, Project
 from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, rewrite_over_groups
 from everfold.sql.binder.context import Context, Problems
@@ -19,28 +18,12 @@ from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.functions import has_aggregate
 from everfold.sql.binder.lenses.having import with_having
 from everfold.sql.binder.lenses.keys import WINDOW_BOUNDS, ResultKey, bind_key
-from everfold.sql.binder.lenses.sources import Source, bind_source, is_facet
+from everfold.sql.binder.lenses.sources import Result, Source, bind_source, is_facet
 from everfold.sql.binder.lenses.targets import check_names, target_column
 from everfold.sql.binder.lenses.times import TIMESTAMP, assign_event_time, with_watermark
 from everfold.sql.binder.lenses.windows import check_window, group_by_window
 from everfold.sql.dialects.lenses import KEY
 from everfold.types import BIGINT, NullType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a query.
-
-    Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
-    of the source. `is_table`: whether rows are the latest state of each key. `structure` is the
-    storage format of values with fields; None if unknown. `key_columns` are the columns that
-    replace the key in a result without `_key`.
-    """
-
-    plan: Plan
-    is_table: bool
-    structure: str | None = None
-    key_columns: tuple[str, ...] = ()
 
 
 def bind_topic_query(
@@ -51,7 +34,7 @@ def bind_topic_query(
     `upserts`: records of a stream may replace each other, as in `bind_source`. `keyless`: an
     aggregation returns the fields of its key as columns instead of `_key`.
     """
-    source = bind_source(node, context, upserts=upserts)
+    source = bind_source(node, context, bind_topic_query, upserts=upserts)
     aggregated = any(has_aggregate(each.value) for each in node.items)
     if aggregated or node.group or node.window is not None or node.having is not None:
         return _Aggregation(node, source, context, keyless=keyless).bound()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.changelog import ChangelogMode
@@ -52,15 +53,40 @@ class Source:
         return replace(self, relation=Relation.of(plan, self.name))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of a query.
+
+    Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
+    of the source. `is_table`: whether rows are the latest state of each key. `structure` is the
+    storage format of values with fields; None if unknown. `key_columns` are the columns that
+    replace the key in a result without `_key`.
+    """
+
+    plan: Plan
+    is_table: bool
+    structure: str | None = None
+    key_columns: tuple[str, ...] = ()
+
+
+class BindTopicQuery(Protocol):
+    """Binds a query of Lenses SQL. `upserts`: as in `bind_source`."""
+
+    def __call__(self, node: syntax.TopicQuery, context: Context, *, upserts: bool = False) -> Result: ...
+
+
 def is_facet(name: str) -> bool:
     """Return whether a column is not a field of the value."""
     return name == KEY or name.startswith(f"{META}.")
 
 
-def bind_source(node: syntax.TopicQuery, context: Context, *, upserts: bool = False) -> Source:
+def bind_source(
+    node: syntax.TopicQuery, context: Context, bind_query: BindTopicQuery, *, upserts: bool = False
+) -> Source:
     """Return the source of a query.
 
-    `upserts`: its records may replace each other, and the caller keeps the last one of each key.
+    `bind_query` binds the query of a WITH. `upserts`: its records may replace each other, and the
+    caller keeps the last one of each key.
 
     Raises SqlError `unknown-table`, `table-as-stream`, `no-key`; UnsupportedFeature
     `table-in-batch`.
@@ -73,7 +99,7 @@ def bind_source(node: syntax.TopicQuery, context: Context, *, upserts: bool = Fa
     if isinstance(entry, CatalogTable):
         return _bind_topic(entry, node, context, upserts=upserts)
     if isinstance(entry.query, syntax.TopicQuery):
-        return _bind_with(entry, entry.query, node, context, upserts=upserts)
+        return _bind_with(entry, entry.query, node, context, bind_query, upserts=upserts)
     plan = bind_view(entry, context, node.source)
     _check_kind(node, context, table=is_updating(plan))
     return _make_source(node, plan, table=is_updating(plan))
@@ -145,21 +171,27 @@ def _structure(options: Mapping[str, str]) -> str | None:
 
 
 def _bind_with(
-    entry: CatalogView, query: syntax.TopicQuery, node: syntax.TopicQuery, context: Context, *, upserts: bool
+    entry: CatalogView,
+    query: syntax.TopicQuery,
+    node: syntax.TopicQuery,
+    context: Context,
+    bind_query: BindTopicQuery,
+    *,
+    upserts: bool,
 ) -> Source:
-    from everfold.sql.binder.lenses.queries import bind_topic_query
-
     context.check_views(node.source)
     views = (*context.views, entry.name)
-    inside = Context(catalog=context.catalog, views=views, bound_views=context.bound_views)
-    found = context.bind_view_once(entry.name, lambda: bind_topic_query(query, inside))
+    inside = Context(
+        catalog=context.catalog, bind_query=context.bind_query, views=views, bound_views=context.bound_views
+    )
+    found = context.bind_view_once(entry.name, lambda: bind_query(query, inside))
     check_size(found.plan, node.source.span)
     context.catalog.work.add(count_own_cells(found.plan), node.source.span)
     _check_kind(node, context, table=found.is_table)
     wanted = node.kind == "TABLE"
     if found.is_table or not (wanted or upserts):
         return _make_source(node, found.plan, table=found.is_table, structure=found.structure)
-    plan = context.bind_view_once(entry.name, lambda: bind_topic_query(query, inside, upserts=True), upserts=True).plan
+    plan = context.bind_view_once(entry.name, lambda: bind_query(query, inside, upserts=True), upserts=True).plan
     if wanted and not upserts:
         key = plan.schema.position(KEY)
         if key is None:
