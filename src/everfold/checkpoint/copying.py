@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from everfold.checkpoint.files import link_folder, remove_folder, replace_file
+from everfold.checkpoint.files import link_folder, replace_file
 from everfold.checkpoint.state_metadata import move_schemas
 
 
@@ -38,7 +39,7 @@ def copy_checkpoint(old: Path, new: Path, old_positions: Sequence[int | None] | 
 def clear_checkpoint(new: Path) -> None:
     """Remove the remains of an interrupted copy to a checkpoint that is not in use yet."""
     for left in (_part_folder(new), new):
-        remove_folder(left)
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _part_folder(new: Path) -> Path:
@@ -61,7 +62,7 @@ def _move_operators(checkpoint: Path, old_positions: Sequence[int | None]) -> No
     state.mkdir()
     for at, before in origins.items():
         link_folder(moved / before, state / at)
-    remove_folder(moved)
+    shutil.rmtree(moved, ignore_errors=True)
     for file in (checkpoint / "commits").glob("[0-9]*"):
         version, _, text = file.read_text(encoding="utf-8").partition("\n")
         commit = json.loads(text)

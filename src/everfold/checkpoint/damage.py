@@ -97,19 +97,6 @@ def _numbers(log: Path) -> set[int]:
     return {int(each.name) for each in log.iterdir() if each.name.isdigit()} if log.is_dir() else set()
 
 
-def list_required_files(checkpoint: Path) -> Iterator[Path]:
-    """Yield the files that a start depends on.
-
-    These are the query's metadata, the offsets of the newest batch, and the newest commit.
-    """
-    logs = [
-        log for log in (newest_entry(checkpoint / "offsets"), newest_entry(checkpoint / "commits")) if log is not None
-    ]
-    if logs:
-        yield checkpoint / "metadata"
-    yield from logs
-
-
 def check_required_files(checkpoint: Path) -> None:
     """Check the files that a start depends on. Raises StateError `damaged-checkpoint`.
 

@@ -5,7 +5,6 @@ A file may be a hard link to one in another checkpoint, so it is replaced and ne
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from everfold.files import link, write_atomically
@@ -36,8 +35,3 @@ def link_folder(old: Path, new: Path) -> None:
             target.mkdir()
         else:
             link(source, target)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder, if it exists."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -24,7 +24,7 @@ MIN_MEMORY_BYTES = 2 << 30
 _PACKAGES = {
     "pyspark": ((4, 2), (4, 3), "pip install 'pyspark>=4.2.1,<4.3'"),
     "protobuf": ((5, 28), (8, 0), "pip install 'protobuf>=5.28,<8': Spark's stateful workers need it"),
-    "polars": ((1, 30), (3, 0), "pip install 'polars>=1.30,<3'"),
+    "polars": ((2, 1), (3, 0), "pip install 'polars>=2.1,<3'"),
     "pyarrow": ((18, 0), (27, 0), "pip install 'pyarrow>=18,<27'"),
     "duckdb": ((1, 4), (3, 0), "pip install 'duckdb>=1.4,<3'"),
 }

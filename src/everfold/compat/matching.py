@@ -37,6 +37,10 @@ class QueryPair:
         positions = range(len(self.new.operators))
         return [self.offset + self.matching[at] if at in self.matching else None for at in positions]
 
+    def discard_old(self) -> QueryPair:
+        """Return the new query alone: none of its operators uses the state of another one."""
+        return QueryPair(NO_QUERY, self.new, {})
+
 
 def pair_queries(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[QueryPair]:
     """Pair the queries of two jobs, and match their operators.

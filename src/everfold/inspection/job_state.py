@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.checkpoint.damage import damaged_checkpoint_error, is_sound, list_required_files
+from everfold.checkpoint.damage import check_required_files
 from everfold.checkpoint.logs import last_finished_batch
 from everfold.compat.shape import OperatorShape
 from everfold.errors import EverfoldError, StateError, UsageError
@@ -125,9 +125,7 @@ class Inspection:
                 f"the job in `{self.folder}` has not finished a batch yet: there is no state",
                 help="run it first",
             )
-        for file in list_required_files(self._checkpoint):
-            if not is_sound(file):
-                raise damaged_checkpoint_error(file)
+        check_required_files(self._checkpoint)
 
     @property
     def batch(self) -> int:

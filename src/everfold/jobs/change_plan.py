@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from everfold.compat import CompatOptions, Judgement, QueryPair, carry_state
-from everfold.compat.matching import NO_QUERY
 from everfold.errors import StateError
 from everfold.jobs.change import IN_PLACE, OnChange, list_options
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
@@ -194,10 +193,7 @@ def plan_change(
     """
     number, epoch = known.next_ids
     if how is OnChange.REBUILD:
-        roots = tuple(
-            carry_state(QueryPair(NO_QUERY, pair.new, {}), root, 0)
-            for pair, root in zip(pairs, new.roots, strict=False)
-        )
+        roots = tuple(carry_state(pair.discard_old(), root, 0) for pair, root in zip(pairs, new.roots, strict=False))
         version = replace(create_version(number, epoch, new, roots), rebuilt=True)
         start: list[Stage] = [StartEpoch(epoch)]
     else:

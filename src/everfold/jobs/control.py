@@ -61,9 +61,10 @@ class Control:
         if last_planned_batch(self.checkpoint) < 0 and any((self.checkpoint / "state").glob("*")):
             raise damaged_checkpoint_error(self.checkpoint / "offsets")
         check_required_files(self.checkpoint)
-        planned = self._planned()
+        logs = list(self._source_logs())
+        planned = self._planned(logs)
         logged: set[str] = set()
-        for log, entries in self._source_logs():
+        for log, entries in logs:
             names = {name for name, _ in entries}
             if names and log.name.isdigit() and planned.isdisjoint(names):
                 remove_file(log)
@@ -108,8 +109,11 @@ class Control:
         make_private_folder(past)
         (past / "part-again").write_text("".join(f"{REEMIT_COMMAND} {each}\n" for each in operators), encoding="utf-8")
 
-    def _planned(self) -> set[str]:
-        """Return the names of the control files that the newest offsets cover."""
+    def _planned(self, logs: Sequence[tuple[Path, list[tuple[str, int]]]]) -> set[str]:
+        """Return the names of the control files that the newest offsets cover.
+
+        logs: see `_source_logs`.
+        """
         batch = last_planned_batch(self.checkpoint)
         with check_file(self.checkpoint / "offsets" / str(batch)):
             positions = read_positions(self.checkpoint, batch)
@@ -118,12 +122,7 @@ class Control:
                 for name, position in positions.items()
                 if name.startswith(_SOURCES) and position.startswith("{")  # not `-`, no position
             }
-        return {
-            name
-            for log, entries in self._source_logs()
-            for name, number in entries
-            if number <= reached.get(log.parent.name, -1)
-        }
+        return {name for log, entries in logs for name, number in entries if number <= reached.get(log.parent.name, -1)}
 
     def _source_logs(self) -> Iterator[tuple[Path, list[tuple[str, int]]]]:
         """Yield the files of the logs of control files, each with names and log offsets."""

@@ -7,11 +7,11 @@ in-process engine (`memory.pipeline`) carry the same plan out.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 from everfold.compat.carry import carry_state
-from everfold.compat.matching import NO_QUERY, QueryPair
+from everfold.compat.matching import QueryPair
 from everfold.compat.operator_ids import fresh_names
 from everfold.compat.reuse import starts_complete
 from everfold.compat.rules import CompatOptions
@@ -77,7 +77,7 @@ def plan_operators(
     names = [next(fresh) if position is None else old_names[position] for position in old_positions]
     carried = name_operators(
         [
-            carry_state(replace(pair, old=NO_QUERY, matching={}) if reset else pair, root, version, terms)
+            carry_state(pair.discard_old() if reset else pair, root, version, terms)
             for pair, root in zip(pairs, roots, strict=True)
         ],
         names,
