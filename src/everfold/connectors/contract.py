@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +24,7 @@ from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
 from everfold.connectors.replay import JobLineage, ReplayEffect
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
@@ -162,6 +163,14 @@ class Source(ABC):
 
         Changes are in order. Raises ConnectorError if the external system is not usable.
         """
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
+        """Return a stream whose rows tasks decode themselves, None if they cannot.
+
+        It has the same positions in the checkpoint as `stream`. columns: positions of the columns
+        that are needed.
+        """
+        return None
 
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:

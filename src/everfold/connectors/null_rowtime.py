@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from everfold.engine_literals import spark_string
-from everfold.error_transport import find_reports, raise_report_in_spark
+from everfold.error_transport import find_reports, raise_report_in_spark, write_report
 from everfold.errors import ConnectorError
 from everfold.sql.settings import NULL_ROWTIME_HELP
 
@@ -26,6 +26,12 @@ class NullRowtime:
     table: str
     column: str
     location: str | None
+
+    def reported(self) -> RuntimeError:
+        """Return an exception of a task, whose message `find_null_rowtime` finds."""
+        return RuntimeError(
+            write_report("null-rowtime", {"table": self.table, "column": self.column, "place": self.location})
+        )
 
     def error(self, place: str | None = None) -> ConnectorError:
         """Return the ConnectorError `null-rowtime`. location: a more precise location, if known."""

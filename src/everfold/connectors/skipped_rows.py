@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BAD_RECORDS, _NULL_ROWTIME = "everfold_bad_", "everfold_null_rowtime_"
-_REASONS = {_BAD_RECORDS: "not readable in full", _NULL_ROWTIME: "no time, the time attribute is NULL"}
-"""Reasons for skipping rows, by prefix of the metric's name."""
+BAD_RECORD, NO_TIME = "not readable in full", "no time, the time attribute is NULL"
+"""Reasons for skipping rows."""
+_REASONS = {_BAD_RECORDS: BAD_RECORD, _NULL_ROWTIME: NO_TIME}
+"""Reasons by prefix of the metric's name."""
 
 
 def count_bad_records(frame: DataFrame, condition: str, table: str) -> DataFrame:

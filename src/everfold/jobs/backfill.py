@@ -36,9 +36,9 @@ from everfold.plan.nodes import OverAggregate, Root, Scan, StatefulNode
 from everfold.plan.walk import operators_of
 from everfold.spark.backfill_writer import BackfillWriter
 from everfold.spark.batch import BatchLowering
-from everfold.spark.exchange import HASH
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars
+from everfold.spark.task_input import HASH
 from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode_head
 

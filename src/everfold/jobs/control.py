@@ -19,7 +19,8 @@ from everfold.checkpoint.file_log import list_logs, parse_number, read_log
 from everfold.checkpoint.files import remove_file
 from everfold.checkpoint.logs import has_unfinished_batch, last_planned_batch, read_positions, remove_half_written
 from everfold.files import link, make_private_folder
-from everfold.spark.exchange import BACKFILL_COMMAND, FLUSH, REEMIT_COMMAND, TICK
+from everfold.spark.exchange import BACKFILL_COMMAND, REEMIT_COMMAND, TICK
+from everfold.spark.task_input import FLUSH
 
 _SOURCES = "control_"
 """Prefix of the sources that read control files."""

@@ -17,8 +17,8 @@ from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
-from everfold.spark.exchange import FORWARDED, STATS
 from everfold.spark.stream import Stream
+from everfold.spark.task_input import FORWARDED, READ, STATS, TaskReads
 from everfold.types import physical_name
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Router:
     dropped: dict[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
+    _reads: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self.idle.clear()
@@ -169,6 +170,15 @@ class Router:
 
     def _report(self, forwarded: Sequence[bytes]) -> None:
         self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)
+        for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
+            self._reads += read.rows - read.handles
+            for reason, rows in read.skipped.items():
+                self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
+    def take_reads(self) -> int:
+        """Return how many rows tasks have decoded since the last call, less what Spark counted."""
+        reads, self._reads = self._reads, 0
+        return reads
 
 
 def _sortable_columns(rows: pa.Table, target: Target, at: int) -> list[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from everfold.checkpoint.logs import Position, read_positions
 from everfold.connectors.contract import SPLIT, History, Source, SourceContext
 from everfold.connectors.validate import CheckedTables
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Scan, Table
-from everfold.spark.stream import SourceStream
+from everfold.spark.stream import SourceStream, WorkerSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,12 +38,14 @@ class External:
     """A table whose rows the caller provides.
 
     open: returns a DataFrame of the table's columns as `c0…`, called with the source's name.
+    open_in_worker: the same for tasks that decode the rows.
     history: returns the rows that were read so far; None if they cannot be read again.
     """
 
     open: Callable[[SparkSession, str, Table], DataFrame]
     is_bounded: bool
     history: Callable[[SparkSession, Table], History] | None = None
+    open_in_worker: Callable[[SparkSession, str, Table], WorkerInput] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,22 @@ class Sources:
         frame = source.stream(context)
         self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
         return SourceStream(frame, source.splits(context))
+
+    def stream_in_worker(self, table: Table, name: str, columns: Sequence[int]) -> WorkerSource | None:
+        """Open some columns of a table as a stream that tasks decode, None if they cannot."""
+        external = self.externals.get(table.name)
+        if external is not None:
+            if external.open_in_worker is None:
+                return None
+            self.opened.append(OpenedSource(name, external.is_bounded))
+            return WorkerSource(external.open_in_worker(self.spark, name, table), (table.name,))
+        context = self._context(table, self._spark_name(table, name))
+        source = self._source(table)
+        found = source.stream_in_worker(context, columns)
+        if found is None:
+            return None
+        self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
+        return WorkerSource(found, source.splits(context))
 
     def batch(self, table: Table) -> DataFrame:
         """Open the current rows of a table."""

@@ -97,6 +97,7 @@ class StreamJob:
             spark=self.spark,
             zone=settings.local_time_zone,
             open_source=self.sources.stream,
+            open_in_worker=self.sources.stream_in_worker if settings.scan == "auto" else None,
             control_folder=str(self.job_dir.control),
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
@@ -217,7 +218,7 @@ class StreamJob:
             if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
                 continue
             router.seen_batch = batch
-            rows = _data_rows(report)
+            rows = _data_rows(report) + router.take_reads()
             router.rows += rows
             self._had_data = rows > 0
             add_skipped_rows(report.observedMetrics or {}, router.dropped)
@@ -231,7 +232,7 @@ class StreamJob:
                     Progress(
                         batch=batch,
                         rows=router.rows,
-                        rows_per_second=float(report.processedRowsPerSecond or 0.0),
+                        rows_per_second=1000 * rows / max(int(report.durationMs["triggerExecution"]), 1),
                         watermark_ms=router.reports.watermark_ms,
                         late_rows=router.reports.late_rows,
                         state_rows=router.reports.state_rows,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import duckdb
 import pyarrow as pa
 
 from everfold.error_transport import MESSAGE_START
 from everfold.errors import ConnectorError
+from everfold.memory.connection import connect
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
@@ -42,11 +42,18 @@ class Duck:
 
     zone: str
     now_ms: int
-    connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: _connect())
+    _connection: duckdb.DuckDBPyConnection | None = None
     _leaves: dict[str, pa.Table] = field(default_factory=dict)
     _registered: int = 0
     _plain: dict[str, pa.Table] = field(default_factory=dict)
     _prepared: dict[str, duckdb.DuckDBPyRelation] = field(default_factory=dict)
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, opened when the first query runs."""
+        if self._connection is None:
+            self._connection = connect()
+        return self._connection
 
     @property
     def context(self) -> RenderContext:
@@ -332,18 +339,3 @@ def _holds_instants(of: DataType) -> bool:
             return any(_holds_instants(each.type) for each in of.fields)
         case _:
             return False
-
-
-@lru_cache(maxsize=1)
-def _database() -> duckdb.DuckDBPyConnection:
-    """Return the database of this process: empty, on one thread.
-
-    Opening a database costs more than most batches of a test.
-    """
-    return duckdb.connect(":memory:", config={"threads": 1})
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    connection = _database().cursor()
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection

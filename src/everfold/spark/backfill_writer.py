@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import LOCATION
 from everfold.error_transport import transport_errors
-from everfold.spark.exchange import BACKFILL_COMMAND, HASH, TASK_SHIFT, chunks, split_by_bucket, task_number, to_ipc
+from everfold.spark.exchange import BACKFILL_COMMAND, TASK_SHIFT, split_by_bucket, task_number, to_ipc
+from everfold.spark.task_input import HASH, combine_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,7 @@ class BackfillWriter:
         import pyarrow as pa
 
         count = 0
-        for chunk in chunks(batches):
+        for chunk in combine_batches(batches):
             position = pl.col(LOCATION).replace_strict(self.order, default=task_number(), return_dtype=pl.Int64)
             seq = position * (1 << TASK_SHIFT)
             rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))

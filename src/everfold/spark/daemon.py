@@ -11,6 +11,7 @@ import pkgutil
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
+import duckdb  # noqa: F401
 import google.protobuf  # noqa: F401
 import pandas  # noqa: F401
 import polars  # noqa: F401
@@ -29,6 +30,7 @@ import everfold.operators
 import everfold.spark.exchange
 import everfold.spark.processor
 import everfold.spark.python
+import everfold.spark.worker_scan
 
 for module in pkgutil.iter_modules(everfold.operators.__path__, "everfold.operators."):
     importlib.import_module(module.name)

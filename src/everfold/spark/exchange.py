@@ -19,39 +19,21 @@ from everfold.error_transport import transport_errors
 from everfold.operators.protocol import Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
+from everfold.spark.task_input import HASH, META, Chunk, TaskInput
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, BACKFILL, REEMIT_REQUEST, REEMITTED = b"D", b"M", b"S", b"P", b"R", b"G"
+ROWS, BACKFILL, REEMIT_REQUEST, REEMITTED = b"D", b"P", b"R", b"G"
 WIRE = "bucket BIGINT, payload BINARY"
 
-SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
-    "__split",
-    "__watermark",
-    "__keep",
-    "__now",
-    "__control",
-    "__meta",
-    "hash",
-)
-"""Hidden columns of a stream of rows, in addition to `__order` of an operator's output.
-
-__split STRING: the split whose watermark the row advances.
-__watermark BIGINT: the watermark of the row, ms.
-__keep BOOLEAN: FALSE for a row that a WHERE excluded, which only advances time.
-__now BIGINT: the batch's processing time, ms.
-__control STRING: a line of a control file; all other columns are then NULL.
-__meta BINARY: a meta or statistics row of the previous operator.
-"""
-FLUSH, TICK, BACKFILL_COMMAND, REEMIT_COMMAND = "flush", "tick", "past", "again"
-"""Commands in control files.
+TICK, BACKFILL_COMMAND, REEMIT_COMMAND = "tick", "past", "again"
+"""Commands in control files, in addition to `flush`.
 
 `past <operator> <bucket> <rows in base64>` has backfilled rows; `again <operator>` makes an
 operator re-emit its rows.
 """
-_CHUNK_ROWS = 2_000_000
 TASK_SHIFT = 40
 """Arrival numbers have the task above this bit and the row in the task below it.
 
@@ -86,33 +68,29 @@ class Pack:
     """Before the shuffle: pre-aggregates a task's rows and packs them.
 
     The output is one blob of rows per bucket, and one meta row for every bucket.
-
-    split: the split of rows without `__split` or with NULL in it, if the source has only one.
-    Unneeded hidden columns are absent: `__split` with one split, `__keep` if no row is excluded,
-    `__meta` if there is no previous operator.
     """
 
     operator: Operator
     bucket_ids: tuple[int, ...]
-    split: str
+    task_input: TaskInput
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
         seq = task_number() << TASK_SHIFT
-        for chunk in chunks(batches):
-            meta, stats, wire = self._pack(chunk, seq)
-            seq += chunk.height
-            metas.append(meta)
-            yield _wire_batch([*wire, *((self.bucket_ids[0], STATS + blob) for blob in stats)])
+        with transport_errors():
+            for chunk in self.task_input.read(batches):
+                wire = self._pack(chunk, seq)
+                seq += chunk.rows.height
+                metas.append(chunk.meta)
+                yield _wire_batch([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
         if metas:
             blob = META + Meta.merge(metas).encode()
             yield _wire_batch([(bucket, blob) for bucket in self.bucket_ids])
 
-    def _pack(self, rows: pl.DataFrame, seq: int) -> tuple[Meta, list[bytes], list[tuple[int, bytes]]]:
+    def _pack(self, chunk: Chunk, seq: int) -> list[tuple[int, bytes]]:
         import polars as pl
 
-        meta, stats = self._meta(rows)
-        data = rows
+        data = chunk.rows
         if self.operator.ordered:
             arrival = pl.int_range(seq, seq + data.height)
             # The buckets of the operator below arrive one after another: only `__order` tells which
@@ -120,61 +98,30 @@ class Pack:
             ordered = ORDER in data.columns
             data = data.with_columns((pl.coalesce(ORDER, arrival) if ordered else arrival).alias("seq"))
             data = data.sort("seq", maintain_order=True) if ordered else data
-        if KEEP in rows.columns:
-            data = data.filter(pl.col(KEEP))
-        elif rows[CONTROL].null_count() < rows.height:
-            data = data.filter(pl.col(CONTROL).is_null())
-        wire = self._read_commands(rows)
+        wire = self._read_commands(chunk.controls)
         if self.operator.updating:
             data, given = split_reemitted(data.rename({KIND: "kind"}), "kind")
             wire += self._prepare(given, REEMITTED)
-        return meta, stats, wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
+        return wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
 
     def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
         if rows.is_empty():
             return []
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
-        with transport_errors():
-            prepared = self.operator.prepare(rows.select(HASH, *wanted))
+        prepared = self.operator.prepare(rows.select(HASH, *wanted))
         return [(bucket, what + to_ipc(part)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
 
-    def _read_commands(self, rows: pl.DataFrame) -> list[tuple[int, bytes]]:
+    def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, bytes]]:
         """Return the commands of control files for this operator's buckets."""
-        if rows[CONTROL].null_count() == rows.height:
-            return []
         found: list[tuple[int, bytes]] = []
-        for what, operator, *rest in (line.split(" ") for line in rows[CONTROL].drop_nulls() if " " in line):
+        for what, operator, *rest in (line.split(" ") for line in controls if " " in line):
             if operator == self.operator.name and what == BACKFILL_COMMAND:
                 bucket, blob = rest
                 found.append((int(bucket), BACKFILL + b64decode(blob)))
             elif operator == self.operator.name and what == REEMIT_COMMAND:
                 found += [(bucket, REEMIT_REQUEST) for bucket in self.bucket_ids]
         return found
-
-    def _meta(self, rows: pl.DataFrame) -> tuple[Meta, list[bytes]]:
-        """Return the time information of the rows, and the statistics of earlier operators."""
-        import polars as pl
-
-        from everfold.operators.protocol import NO_WATERMARK
-
-        if SPLIT in rows.columns:
-            moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
-            watermarks = {split if split is not None else self.split: at for split, at in moves.iter_rows()}
-        else:
-            greatest: int | None = rows.select(pl.col(WATERMARK).max()).item()
-            watermarks = {} if greatest is None else {self.split: greatest}
-        controls = rows[CONTROL].drop_nulls().to_list() if rows[CONTROL].null_count() < rows.height else []
-        now: int | None = rows.select(pl.col(NOW).max()).item()
-        metas = [Meta(NO_WATERMARK if now is None else now, watermarks, FLUSH in controls)]
-        stats: list[bytes] = []
-        forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
-        for blob in forwarded:
-            if blob[:1] == META:
-                metas.append(Meta.decode(blob[1:]))
-            else:
-                stats.append(blob[1:])
-        return Meta.merge(metas), stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +164,6 @@ def task_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
-
-
-def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    """Combine Arrow batches into frames of bounded size."""
-    import polars as pl
-    import pyarrow as pa
-
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            rows += batch.num_rows
-        if rows >= _CHUNK_ROWS:
-            yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
-            waiting, rows = [], 0
-    if waiting:
-        yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
 
 
 def split_by_bucket(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:

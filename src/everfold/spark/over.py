@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from everfold.error_transport import transport_errors
 from everfold.operators.over_batch import ARRIVAL, OverBatch
 from everfold.plan.nodes import OverAggregate
-from everfold.spark.exchange import HASH
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars
+from everfold.spark.task_input import HASH
 from everfold.types import physical_name
 
 if TYPE_CHECKING:

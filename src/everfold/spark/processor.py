@@ -87,15 +87,14 @@ class BucketProcessor(StatefulProcessor):
         from everfold.operators.reemit import bootstrap
         from everfold.spark.exchange import (
             BACKFILL,
-            META,
             REEMIT_REQUEST,
             REEMITTED,
             ROWS,
-            STATS,
             decode_in_task_order,
             from_ipc,
             to_ipc,
         )
+        from everfold.spark.task_input import META, READ, STATS
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -119,7 +118,7 @@ class BucketProcessor(StatefulProcessor):
             elif kind == REEMIT_REQUEST:
                 repeat = True
             else:
-                assert kind == STATS
+                assert kind in (STATS, READ)
                 yield Row(payload=bytearray(blob))
         prepared = decode_in_task_order(blobs)
         with transport_errors():

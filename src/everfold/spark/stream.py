@@ -7,12 +7,13 @@ rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
 from everfold.connectors.skipped_rows import count_null_rowtime
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import UnsupportedFeature
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import TABLES, Operator
@@ -41,11 +42,13 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
-from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
+from everfold.spark.exchange import WIRE, Pack, Unpack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickle_operator
 from everfold.spark.scalar import Scalars
+from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows
+from everfold.spark.worker_scan import WorkerScan, make_scan_query, plan_worker_scan
 from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
@@ -67,6 +70,14 @@ class SourceStream:
     """An opened source: its frame (`c0, …`, `__split`) and the splits known at the start."""
 
     frame: DataFrame
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSource:
+    """A source that workers decode, and the splits known at the start."""
+
+    input: WorkerInput
     splits: tuple[str, ...]
 
 
@@ -119,6 +130,8 @@ class StreamLowering:
     """Creates the streaming DataFrame of a plan, whose operators and sources are named.
 
     open_source: opens a table under a source name.
+    open_in_worker: opens some columns of a table for workers, under a source name; returns None if
+        they cannot decode it. Without it, Catalyst decodes all tables.
     control_folder: the folder where the runner writes control files.
     bucket_ids: see `buckets`.
     epoch: the epoch of the state; pages of earlier epochs are discarded.
@@ -142,6 +155,7 @@ class StreamLowering:
     named_sources: bool = True
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
+    open_in_worker: Callable[[Table, str, Sequence[int]], WorkerSource | None] | None = None
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
 
@@ -296,19 +310,14 @@ class StreamLowering:
     # --- operators --------------------------------------------------------------------------------
 
     def _operator(self, node: StatefulNode) -> Stream:
-        below = self.lower(node.input)
         name = node.operator_id
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
-        clock = clock_of(node, below.splits, self.idle_timeout_ms, below.inputs)
-        operator = operator_of(node, name, clock, self.epoch, updating=below.has_row_kinds)
+        packed, operator = self._pack_input(node)
         self.operators.append(node)
-        split = below.splits[0] if len(below.splits) == 1 else ""
-        rows = self._exchange_input(below, operator)
         first, strangers = self.bucket_ids[0], self.foreign_operators.get(name, ())
         processor = BucketProcessor(
             name, pickle_operator(operator, node), first, self.query_digest, self.epoch, strangers
         )
-        packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
         wire = _wire_schema(operator.schema, ordered=not timed, changes=changes)
@@ -327,6 +336,50 @@ class StreamLowering:
         return Stream(
             frame.selectExpr(*columns), operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,)
         )
+
+    def _pack_input(self, node: StatefulNode) -> tuple[DataFrame, Operator]:
+        """Return the packed rows of an operator's input, and the operator."""
+        scanned = self._scan_in_workers(node)
+        if scanned is not None:
+            return scanned
+        below = self.lower(node.input)
+        operator = self._create_operator(node, below.splits, below.inputs, updating=below.has_row_kinds)
+        rows = self._exchange_input(below, operator)
+        split = below.splits[0] if len(below.splits) == 1 else ""
+        return rows.mapInArrow(Pack(operator, self.bucket_ids, CatalystRows(split)), WIRE), operator
+
+    def _create_operator(
+        self, node: StatefulNode, splits: tuple[str, ...], inputs: tuple[str, ...], *, updating: bool
+    ) -> Operator:
+        clock = clock_of(node, splits, self.idle_timeout_ms, inputs)
+        return operator_of(node, node.operator_id, clock, self.epoch, updating=updating)
+
+    def _scan_in_workers(self, node: StatefulNode) -> tuple[DataFrame, Operator] | None:
+        """Return the packed input of an operator that workers decode, None if they cannot."""
+        if self.open_in_worker is None:
+            return None
+        updating = is_updating(node.input)
+        plan = plan_worker_scan(node.input, self._create_operator(node, (), (TABLES,), updating=updating))
+        if isinstance(plan, str):
+            return None
+        source = self.open_in_worker(plan.scan.table, plan.scan.source_name, plan.columns)
+        if source is None:
+            return None
+        operator = self._create_operator(node, source.splits, (TABLES,), updating=updating)
+        query = make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime)
+        now = f"unix_millis(current_timestamp()) AS {NOW}"
+        handles = source.input.columns
+        absent = [f"CAST(NULL AS {of}) AS {name}" for name, of in handles.items()]
+        rows = source.input.frame.selectExpr(*handles, now, f"CAST(NULL AS STRING) AS {CONTROL}")
+        rows = rows.union(self._control_lines(operator).selectExpr(*absent, now, f"value AS {CONTROL}"))
+        scan = WorkerScan(query, source.input.reader, source.splits[0])
+        return rows.mapInArrow(Pack(operator, self.bucket_ids, scan), WIRE), operator
+
+    def _control_lines(self, operator: Operator) -> DataFrame:
+        reader = self.spark.readStream
+        if self.named_sources:
+            reader = reader.name(f"control_{operator.name}")
+        return reader.text(self.control_folder)
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
@@ -348,10 +401,7 @@ class StreamLowering:
         now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
         data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
-        reader = self.spark.readStream
-        if self.named_sources:
-            reader = reader.name(f"control_{operator.name}")
-        control = reader.text(self.control_folder)
+        control = self._control_lines(operator)
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
         return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), now, f"value AS {CONTROL}"))
 

@@ -154,6 +154,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                meaning="how many tasks run in parallel"),
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
                meaning="what to do with a row whose time attribute is NULL: stop the job, or drop and count the row"),
+        Option(key="everfold.scan", read=_choice("auto", "catalyst"), default="auto",
+               meaning="which part of Spark decodes the input of an aggregation: "
+                       "its Python workers where that is known to give the same result, or always Catalyst"),
         Option(key="everfold.compat.ignore-filter", read=_boolean, default="false",
                meaning="whether state stays compatible when the WHERE below an aggregate changes: "
                        "rows that the old condition selected stay in the state"),
@@ -429,6 +432,11 @@ class Settings:
     def null_rowtime(self) -> str:
         """`error` or `drop`."""
         return str(self._read("everfold.null-rowtime"))
+
+    @property
+    def scan(self) -> str:
+        """`auto` or `catalyst`."""
+        return str(self._read("everfold.scan"))
 
     @property
     def ignore_filter(self) -> bool:

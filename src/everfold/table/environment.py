@@ -27,9 +27,9 @@ from everfold.plan.nodes import Collect, Root, Sink
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.exchange import FORWARDED, KEEP
 from everfold.spark.session import create_session
 from everfold.spark.stream import StreamLowering
+from everfold.spark.task_input import FORWARDED, KEEP
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.dialects.render import quote_name
 from everfold.sql.planner import Done, Session, Show, Submit

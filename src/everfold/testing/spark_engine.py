@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from everfold.connectors.contract import History
 from everfold.connectors.null_rowtime import LOCATION
+from everfold.connectors.worker_reader import Piece, WorkerInput, WorkerReader
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
@@ -109,7 +110,9 @@ class SparkEngine:
         streams = {table.name for table in tables_of(walk_streamed(root.input))}
         tables = {table.name for table in tables_of(walk_plan(root.input))}
         readers = {name: _Reader(feed / name, streaming and name in streams, done) for name in tables}
-        self._engine.externals = {name: External(each, True, each.past) for name, each in readers.items()}
+        self._engine.externals = {
+            name: External(each, True, each.past, each.open_in_worker) for name, each in readers.items()
+        }
         return self._engine
 
 
@@ -128,6 +131,14 @@ class _Reader:
             reader = spark.readStream.name(name).schema(schema).option("maxFilesPerTrigger", 1)
             return self._with_kinds(reader.parquet(str(self.folder)), table)
         return self._with_kinds(spark.read.schema(schema).parquet(str(self.folder)), table)
+
+    def open_in_worker(self, spark: SparkSession, name: str, table: Table) -> WorkerInput:
+        """Return the paths of the batches, whose rows workers read."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        reader = spark.readStream.name(name).format("binaryFile").option("maxFilesPerTrigger", 1)
+        schema = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+        frame = reader.schema(schema).load(str(self.folder)).selectExpr("_metadata.file_name AS name")
+        return WorkerInput(frame, {"name": "STRING"}, _BatchReader(self.folder, table))
 
     def past(self, spark: SparkSession, table: Table) -> History:
         """Return the batches that have been read before."""
@@ -148,6 +159,27 @@ class _Reader:
 
         inserts = f"CAST({RowKind.INSERT.value} AS TINYINT)"
         return frame.withColumn(KIND, expr(f"coalesce({KIND}, {inserts})")) if _is_changing(table) else frame
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchReader(WorkerReader):
+    """Reads batches of a table in a worker."""
+
+    folder: Path
+    table: Table
+
+    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        fields = list(self.table.schema.arrow)
+        if _is_changing(self.table):
+            fields.append(pa.field(KIND, pa.int8()))
+        for name in handles.column("name").to_pylist():
+            rows = pq.ParquetFile(self.folder / name).read()
+            if _is_changing(self.table) and KIND not in rows.column_names:
+                rows = rows.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), rows.num_rows))
+            yield Piece(rows.select([each.name for each in fields]).cast(pa.schema(fields)))
 
 
 def _is_changing(table: Table) -> bool:

@@ -8,6 +8,7 @@ or under a name with a leading dot, and rename it.
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from everfold.connectors.filesystem.paths import (
     resolve,
     unescape_in_spark,
 )
+from everfold.connectors.filesystem.worker_files import PATH, FileReader
 from everfold.connectors.formats.format import (
     BAD,
     Format,
@@ -46,6 +48,7 @@ from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 50_000
 _MAX_NAMES = 5
 _MAX_RECORD_BYTES = 4_000
+_FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
@@ -190,13 +194,35 @@ class FileSource(Source):
         """Return the rows of the files as a stream."""
         self._base_folder = context.base_folder
         root = self._path_outside_job(context)
+        return self._frame(self._stream_reader(context), context, root)
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
+        """Return a stream of the paths of Parquet files, None for other formats."""
+        if self.format_name != "parquet":
+            return None
+        from everfold.connectors.formats.parquet import check_first_file
+
+        self._base_folder = context.base_folder
+        root = self._path_outside_job(context)
+        check_first_file(list_files(root), self.table, self.columns)
+        reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
+        frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
+        frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS {PATH}"))
+        return WorkerInput(frame, {PATH: "STRING"}, FileReader(self, columns, root))
+
+    def _stream_reader(self, context: SourceContext) -> Any:
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
         count = self.options.number_or_none("scan.max-files-per-batch")
         if count is not None:
-            reader = reader.option("maxFilesPerTrigger", str(count))
-        else:
-            reader = reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
-        return self._frame(reader, context, root)
+            return reader.option("maxFilesPerTrigger", str(count))
+        return reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
+
+    def _matching(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of files whose path matches the table's pattern, if it has one."""
+        pattern = self.options.string_or_none("source.path.regex-pattern")
+        if pattern is None:
+            return frame
+        return frame.where(f"rlike({PATH}, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows of the current files."""
@@ -241,9 +267,7 @@ class FileSource(Source):
             f"{self._column(at, column, values, root)} AS {physical_name(at)}"
             for at, column in enumerate(self.table.columns)
         ]
-        pattern = self.options.string_or_none("source.path.regex-pattern")
-        if pattern is not None:
-            frame = frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+        frame = self._matching(frame)
         kind = [KIND] if KIND in frame.columns else []
         return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
 
@@ -320,16 +344,10 @@ class FileSource(Source):
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
         if gone is not None:
-            return ConnectorError.of(
-                "file-gone",
-                f"table `{self.table.name}`: the file `{self._display_path(gone)}` went away before it was read",
-                help="put it back and start again: nothing is lost",
-            )
+            return self._gone(gone)
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return ConnectorError.of(
-                "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(denied)}`"
-            )
+            return self._denied(denied)
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parse_parquet_failure
 
@@ -341,6 +359,18 @@ class FileSource(Source):
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
             return _bad_file(self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
         return None
+
+    def _gone(self, path: Path) -> ConnectorError:
+        return ConnectorError.of(
+            "file-gone",
+            f"table `{self.table.name}`: the file `{self._display_path(path)}` went away before it was read",
+            help="put it back and start again: nothing is lost",
+        )
+
+    def _denied(self, path: Path) -> ConnectorError:
+        return ConnectorError.of(
+            "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(path)}`"
+        )
 
     def _own_file(self, pattern: str, error_text: str) -> Path | None:
         """Return the file of this table that the pattern's first group (a path or URI) names."""
@@ -404,26 +434,47 @@ class FileSource(Source):
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet_local
 
-            for piece in read_parquet_local(path, self.table, self.columns):
-                yield self._build_table(piece, piece[0].__len__() if piece else 0, path, root)
+            for count, values in read_parquet_local(path, self.table, self.columns):
+                yield self._build_table(dict(zip(self._positions, values, strict=True)), count, path, root)
             return
         form = self.format
         for rows in _decode_file(path, form, self.columns, base_folder):
             columns = list(zip(*rows, strict=True)) if self.columns else []
             kinds = columns.pop() if form.is_changelog else None
-            piece = self._build_table(
-                [_arrow(list(values), column.type) for values, column in zip(columns, self.columns, strict=True)],
-                len(rows),
-                path,
-                root,
-            )
+            values = [_arrow(list(each), column.type) for each, column in zip(columns, self.columns, strict=True)]
+            piece = self._build_table(dict(zip(self._positions, values, strict=True)), len(rows), path, root)
             yield piece if kinds is None else piece.append_column(KIND, _arrow(list(kinds), TINYINT))
 
-    def _build_table(self, columns: Sequence[Any], count: int, path: Path, root: Path) -> pa.Table:
-        """Add the columns that come from the file's name and state to those of the records."""
+    def read_parquet_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
+        """Yield some columns of a Parquet file in pieces. wanted: their positions in the table.
+
+        Raises ConnectorError `file-gone`, `no-permission`, and those of `read_parquet_local`.
+        """
+        from everfold.connectors.formats.parquet import read_parquet_local
+
+        if not path.exists():
+            raise self._gone(path)
+        if not os.access(path, os.R_OK):
+            raise self._denied(path)
+        columns = [column for column in self.columns if column.position in wanted]
+        for count, values in read_parquet_local(path, self.table, columns):
+            found = {column.position: each for column, each in zip(columns, values, strict=True)}
+            yield self._build_table(found, count, path, root, wanted)
+
+    @property
+    def _positions(self) -> list[int]:
+        return [column.position for column in self.columns]
+
+    def _build_table(
+        self, found: dict[int, Any], count: int, path: Path, root: Path, wanted: Sequence[int] | None = None
+    ) -> pa.Table:
+        """Add the columns that come from the file's name and state to those of the records.
+
+        wanted: the positions of the columns that are needed, None for all.
+        """
         import pyarrow as pa
 
-        found: dict[int, Any] = {column.position: values for column, values in zip(self.columns, columns, strict=True)}
+        wanted = range(len(self.table.columns)) if wanted is None else wanted
         keys = self.table.partition_keys
         folder_values = (
             partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
@@ -433,9 +484,10 @@ class FileSource(Source):
                 f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", ""
             )
         state = path.stat()
-        for at, column in enumerate(self.table.columns):
+        for at in wanted:
             if at in found:
                 continue
+            column = self.table.columns[at]
             value: object
             match column.metadata_key:
                 case "file.path":
@@ -451,8 +503,8 @@ class FileSource(Source):
                     value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
             found[at] = _arrow([value] * count, column.type)
         return pa.table(
-            [found[at] for at in range(len(self.table.columns))],
-            names=[physical_name(at) for at in range(len(self.table.columns))],
+            [found[at] for at in wanted],
+            names=[physical_name(at) for at in wanted],
         )
 
 

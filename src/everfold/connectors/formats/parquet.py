@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_PIECE_ROWS, _PIECE_BYTES = 500_000, 64 << 20
 OPTIONS = OptionSet(
     (
         Option("utc-timezone", "bool", "false", note="has no meaning here: the wall clock of UTC is taken"),
@@ -85,6 +86,16 @@ def _value(column: RecordColumn, read_as: str) -> str:
     return f"CAST({name} AS {column.type.spark})"
 
 
+def check_first_file(files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]) -> None:
+    """Check that a table's columns can be read from the oldest of its files.
+
+    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
+    """
+    first = next(iter(files), None)
+    if first is not None:
+        _file_types(first, table, columns)
+
+
 def _file_types(path: Path, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
     """Return the Spark types in which the columns of a file are read.
 
@@ -116,10 +127,13 @@ def _schema(path: Path, table: Table) -> pa.Schema:
     try:
         schema: pa.Schema = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError) as wrong:
-        raise ConnectorError.of(
-            "bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {str(wrong).splitlines()[0]}"
-        ) from None
+        raise _bad_file(path, table, wrong) from None
     return schema
+
+
+def _bad_file(path: Path, table: Table, wrong: Exception) -> ConnectorError:
+    reason = str(wrong).splitlines()[0]
+    return ConnectorError.of("bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {reason}")
 
 
 def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) -> pa.DataType:
@@ -210,18 +224,33 @@ def _nested(found: pa.DataType, of: DataType) -> str | None:
     return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
 
 
-def read_parquet_local(path: Path, table: Table, columns: Sequence[RecordColumn]) -> Iterator[list[pa.Array]]:
-    """Yield the columns of a file in pieces, in the table's Arrow types."""
+def read_parquet_local(
+    path: Path, table: Table, columns: Sequence[RecordColumn]
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """Yield the rows of a file in pieces: their number, and columns in the table's Arrow types.
+
+    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _schema(path, table)
     for column in columns:
         _require_spark_type(_field(schema, path, table, column), column, path, table)
-    with pq.ParquetFile(path) as file:
-        for piece in file.iter_batches(batch_size=100_000, columns=[column.name for column in columns] or None):
-            rows = pa.Table.from_batches([piece])
-            yield [_cast(rows[column.name].combine_chunks(), column.type.arrow) for column in columns]
+    try:
+        with pq.ParquetFile(path) as file:
+            names = [column.name for column in columns]
+            for piece in file.iter_batches(_piece_rows(file.metadata), columns=names, use_threads=False):
+                values = (_cast(piece.column(column.name), column.type.arrow) for column in columns)
+                yield piece.num_rows, list(values)
+    except (pa.ArrowInvalid, OSError) as wrong:
+        raise _bad_file(path, table, wrong) from None
+
+
+def _piece_rows(metadata: Any) -> int:
+    """Return how many rows of a file are read at once, at most `_PIECE_BYTES` of all columns."""
+    size: int = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+    return max(1, min(_PIECE_ROWS, _PIECE_BYTES * int(metadata.num_rows) // max(size, 1)))
 
 
 def _cast(values: Any, to: pa.DataType) -> Any:

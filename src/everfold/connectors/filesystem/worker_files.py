@@ -1,0 +1,38 @@
+"""Read Parquet files in a worker: the JVM hands over their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from everfold.connectors.worker_reader import Piece, WorkerReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATH = "__path"
+"""Column of the handles: the path of a file."""
+
+
+class ParquetSource(Protocol):
+    """A source of Parquet files."""
+
+    def read_parquet_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
+        """Yield some columns of a file in pieces. wanted: their positions in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader(WorkerReader):
+    """Reads whole files. columns: the needed positions. root: the path of the table."""
+
+    source: ParquetSource
+    columns: Sequence[int]
+    root: Path
+
+    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+        """Yield the rows file by file."""
+        for path in handles.column(PATH).to_pylist():
+            for rows in self.source.read_parquet_columns(Path(path), self.root, self.columns):
+                yield Piece(rows, locate=lambda _, path=path: path)  # type: ignore[misc]

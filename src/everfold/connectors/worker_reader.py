@@ -1,0 +1,55 @@
+"""The interface between connectors and tasks that read a table themselves, without Catalyst.
+
+The JVM hands over rows that say what to read (the name of a file, the bytes of a record); a reader
+decodes them in the worker, only the columns that are needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a table that a reader has decoded.
+
+    rows: the needed columns by position, `c<position>`, in the Arrow types of the table; at least
+        one column; and `__kind` if the table's rows are changes.
+    split: the split whose watermark the rows advance; None if the table has only one.
+    locate: returns where the row with an index came from, as the column `__place` does; None if
+        the source does not know.
+    """
+
+    rows: pa.Table
+    split: str | None = None
+    locate: Callable[[int], str] | None = None
+
+
+class WorkerReader(ABC):
+    """Decodes rows of a table in a worker. It is pickled."""
+
+    @abstractmethod
+    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+        """Yield the rows that the handles stand for, in their order.
+
+        handles: rows of `WorkerInput.frame`. Raises ConnectorError.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInput:
+    """A stream that tasks decode.
+
+    frame: a streaming frame of handles. columns: the types of its columns in Spark SQL, by name.
+    """
+
+    frame: DataFrame
+    columns: Mapping[str, str]
+    reader: WorkerReader

@@ -1,0 +1,148 @@
+"""The input of an operator's exchange in a task: rows that Catalyst has computed.
+
+The other input is `worker_scan`, in which the task decodes and computes the rows itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from everfold.operators.protocol import NO_WATERMARK, Meta
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+META, STATS, READ = b"M", b"S", b"I"
+"""Kinds of blobs about a batch: a meta row, the statistics of a bucket, what a task has read."""
+
+SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
+    "__split",
+    "__watermark",
+    "__keep",
+    "__now",
+    "__control",
+    "__meta",
+    "hash",
+)
+"""Hidden columns of a stream of rows, in addition to `__order` of an operator's output.
+
+__split STRING: the split whose watermark the row advances.
+__watermark BIGINT: the watermark of the row, ms.
+__keep BOOLEAN: FALSE for a row that a WHERE excluded, which only advances time.
+__now BIGINT: the batch's processing time, ms.
+__control STRING: a line of a control file; all other columns are then NULL.
+__meta BINARY: a meta or statistics row of the previous operator.
+"""
+FLUSH = "flush"
+"""The command of a control file that ends the input."""
+CHUNK_ROWS = 2_000_000
+"""Rows that a task prepares at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some of a task's rows.
+
+    rows: `hash`, the operator's inputs, `__order` if they come from an operator, `__kind` if they
+        are changes. meta: what they say about time. reports: blobs for the sink, passed on as they
+        are. controls: lines of control files.
+    """
+
+    rows: pl.DataFrame
+    meta: Meta
+    reports: list[bytes]
+    controls: list[str]
+
+
+class TaskInput(Protocol):
+    """Reads the rows of a task."""
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Yield the rows in chunks of bounded size."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReads:
+    """What a task has read without Catalyst, for the progress of the job.
+
+    handles: the rows of the JVM that it decoded. rows: the rows that they stand for. skipped: rows
+    that options allow to skip, by reason.
+    """
+
+    handles: int = 0
+    rows: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Encode as a blob."""
+        return READ + json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, blob: bytes) -> TaskReads:
+        """Decode a blob."""
+        return cls(**json.loads(blob[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalystRows:
+    """Rows that Catalyst has computed, with hidden columns.
+
+    split: the split of rows without `__split` or with NULL in it, if the source has only one.
+    Unneeded hidden columns are absent: `__split` with one split, `__keep` if no row is excluded,
+    `__meta` if there is no previous operator.
+    """
+
+    split: str
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Yield the rows in chunks of bounded size."""
+        for rows in combine_batches(batches):
+            yield self._make_chunk(rows)
+
+    def _make_chunk(self, rows: pl.DataFrame) -> Chunk:
+        import polars as pl
+
+        has_controls = rows[CONTROL].null_count() < rows.height
+        controls = rows[CONTROL].drop_nulls().to_list() if has_controls else []
+        forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
+        now: int | None = rows.select(pl.col(NOW).max()).item()
+        metas = [Meta(NO_WATERMARK if now is None else now, self._find_watermarks(rows), FLUSH in controls)]
+        metas += [Meta.decode(blob[1:]) for blob in forwarded if blob[:1] == META]
+        data = rows
+        if KEEP in rows.columns:
+            data = data.filter(pl.col(KEEP))
+        elif has_controls:
+            data = data.filter(pl.col(CONTROL).is_null())
+        reports = [blob for blob in forwarded if blob[:1] != META]
+        return Chunk(data, Meta.merge(metas), reports, controls)
+
+    def _find_watermarks(self, rows: pl.DataFrame) -> dict[str, int]:
+        import polars as pl
+
+        if SPLIT not in rows.columns:
+            greatest: int | None = rows.select(pl.col(WATERMARK).max()).item()
+            return {} if greatest is None else {self.split: greatest}
+        moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
+        return {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+
+
+def combine_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    """Combine Arrow batches into frames of bounded size."""
+    import polars as pl
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))
+            waiting, rows = [], 0
+    if waiting:
+        yield pl.DataFrame(pl.from_arrow(pa.Table.from_batches(waiting)))

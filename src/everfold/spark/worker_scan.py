@@ -1,0 +1,310 @@
+"""The worker scan: a task decodes the rows of a table and computes an operator's input itself.
+
+Decoding, watermark, WHERE, projection, assignment of windows and the hash of the key run in the
+Python worker that pre-aggregates and packs the rows, so only packed blobs cross to the JVM. Scalar
+expressions run as the DuckDB SQL of the memory engine. Catalyst computes what is not proven to be
+equal there (`plan/worker_expressions.py`), and what a source cannot decode in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.null_rowtime import NullRowtime
+from everfold.connectors.skipped_rows import NO_TIME
+from everfold.connectors.worker_reader import Piece, WorkerReader
+from everfold.memory.duck import Duck
+from everfold.operators.protocol import NO_WATERMARK, InputColumn, Meta, Operator
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind
+from everfold.plan.emitted_changes import changelog_of, is_updating
+from everfold.plan.expressions import Expr, inputs_of
+from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
+from everfold.plan.worker_expressions import reason_not_in_worker
+from everfold.spark.key_hash import can_hash, hash_columns
+from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, HASH, NOW, Chunk, TaskReads
+from everfold.types import DataType, TimestampType, physical_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LEAF = "decoded"
+_CHUNK_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScanQuery:
+    """What is computed from the decoded rows of a table, as DuckDB SQL over the relation `decoded`.
+
+    rows: the operator's inputs, in the order of `types`. types: their Arrow types, and that of
+        `__kind` if the rows are changes. keys: the inputs whose hash is that of the row. hashes:
+        the inputs that are replaced by their hash.
+    time: one row with the greatest watermark and the number of rows without a time; None if the
+        table has no time attribute. timeless: 1 for each row without a time. drops_timeless:
+        whether such rows are skipped. table, column: named in the error for them.
+    """
+
+    table: str
+    rows: str
+    types: pa.Schema
+    keys: tuple[str, ...]
+    hashes: tuple[str, ...] = ()
+    time: str | None = None
+    timeless: str = ""
+    drops_timeless: bool = False
+    column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerScan:
+    """The input of an operator's exchange in a task that decodes a table itself.
+
+    split: the only split of the table, or the one of rows whose reader names none.
+    """
+
+    query: ScanQuery
+    reader: WorkerReader
+    split: str
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Yield the rows in chunks of bounded size."""
+        waiting: list[Piece] = []
+        rows = size = handles = 0
+        now, controls = NO_WATERMARK, list[str]()
+        for batch in batches:
+            now = max([now, *batch.column(NOW).to_pylist()])
+            controls += batch.column(CONTROL).drop_null().to_pylist()
+            handed = batch.filter(batch.column(CONTROL).is_null())
+            handles += handed.num_rows
+            for piece in self.reader.read(handed) if handed.num_rows else ():
+                waiting.append(piece)
+                rows += piece.rows.num_rows
+                size += piece.rows.nbytes
+                if rows >= CHUNK_ROWS or size >= _CHUNK_BYTES:
+                    yield self._compute(waiting, now, handles, [])
+                    waiting, rows, size, handles = [], 0, 0, 0
+        if waiting or controls or handles:
+            yield self._compute(waiting, now, handles, controls)
+
+    def _compute(self, pieces: Sequence[Piece], now: int, handles: int, controls: list[str]) -> Chunk:
+        import polars as pl
+        import pyarrow as pa
+
+        watermarks: dict[str, int] = {}
+        timeless = 0
+        for split, found in _group_by_split(pieces, self.split):
+            greatest, missing = self._find_time(found)
+            timeless += missing
+            if greatest is not None:
+                watermarks[split] = greatest
+        if pieces:
+            rows = _run(self.query.rows, pa.concat_tables([piece.rows for piece in pieces])).cast(self.query.types)
+        else:
+            rows = self.query.types.empty_table()
+        for name in self.query.hashes:
+            hashed = pa.array(hash_columns([rows.column(name).combine_chunks()]))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, hashed)
+        read = sum(piece.rows.num_rows for piece in pieces)
+        report = TaskReads(handles, read, {NO_TIME: timeless} if timeless else {})
+        frame = pl.DataFrame(pl.from_arrow(rows))
+        frame = frame.insert_column(0, pl.Series(HASH, self._hash(rows), pl.Int64))
+        meta = Meta(now, watermarks, FLUSH in controls)
+        return Chunk(frame, meta, [report.encode()] if pieces else [], controls)
+
+    def _find_time(self, pieces: Sequence[Piece]) -> tuple[int | None, int]:
+        """Return the greatest watermark and the number of rows without a time.
+
+        Raises ConnectorError `null-rowtime` unless such rows are skipped.
+        """
+        import pyarrow as pa
+
+        if self.query.time is None:
+            return None, 0
+        found = _run(self.query.time, pa.concat_tables([piece.rows for piece in pieces]))
+        missing = int(found.column("missing")[0].as_py())
+        if missing and not self.query.drops_timeless:
+            raise self._locate_timeless(pieces)
+        return found.column("greatest")[0].as_py(), missing
+
+    def _locate_timeless(self, pieces: Sequence[Piece]) -> Exception:
+        place = None
+        for piece in pieces:
+            marks = _run(self.query.timeless, piece.rows).column(0).to_pylist()
+            if True in marks:
+                place = None if piece.locate is None else piece.locate(marks.index(True))
+                break
+        return NullRowtime(self.query.table, self.query.column, place).reported()
+
+    def _hash(self, rows: pa.Table) -> Any:
+        import numpy as np
+
+        if not self.query.keys or not rows.num_rows:
+            return np.zeros(rows.num_rows, np.int64)
+        return hash_columns([rows.column(key).combine_chunks() for key in self.query.keys])
+
+
+def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str, list[Piece]]]:
+    names = dict.fromkeys(piece.split or default for piece in pieces)
+    yield from ((name, [piece for piece in pieces if (piece.split or default) == name]) for name in names)
+
+
+def _run(sql: str, rows: pa.Table) -> pa.Table:
+    from everfold.memory.connection import connect
+
+    connection = connect()
+    connection.register(_LEAF, rows)
+    return connection.sql(sql).to_arrow_table()
+
+
+# --- on the driver --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """A part of a plan that workers can run: from a scan up to the input of an operator.
+
+    columns: the positions of the table's columns that are needed, at least one.
+    """
+
+    scan: Scan
+    columns: tuple[int, ...]
+    node: Plan
+
+
+def plan_worker_scan(node: Plan, operator: Operator) -> ScanPlan | str:
+    """Return the part of the plan that workers can run below an operator, or why they cannot."""
+    needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
+    for each in operator.inputs:
+        reason = _reason_not_an_input(each, each.name in operator.hash_columns)
+        if reason is not None:
+            return reason
+    below = node
+    while not isinstance(below, Scan):
+        found = _columns_below(below, needed)
+        if isinstance(found, str):
+            return found
+        below, needed = found
+    return ScanPlan(below, tuple(sorted(needed or {0})), node)
+
+
+def _reason_not_an_input(column: InputColumn, is_key: bool) -> str | None:
+    if is_key and not can_hash(column.type):
+        return f"a key of type {column.type.sql}"
+    if column.as_hash and not can_hash(column.expression.type):
+        return f"a hash of type {column.expression.type.sql}"
+    if column.as_ms and _depends_on_zone(column.expression.type, column.zone):
+        return f"times in the zone {column.zone}"
+    return reason_not_in_worker(column.expression)
+
+
+def _depends_on_zone(of: DataType, zone: str | None) -> bool:
+    return isinstance(of, TimestampType) and of.local_zone and zone not in (None, "UTC")
+
+
+def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[int]] | str:
+    """Return the input of a node and the columns of it that are needed, or why workers cannot run
+    the node.
+    """
+    expressions: Sequence[Expr]
+    match node:
+        case Project():
+            expressions = [node.expressions[at] for at in sorted(needed)]
+            passed = frozenset[int]()
+        case Filter():
+            expressions, passed = [node.condition], needed
+        case WatermarkAssigner():
+            expressions, passed = [node.watermark], needed | {node.column}
+        case WindowTableFunction() if not is_stateful(node):
+            if _depends_on_zone(node.input.schema[node.time_column].type, node.zone):
+                return f"windows in the zone {node.zone}"
+            expressions = []
+            passed = frozenset(at for at in needed if at < len(node.input.schema)) | {node.time_column}
+        case _:
+            return f"{type(node).__name__} is not computed in workers"
+    reason = next(filter(None, map(reason_not_in_worker, expressions)), None)
+    return reason or (node.input, passed.union(*map(inputs_of, expressions)))
+
+
+def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
+    """Return the SQL of a part of a plan that `plan_worker_scan` has returned."""
+    writer = _QueryWriter(Duck(zone, 0), plan, drops_timeless)
+    below = writer.write(plan.node)
+    return writer.finish(below, operator)
+
+
+class _QueryWriter:
+    """Writes the SQL of a part of a plan, from the scan upwards."""
+
+    def __init__(self, duck: Duck, plan: ScanPlan, drops_timeless: bool) -> None:
+        self._duck, self._plan, self._drops = duck, plan, drops_timeless
+        self._hidden = (KIND,) if is_updating(plan.scan) else ()
+        self._time: str | None = None
+        self._timeless = self._column = ""
+
+    def write(self, node: Plan) -> str:
+        """Return a node's rows as SQL."""
+        duck, hidden = self._duck, self._hidden
+        match node:
+            case Scan():
+                return self._write_scan(node)
+            case WatermarkAssigner():
+                return self._write_watermark(node)
+            case Project():
+                return duck.project(self.write(node.input), node.expressions, len(node.input.schema), hidden)
+            case Filter():
+                return duck.filter(self.write(node.input), node.condition, len(node.schema))
+            case WindowTableFunction():
+                return duck.assign_windows(self.write(node.input), node, hidden)
+        raise AssertionError(node)
+
+    def _write_scan(self, node: Scan) -> str:
+        """Return the decoded columns; those that nobody needs are NULL."""
+        columns = []
+        for at, of in enumerate(node.schema):
+            name = physical_name(at)
+            source = name if at in self._plan.columns else "NULL"
+            plain = at in self._plan.columns and not isinstance(of.type, TimestampType)
+            columns.append(name if plain else f"CAST({source} AS {of.type.duckdb}) AS {name}")
+        return f"SELECT {', '.join([*columns, *self._hidden])} FROM {_LEAF}"
+
+    def _write_watermark(self, node: WatermarkAssigner) -> str:
+        below = self.write(node.input)
+        columns = [physical_name(at) for at in range(len(node.input.schema))]
+        missing = f"{physical_name(node.column)} IS NULL"
+        if changelog_of(node.input) is ChangelogMode.UPSERT:  # a delete has only its key
+            missing = f"({missing} AND {KIND} <> {RowKind.DELETE.value})"
+        moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
+        counted = f"count(*) FILTER (WHERE {missing}) AS missing"
+        self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({below})"
+        self._timeless, self._column = f"SELECT {missing} FROM ({below})", node.schema[node.column].name
+        return f"SELECT * FROM ({below}) WHERE NOT {missing}" if self._drops else below
+
+    def finish(self, below: str, operator: Operator) -> ScanQuery:
+        """Return the query of an operator's inputs over the SQL of its input."""
+        import pyarrow as pa
+
+        columns = [physical_name(at) for at in range(len(self._plan.node.schema))]
+        texts, fields = [], []
+        for each in operator.inputs:
+            text = self._duck.render_sql(each.expression, columns)
+            if each.as_ms:
+                text = self._duck.milliseconds(text, each.expression.type, each.zone)
+            texts.append(f"{text} AS {each.name}")
+            fields.append(pa.field(each.name, pa.int64() if each.as_ms else each.expression.type.arrow))
+        if self._hidden:
+            texts.append(KIND)
+            fields.append(pa.field(KIND, pa.int8()))
+        if not texts:
+            texts, fields = ["CAST(0 AS BIGINT) AS __row"], [pa.field("__row", pa.int64())]
+        return ScanQuery(
+            table=self._plan.scan.table.name,
+            rows=f"SELECT {', '.join(texts)} FROM ({below})",
+            types=pa.schema(fields),
+            keys=tuple(operator.hash_columns),
+            hashes=tuple(each.name for each in operator.inputs if each.as_hash),
+            time=self._time,
+            timeless=self._timeless,
+            drops_timeless=self._drops,
+            column=self._column,
+        )
