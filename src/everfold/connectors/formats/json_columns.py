@@ -1,0 +1,205 @@
+"""Decode JSON records into columns, many at once.
+
+Arrow's parser reads records whose meaning is beyond doubt: one flat object per record, every field
+in the JSON type of its column. It reads a block as a whole or not at all, so a block that it does
+not take is halved until the other records are alone. Those are decoded one by one, as
+`Format.decoder` does it, which also says what is wrong with a bad record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.json import JsonFormat
+from everfold.connectors.formats.text_decode import BadValue
+from everfold.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    FloatingType,
+    IntegerType,
+    StringType,
+    TimestampType,
+    physical_name,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FEW_RECORDS = 16
+"""A block with fewer records is not halved any further."""
+_NOT_FLAT = "\n|NaN|Inf"
+"""What Arrow's parser takes differently: the end of a record, and numbers that JSON does not have."""
+_MAX_BRACKETS = 64
+"""A record with more brackets is not given to Arrow's parser, whose stack is limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """Rows decoded from records.
+
+    rows: the columns by position in the table, `c<position>`. records: the index of the record of
+        each row; None if record and row have the same index.
+    """
+
+    rows: pa.Table
+    records: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord(Exception):
+    """A record that cannot be read. index: its position among the records."""
+
+    index: int
+    reason: str
+    record: bytes
+
+
+def reason_not_in_columns(form: JsonFormat, columns: Sequence[RecordColumn]) -> str | None:
+    """Return why records cannot be decoded here, None if they can."""
+    if form.ignore_errors:
+        return "json.ignore-parse-errors"
+    if form.fail_on_missing:
+        return "json.fail-on-missing-field"
+    if not columns:
+        return "no column of the record is read"
+    other = next((column for column in columns if not _is_flat(column.type)), None)
+    return None if other is None else f"column `{other.name}` of type {other.type.sql}"
+
+
+def _is_flat(of: DataType) -> bool:
+    return isinstance(of, BooleanType | IntegerType | FloatingType | StringType | TimestampType | DateType)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The rows of `count` records from the one with the index `first` on."""
+
+    first: int
+    count: int
+    rows: pa.Table
+
+
+class JsonDecoder:
+    """Decodes the records of a table."""
+
+    def __init__(self, form: JsonFormat, columns: Sequence[RecordColumn]) -> None:
+        import pyarrow as pa
+
+        self._form, self._columns = form, columns
+        self._schema = pa.schema([pa.field(each.name, _parsed_type(each.type)) for each in columns])
+        self._decode_one: Callable[[bytes], Iterator[list[object]]] | None = None
+
+    def decode(self, records: pa.Array) -> DecodedRecords:
+        """Decode records, a BINARY array without NULL. Raises BadRecord."""
+        import pyarrow as pa
+
+        parts = list(self._decode_parts(records, 0))
+        rows = pa.concat_tables([part.rows for part in parts] or [self._build([[] for _ in self._columns])])
+        if all(part.rows.num_rows == part.count for part in parts):
+            return DecodedRecords(rows, None)
+        indexes: list[int] = []
+        for part in parts:
+            regular = part.rows.num_rows == part.count
+            indexes += range(part.first, part.first + part.count) if regular else [part.first] * part.rows.num_rows
+        return DecodedRecords(rows, indexes)
+
+    def _decode_parts(self, records: pa.Array, first: int) -> Iterator[_Part]:
+        rows = self._parse(records)
+        if rows is not None:
+            yield _Part(first, len(records), rows)
+        elif len(records) >= _FEW_RECORDS:
+            half = len(records) // 2
+            yield from self._decode_parts(records.slice(0, half), first)
+            yield from self._decode_parts(records.slice(half), first + half)
+        else:
+            for at, record in enumerate(records.to_pylist(), first):
+                yield _Part(at, 1, self._decode_alone(record, at))
+
+    def _parse(self, records: pa.Array) -> pa.Table | None:
+        """Return the rows of regular records, None if some record is not regular."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.json as pj
+
+        if not len(records) or not _are_flat_objects(records):
+            return None
+        content = pc.binary_join(pa.LargeListArray.from_arrays([0, len(records)], records), b"\n")[0].as_buffer()
+        try:
+            parsed = pj.read_json(
+                pa.BufferReader(content),
+                read_options=pj.ReadOptions(use_threads=False, block_size=content.size + 1),
+                parse_options=pj.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="ignore"),
+            )
+            if parsed.num_rows != len(records):
+                return None
+            return self._build([self._convert(parsed.column(each.name), each.type) for each in self._columns])
+        except pa.ArrowInvalid:
+            return None
+
+    def _convert(self, values: Any, of: DataType) -> Any:
+        """Return the values of a column. Raises ArrowInvalid if one is not regular."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not isinstance(of, TimestampType | DateType):
+            return values
+        if not pc.all(pc.match_substring_regex(values, _pattern(self._form, of)), min_count=0).as_py():
+            raise pa.ArrowInvalid
+        return values.cast(of.arrow)
+
+    def _decode_alone(self, record: bytes, index: int) -> pa.Table:
+        if self._decode_one is None:
+            self._decode_one = self._form.decoder(self._columns)
+        try:
+            rows = list(self._decode_one(record))
+        except BadValue as wrong:
+            raise BadRecord(index, wrong.reason, record) from None
+        import pyarrow as pa
+
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._columns)
+        return self._build(
+            [pa.array(each, column.type.arrow) for each, column in zip(columns, self._columns, strict=True)]
+        )
+
+    def _build(self, values: Sequence[Any]) -> pa.Table:
+        import pyarrow as pa
+
+        fields = [pa.field(physical_name(column.position), column.type.arrow) for column in self._columns]
+        return pa.table(list(values), pa.schema(fields))
+
+
+def _are_flat_objects(records: pa.Array) -> bool:
+    """Return whether each record is UTF-8, one line, and looks like one object of limited depth."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        texts = records.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    shaped = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
+    flat = pc.and_(pc.invert(pc.match_substring_regex(texts, _NOT_FLAT)), pc.less_equal(brackets, _MAX_BRACKETS))
+    return bool(pc.all(pc.and_(shaped, flat)).as_py())
+
+
+def _parsed_type(of: DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.string() if isinstance(of, TimestampType | DateType) else of.arrow
+
+
+def _pattern(form: JsonFormat, of: DataType) -> str:
+    """Return the regular expression of the strings that Arrow converts as Flink does."""
+    date = r"(1[6-9]|[2-9]\d)\d\d-\d\d-\d\d"
+    if isinstance(of, DateType):
+        return f"^{date}$"
+    assert isinstance(of, TimestampType)
+    digits = min(of.precision, 6)
+    fraction = rf"(\.\d{{1,{digits}}})?" if digits else ""
+    zone = form.rules.zone if of.local_zone else ""
+    return rf"^{date}{form.rules.separator}\d\d:\d\d:\d\d{fraction}{zone}$"
