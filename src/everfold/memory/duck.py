@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import duckdb
 import pyarrow as pa
 
 from everfold.error_transport import MESSAGE_START
 from everfold.errors import ConnectorError
-from everfold.memory.connection import connect
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
@@ -339,3 +339,19 @@ def _holds_instants(of: DataType) -> bool:
             return any(_holds_instants(each.type) for each in of.fields)
         case _:
             return False
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a new connection to the database of this process, in UTC."""
+    connection = _open_database().cursor()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+@lru_cache(maxsize=1)
+def _open_database() -> duckdb.DuckDBPyConnection:
+    """Return the database of this process, which has no tables and runs on one thread.
+
+    Opening a database costs more than most batches of a test.
+    """
+    return duckdb.connect(":memory:", config={"threads": 1})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from everfold.connectors.null_rowtime import NullRowtime
 from everfold.connectors.skipped_rows import NO_TIME
 from everfold.connectors.worker_reader import Piece, WorkerReader
-from everfold.memory.duck import Duck
+from everfold.memory.duck import Duck, connect
 from everfold.operators.protocol import NO_WATERMARK, InputColumn, Meta, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
@@ -150,8 +150,6 @@ def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str
 
 
 def _run(sql: str, rows: pa.Table) -> pa.Table:
-    from everfold.memory.connection import connect
-
     connection = connect()
     connection.register(_LEAF, rows)
     return connection.sql(sql).to_arrow_table()

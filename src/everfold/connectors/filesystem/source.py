@@ -7,20 +7,20 @@ or under a name with a leading dot, and rename it.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from everfold.checkpoint.file_log import list_read_files, move_files
 from everfold.checkpoint.logs import Position
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.known_files import find_changed_files
+from everfold.connectors.filesystem.lines import bad_file_error, read_line_blocks, read_lines
 from everfold.connectors.filesystem.paths import (
     ListedFolders,
     check_names,
@@ -45,6 +45,8 @@ from everfold.connectors.formats.format import (
     record_columns,
 )
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
+from everfold.connectors.formats.json import JsonFormat
+from everfold.connectors.formats.json_columns import BadRecord, JsonDecoder, reason_not_in_columns
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
@@ -67,7 +69,6 @@ _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 
 
 class FileSource(Source):
@@ -197,14 +198,22 @@ class FileSource(Source):
         return self._frame(self._stream_reader(context), context, root)
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
-        """Return a stream of the paths of Parquet files, None for other formats."""
-        if self.format_name != "parquet":
-            return None
-        from everfold.connectors.formats.parquet import check_first_file
+        """Return a stream of the paths of files; None unless they are Parquet, or JSON of simple
+        types.
+        """
+        if self.format_name == "parquet":
+            from everfold.connectors.formats.parquet import check_first_file
 
+            root = self._path_outside_job(context)
+            check_first_file(list_files(root), self.table, self.columns)
+        elif self.format_name == "json":
+            form = self.format
+            if not isinstance(form, JsonFormat) or reason_not_in_columns(form, self._columns_at(columns)) is not None:
+                return None
+            root = self._path_outside_job(context)
+        else:
+            return None
         self._base_folder = context.base_folder
-        root = self._path_outside_job(context)
-        check_first_file(list_files(root), self.table, self.columns)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS {PATH}"))
@@ -357,7 +366,9 @@ class FileSource(Source):
             return colon_in_name_error(self.table, self._display_path(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
-            return _bad_file(self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read")
+            return bad_file_error(
+                self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read"
+            )
         return None
 
     def _gone(self, path: Path) -> ConnectorError:
@@ -445,21 +456,38 @@ class FileSource(Source):
             piece = self._build_table(dict(zip(self._positions, values, strict=True)), len(rows), path, root)
             yield piece if kinds is None else piece.append_column(KIND, _arrow(list(kinds), TINYINT))
 
-    def read_parquet_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
-        """Yield some columns of a Parquet file in pieces. wanted: their positions in the table.
+    def read_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
+        """Yield some columns of a file in pieces. wanted: their positions in the table.
 
-        Raises ConnectorError `file-gone`, `no-permission`, and those of `read_parquet_local`.
+        Raises ConnectorError `file-gone`, `no-permission`, `bad-file`, `bad-record` and others.
         """
-        from everfold.connectors.formats.parquet import read_parquet_local
-
         if not path.exists():
             raise self._gone(path)
         if not os.access(path, os.R_OK):
             raise self._denied(path)
-        columns = [column for column in self.columns if column.position in wanted]
-        for count, values in read_parquet_local(path, self.table, columns):
-            found = {column.position: each for column, each in zip(columns, values, strict=True)}
-            yield self._build_table(found, count, path, root, wanted)
+        columns = self._columns_at(wanted)
+        if self.format_name == "parquet":
+            from everfold.connectors.formats.parquet import read_parquet_local
+
+            for count, values in read_parquet_local(path, self.table, columns):
+                found = {column.position: each for column, each in zip(columns, values, strict=True)}
+                yield self._build_table(found, count, path, root, wanted)
+            return
+        form = self.format
+        assert isinstance(form, JsonFormat)
+        decoder = JsonDecoder(form, columns)
+        for lines in read_line_blocks(path, self._base_folder):
+            try:
+                rows = decoder.decode(lines.content).rows
+            except BadRecord as bad:
+                where = f"`{self._display_path(path)}` line {lines.numbers[bad.index]}"
+                text = bad.record[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
+                raise form.bad_record_error(where, bad.reason, text) from None
+            found = dict(zip((column.position for column in columns), rows.columns, strict=True))
+            yield self._build_table(found, rows.num_rows, path, root, wanted)
+
+    def _columns_at(self, positions: Sequence[int]) -> list[RecordColumn]:
+        return [column for column in self.columns if column.position in positions]
 
     @property
     def _positions(self) -> list[int]:
@@ -525,24 +553,6 @@ def _arrow(values: list[Any], of: DataType) -> Any:
     return pa.array(values, of.arrow)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; `\\n` or `\\r\\n` ends a line.
-
-    The file may be compressed, by its extension.
-    """
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            yield number, line.rstrip(b"\r\n")
-
-
-def _open(path: Path) -> IO[bytes]:
-    if path.suffix not in _COMPRESSED:
-        return open(path, "rb")
-    import pyarrow as pa
-
-    return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="detect")))
-
-
 def _decode_file(
     path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path
 ) -> Iterator[list[list[object]]]:
@@ -583,30 +593,23 @@ def _decode_lines(lines: Iterable[tuple[int, bytes]], form: Format, columns: Seq
 def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file. Raises ConnectorError `bad-file`."""
     try:
-        yield from _lines(path)
+        yield from read_lines(path)
     except OSError as wrong:
-        raise _bad_file(display_path(path, base_folder), wrong.strerror or str(wrong)) from None
+        raise bad_file_error(display_path(path, base_folder), wrong.strerror or str(wrong)) from None
 
 
 def _first_line_where(
     path: Path, form: Format, columns: Sequence[RecordColumn], holds: Callable[[list[object]], bool]
 ) -> int | None:
     """Return the number of the first line with a row for which `holds` is true."""
-    lines = _decode_lines(_lines(path), form, columns)
+    lines = _decode_lines(read_lines(path), form, columns)
     return next((line.number for line in lines if any(map(holds, line.rows))), None)
 
 
 def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:
     """Return line, reason and text of the first record of a file that cannot be read."""
     with suppress(OSError):
-        for line in _decode_lines(_lines(path), form, columns):
+        for line in _decode_lines(read_lines(path), form, columns):
             if line.wrong is not None:
                 return line.number, line.wrong, line.text
     return None
-
-
-def _bad_file(shown: str, reason: str) -> ConnectorError:
-    """Return the error for a file that cannot be decoded."""
-    return ConnectorError.of(
-        "bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again"
-    )

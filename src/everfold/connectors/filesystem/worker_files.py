@@ -1,4 +1,4 @@
-"""Read Parquet files in a worker: the JVM hands over their paths."""
+"""Read files in a worker: the JVM hands over their paths."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PATH = "__path"
 """Column of the handles: the path of a file."""
 
 
-class ParquetSource(Protocol):
-    """A source of Parquet files."""
+class ColumnSource(Protocol):
+    """A source of files."""
 
-    def read_parquet_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
+    def read_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
         """Yield some columns of a file in pieces. wanted: their positions in the table."""
 
 
@@ -27,12 +27,12 @@ class ParquetSource(Protocol):
 class FileReader(WorkerReader):
     """Reads whole files. columns: the needed positions. root: the path of the table."""
 
-    source: ParquetSource
+    source: ColumnSource
     columns: Sequence[int]
     root: Path
 
     def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
         """Yield the rows file by file."""
         for path in handles.column(PATH).to_pylist():
-            for rows in self.source.read_parquet_columns(Path(path), self.root, self.columns):
+            for rows in self.source.read_columns(Path(path), self.root, self.columns):
                 yield Piece(rows, locate=lambda _, path=path: path)  # type: ignore[misc]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FEW_RECORDS = 16
 """A block with fewer records is not halved any further."""
 _NOT_FLAT = "\n|NaN|Inf"
-"""What Arrow's parser takes differently: the end of a record, and numbers that JSON does not have."""
+"""What Arrow's parser takes for more than it is: the end of a record, numbers unknown to JSON."""
 _MAX_BRACKETS = 64
 """A record with more brackets is not given to Arrow's parser, whose stack is limited."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from everfold.checkpoint.logs import Position, read_first_position, rewrite_posi
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
+from everfold.connectors.formats.json import JsonFormat
+from everfold.connectors.formats.json_columns import reason_not_in_columns
 from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
 from everfold.connectors.kafka.jars import add_jars
@@ -27,7 +29,9 @@ from everfold.connectors.kafka.table_options import (
     value_columns,
     value_format,
 )
+from everfold.connectors.kafka.worker_records import HANDLES, RecordReader
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
@@ -102,6 +106,38 @@ class KafkaSource(Source):
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the records as a stream, up to the end if it is bounded."""
+        frame = self._frame(self._load(self._stream_reader(context), context, streaming=True), context)
+        self.client.close()
+        return frame
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
+        """Return a stream of the bytes of records.
+
+        None for an upsert, a key, another format than JSON, and some metadata.
+        """
+        keys = {column.position for column in key_columns(self.table, self.options, Role.SOURCE)}
+        form = value_format(self.table, self.options)
+        if self.upsert or keys & set(columns) or not isinstance(form, JsonFormat):
+            return None
+        needed = [each for each in value_columns(self.table, self.options, Role.SOURCE) if each.position in columns]
+        if type(form) is not JsonFormat or reason_not_in_columns(form, needed) is not None:
+            return None
+        metadata = {}
+        values = {column.position for column in needed}
+        for at in set(columns) - values:
+            column = self.table.columns[at]
+            handle = _METADATA.get(column.metadata_key or "")
+            if handle not in HANDLES:
+                return None
+            metadata[at] = handle, column.type
+        frame = self._load(self._stream_reader(context), context, streaming=True)
+        frame = frame.selectExpr(*(f"{name[2:]} AS {name}" for name in HANDLES))
+        self.client.close()
+        has_one_topic = len(topics(self.options)) == 1
+        reader = RecordReader(form, needed, metadata, self.table.name, has_one_topic)
+        return WorkerInput(frame, HANDLES, reader)
+
+    def _stream_reader(self, context: SourceContext) -> Any:
         partitions = self.client.partitions()
         starts = self._rebuild_starts(context, partitions) or self._starts(partitions)
         self._ends = self._fixed_ends(context, partitions)
@@ -111,10 +147,7 @@ class KafkaSource(Source):
         if context.settings is not None and "scan.max-records-per-batch" not in self.options.explicit:
             most = context.settings.batch_rows or most
         reader = reader.option("maxOffsetsPerTrigger", str(most))
-        reader = reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
-        frame = self._frame(reader, context, streaming=True)
-        self.client.close()
-        return frame
+        return reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the current records as a batch frame."""
@@ -145,11 +178,12 @@ class KafkaSource(Source):
         add_jars(context.spark)
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
-        frame = self._frame(reader, context, streaming=False)
+        frame = self._frame(self._load(reader, context, streaming=False), context)
         self.client.close()
         return frame
 
-    def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
+    def _load(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
+        """Return the records as Spark reads them."""
         for key, value in JSON_SESSION.items():
             context.spark.conf.set(key, value)
         for key, value in java_settings(self.options).items():
@@ -160,13 +194,18 @@ class KafkaSource(Source):
             if pattern
             else reader.option("subscribe", ",".join(topics(self.options)))
         )
-        wants_headers = any(column.metadata_key == "headers" for column in self.table.columns)
-        frame: DataFrame = reader.option("includeHeaders", "true" if wants_headers else "false").load()
-        if streaming and self._ends is not None:
-            frame = frame.where(_is_before_end(self._ends))
+        frame: DataFrame = reader.option("includeHeaders", "true" if self._wants_headers else "false").load()
+        return frame.where(_is_before_end(self._ends)) if streaming and self._ends is not None else frame
+
+    @property
+    def _wants_headers(self) -> bool:
+        return any(column.metadata_key == "headers" for column in self.table.columns)
+
+    def _frame(self, frame: DataFrame, context: SourceContext) -> DataFrame:
+        """Return the rows of records."""
         frame = frame.selectExpr(
             "key AS __key", "value AS __value", "topic AS __topic", "partition AS __partition", "offset AS __offset",
-            "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if wants_headers else []),
+            "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if self._wants_headers else []),
         )  # fmt: skip
         values: dict[int, str] = {}
         keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.table_options import topics
 from everfold.connectors.kafka.topic_table import KEY, ConvertedTable
+from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 
@@ -43,8 +45,12 @@ class TopicSource(KafkaSource):
         create_topic(self.table, self.topic_options, self.options)
         return super().stream(context)
 
-    def _frame(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
-        return self.converted.pack_key(super()._frame(reader, context, streaming=streaming))
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
+        """Return None: keys of topics are put together by Spark."""
+        return None
+
+    def _frame(self, frame: DataFrame, context: SourceContext) -> DataFrame:
+        return self.converted.pack_key(super()._frame(frame, context))
 
 
 class TopicSink(KafkaSink):
