@@ -25,7 +25,7 @@ from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
-from everfold.plan.nodes import Collect, Sink
+from everfold.plan.nodes import Collect, Root, Sink
 from everfold.secrets import redact_log, redact_script
 
 if TYPE_CHECKING:
@@ -123,7 +123,14 @@ def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, 
         connected=apply_connector,
         folder=folder,
         lenient=lenient,
+        describe_scans=_describe_scans,
     )
+
+
+def _describe_scans(roots: Sequence[Root], settings: Settings) -> str:
+    from everfold.spark.scan_report import describe_scans
+
+    return describe_scans(roots, settings)
 
 
 def note(text: str) -> None:

@@ -164,13 +164,20 @@ class Source(ABC):
         Changes are in order. Raises ConnectorError if the external system is not usable.
         """
 
-    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
-        """Return a stream whose rows tasks decode themselves, None if they cannot.
+    def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
+        """Return why tasks cannot decode rows themselves, without Catalyst; None if they can.
 
-        It has the same positions in the checkpoint as `stream`. columns: positions of the columns
-        that are needed.
+        columns: positions of the columns that are needed.
         """
-        return None
+        return f"connector `{self.table.connector}`"
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
+        """Return a stream whose rows tasks decode themselves.
+
+        It has the same positions in the checkpoint as `stream`. Called only if
+        `reason_not_in_worker` returns None.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:

@@ -143,9 +143,9 @@ class Sources:
             return WorkerSource(external.open_in_worker(self.spark, name, table), (table.name,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
-        found = source.stream_in_worker(context, columns)
-        if found is None:
+        if source.reason_not_in_worker(columns) is not None:
             return None
+        found = source.stream_in_worker(context, columns)
         self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
         return WorkerSource(found, source.splits(context))
 

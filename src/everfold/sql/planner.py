@@ -6,7 +6,7 @@ action.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, assert_never
@@ -94,6 +94,8 @@ class Done:
 
 
 Action: TypeAlias = Submit | Show | Done
+DescribeScans: TypeAlias = Callable[[Sequence[Root], Settings], str]
+"""Describes how the engine reads the tables of plans under some options."""
 
 
 class Session:
@@ -103,6 +105,8 @@ class Session:
     `${name}` and `${env:NAME}` in option values. `notes` receives messages for the user, such as
     options without effect. `connected` adds what connectors know about a table. Modules of Python
     functions are searched for in `folder` first, which is the script's.
+
+    `describe_scans` adds to EXPLAIN how the engine reads the tables.
 
     If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
     from their use, and features that no stream could run are only noted.
@@ -118,6 +122,7 @@ class Session:
         folder: Path = Path(),
         *,
         lenient: bool = False,
+        describe_scans: DescribeScans = lambda *_: "",
     ) -> None:
         self.folder = folder
         self.lenient = lenient
@@ -125,6 +130,7 @@ class Session:
         self.environment = dict(environment or {})
         self.catalog = Catalog(options, notes, self._resolve, connected)
         self._note: Note = notes or (lambda _: None)
+        self._describe_scans = describe_scans
         if lenient:
             self.catalog.tolerated_errors = []
 
@@ -367,5 +373,6 @@ class Session:
                     "write EXPLAIN or EXPLAIN CHANGELOG_MODE",
                 )
         roots = self._plan(statement.statement)
-        text = "\n\n".join(explain(root, streaming=self.settings.streaming) for root in roots)
+        parts = [explain(root, streaming=self.settings.streaming) for root in roots]
+        text = "\n\n".join(filter(None, [*parts, self._describe_scans(roots, self.settings)]))
         return Show(columns=("result",), rows=((text,),))

@@ -27,6 +27,7 @@ from everfold.plan.nodes import Collect, Root, Sink
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
+from everfold.spark.scan_report import describe_scans
 from everfold.spark.session import create_session
 from everfold.spark.stream import StreamLowering
 from everfold.spark.task_input import FORWARDED, KEEP
@@ -102,6 +103,7 @@ class TableEnvironment:
             environment=os.environ,
             connected=apply_connector,
             folder=Path(base_folder),
+            describe_scans=describe_scans,
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
         self._base_folder = Path(base_folder)

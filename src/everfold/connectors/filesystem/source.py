@@ -197,23 +197,23 @@ class FileSource(Source):
         root = self._path_outside_job(context)
         return self._frame(self._stream_reader(context), context, root)
 
-    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
-        """Return a stream of the paths of files; None unless they are Parquet, or JSON of simple
-        types.
-        """
+    def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
+        """Return why tasks cannot decode files, None if they can: Parquet and JSON."""
+        if self.format_name == "parquet":
+            return None
+        form = self.format if self.format_name == "json" else None
+        if not isinstance(form, JsonFormat):
+            return f"format `{self.format_name}`"
+        return reason_not_in_columns(form, self._columns_at(columns))
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
+        """Return a stream of the paths of files."""
+        self._base_folder = context.base_folder
+        root = self._path_outside_job(context)
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import check_first_file
 
-            root = self._path_outside_job(context)
             check_first_file(list_files(root), self.table, self.columns)
-        elif self.format_name == "json":
-            form = self.format
-            if not isinstance(form, JsonFormat) or reason_not_in_columns(form, self._columns_at(columns)) is not None:
-                return None
-            root = self._path_outside_job(context)
-        else:
-            return None
-        self._base_folder = context.base_folder
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS {PATH}"))

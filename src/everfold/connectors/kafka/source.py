@@ -110,31 +110,37 @@ class KafkaSource(Source):
         self.client.close()
         return frame
 
-    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
-        """Return a stream of the bytes of records.
-
-        None for an upsert, a key, another format than JSON, and some metadata.
-        """
-        keys = {column.position for column in key_columns(self.table, self.options, Role.SOURCE)}
+    def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
+        """Return why tasks cannot decode records, None if they can: JSON without a key."""
         form = value_format(self.table, self.options)
-        if self.upsert or keys & set(columns) or not isinstance(form, JsonFormat):
-            return None
-        needed = [each for each in value_columns(self.table, self.options, Role.SOURCE) if each.position in columns]
-        if type(form) is not JsonFormat or reason_not_in_columns(form, needed) is not None:
-            return None
-        metadata = {}
-        values = {column.position for column in needed}
-        for at in set(columns) - values:
+        if self.upsert:
+            return "upserts"
+        if not isinstance(form, JsonFormat):
+            return f"format `{self.options.string('format')}`"
+        for at in columns:
             column = self.table.columns[at]
-            handle = _METADATA.get(column.metadata_key or "")
-            if handle not in HANDLES:
-                return None
-            metadata[at] = handle, column.type
+            if column.metadata_key is not None and _METADATA.get(column.metadata_key) not in HANDLES:
+                return f"metadata `{column.metadata_key}`"
+        for each in key_columns(self.table, self.options, Role.SOURCE):
+            if each.position in columns:
+                return f"column `{each.name}` of the key"
+        return reason_not_in_columns(form, self._value_columns(columns))
+
+    def _value_columns(self, positions: Sequence[int]) -> list[RecordColumn]:
+        found = value_columns(self.table, self.options, Role.SOURCE)
+        return [column for column in found if column.position in positions]
+
+    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
+        """Return a stream of the bytes of records."""
+        form = value_format(self.table, self.options)
+        assert isinstance(form, JsonFormat)
+        tables = ((at, self.table.columns[at]) for at in columns)
+        metadata = {at: (_METADATA[of.metadata_key], of.type) for at, of in tables if of.metadata_key is not None}
         frame = self._load(self._stream_reader(context), context, streaming=True)
         frame = frame.selectExpr(*(f"{name[2:]} AS {name}" for name in HANDLES))
         self.client.close()
         has_one_topic = len(topics(self.options)) == 1
-        reader = RecordReader(form, needed, metadata, self.table.name, has_one_topic)
+        reader = RecordReader(form, self._value_columns(columns), metadata, self.table.name, has_one_topic)
         return WorkerInput(frame, HANDLES, reader)
 
     def _stream_reader(self, context: SourceContext) -> Any:

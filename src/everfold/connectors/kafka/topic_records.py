@@ -14,7 +14,6 @@ from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.table_options import topics
 from everfold.connectors.kafka.topic_table import KEY, ConvertedTable
-from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
 
@@ -45,9 +44,9 @@ class TopicSource(KafkaSource):
         create_topic(self.table, self.topic_options, self.options)
         return super().stream(context)
 
-    def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput | None:
-        """Return None: keys of topics are put together by Spark."""
-        return None
+    def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
+        """Return a reason: Catalyst puts the keys of topics together."""
+        return "a topic of Lenses SQL"
 
     def _frame(self, frame: DataFrame, context: SourceContext) -> DataFrame:
         return self.converted.pack_key(super()._frame(frame, context))
