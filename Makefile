@@ -13,7 +13,7 @@ BEGIN = mkdir -p $(@D) && touch $@.begun
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-cases test-spark test-servers test-kills test-properties test-flink bench docs build release lock clean
+.PHONY: help setup demo test test-all test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-flink bench docs build release lock clean
 
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -33,9 +33,14 @@ test: $(READY) # run the checks that take minutes: style, types, layers, every c
 	@$(BIN)/everfold check-setup --quiet
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: test test-cases test-spark test-servers test-kills test-properties test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
+test-all: test test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
 
-test-cases: $(CASES:tests/%=$(PASSED)/%) # a part of test-all: every case on Spark, folder by folder
+# How test-cases decodes rows on Spark: `auto` in workers where possible, or `catalyst`.
+SCAN ?= auto
+test-cases: $(CASES:tests/%=$(PASSED)/$(SCAN)/%) # a part of test-all: every case on Spark, folder by folder; SCAN=catalyst without the worker scan
+
+test-cases-catalyst: # a part of test-all: the same without the worker scan
+	@$(MAKE) --no-print-directory test-cases SCAN=catalyst
 
 test-spark: $(PASSED)/spark # a part of test-all: slow tests on Spark
 
@@ -53,9 +58,9 @@ FLINK := $(PASSED)/flink-$(SEED)-$(COUNT)-$(ENGINE)
 
 test-flink: $(FLINK) # a part of test-all: random queries compared with Flink; SEED=2 COUNT=100 ENGINE=spark run others
 
-$(PASSED)/cases/%: $(FILES) | $(READY)
+$(PASSED)/$(SCAN)/cases/%: $(FILES) | $(READY)
 	@$(BEGIN)
-	@$(PYTEST) --everfold-engine=spark tests/cases/$* $(PYTEST_ARGS)
+	@$(PYTEST) --everfold-engine=spark --everfold-scan=$(SCAN) tests/cases/$* $(PYTEST_ARGS)
 	@$(END)
 
 NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property --ignore=tests/flink

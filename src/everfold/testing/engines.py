@@ -108,8 +108,8 @@ def concat_batches(batches: Sequence[Rows]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables([rows[name] for rows in batches if name in rows]) for name in names}
 
 
-def create_engine(name: EngineName) -> Engine:
-    """Create an engine by name.
+def create_engine(name: EngineName, scan: str = "auto") -> Engine:
+    """Create an engine by name. scan: how Spark decodes rows, see `SparkEngine`.
 
     Raises UsageError `engine-missing` if it cannot run here.
     """
@@ -121,4 +121,4 @@ def create_engine(name: EngineName) -> Engine:
         raise UsageError.of(
             "engine-missing", f"the engine `spark` cannot run here: {error}", help="run `everfold check-setup`"
         ) from error
-    return SparkEngine()
+    return SparkEngine(scan=scan)

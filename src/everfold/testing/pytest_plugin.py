@@ -90,13 +90,20 @@ def _engine(config: pytest.Config, name: EngineName) -> Engine:
 
     created = config.stash.setdefault(_ENGINES, {})
     if name not in created:
-        created[name] = create_engine(name)
+        created[name] = create_engine(name, config.getoption("everfold_scan"))
     return created[name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--everfold-engine`."""
-    parser.getgroup("everfold").addoption(
+    """Add `--everfold-engine` and `--everfold-scan`."""
+    group = parser.getgroup("everfold")
+    group.addoption(
+        "--everfold-scan",
+        choices=("auto", "catalyst"),
+        default="auto",
+        help="which part of Spark decodes the rows of cases, as the option everfold.scan (default: auto)",
+    )
+    group.addoption(
         "--everfold-engine",
         choices=("memory", "spark", "all"),
         default="memory",

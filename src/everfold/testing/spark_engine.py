@@ -32,11 +32,13 @@ class SparkEngine:
     """Runs bound queries on Spark, all in one session.
 
     session: default: the active session, or a new one. master: the Spark master of a new session.
+    scan: `auto` or `catalyst`, as the option `everfold.scan`.
     """
 
     session: SparkSession | None = None
     name: Literal["spark"] = "spark"
     master: str = "local[2]"
+    scan: str = "auto"
     _work: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-cases-")))
     _engine: Engine | None = None
     _jobs: int = 0
@@ -111,7 +113,8 @@ class SparkEngine:
         tables = {table.name for table in tables_of(walk_plan(root.input))}
         readers = {name: _Reader(feed / name, streaming and name in streams, done) for name in tables}
         self._engine.externals = {
-            name: External(each, True, each.past, each.open_in_worker) for name, each in readers.items()
+            name: External(each, True, each.past, each.open_in_worker if self.scan == "auto" else None)
+            for name, each in readers.items()
         }
         return self._engine
 

@@ -208,7 +208,7 @@ class FileSource(Source):
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
         """Return a stream of the paths of files."""
-        self._base_folder = context.base_folder
+        self._base_folder = context.base_folder.absolute()  # a worker runs in another folder
         root = self._path_outside_job(context)
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import check_first_file

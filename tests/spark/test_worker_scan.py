@@ -1,0 +1,171 @@
+"""Tasks that decode the input of an operator give the results, errors and counts of Catalyst."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from spark.running import Done, Run, runner
+
+from everfold.spark.key_hash import hash_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 20, 31, 32, 33, 40, 63, 64, 65, 100, 200)
+TIMES = [dt.datetime(1960, 1, 1, 1, 2, 3, 4), dt.datetime(2026, 1, 1), None]
+
+
+def test_hashes_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    of, count = random.Random(1), 2_000
+
+    def column(values: list[object], to: pa.DataType) -> pa.Array:
+        return pa.array([of.choice(values) for _ in range(count)], to)
+
+    texts = ["".join(of.choice("abcäß€😀 z") for _ in range(of.choice(LENGTHS))) for _ in range(count)]
+    table = pa.table(
+        {
+            "l": column([None, 0, -1, 2**63 - 1, -(2**63), of.getrandbits(60)], pa.int64()),
+            "i": column([None, 0, -1, 2**31 - 1, -(2**31)], pa.int32()),
+            "h": column([None, 0, -1, 2**15 - 1, -(2**15)], pa.int16()),
+            "b": column([None, True, False], pa.bool_()),
+            "d": column([None, dt.date(1960, 1, 1), dt.date(2026, 1, 1)], pa.date32()),
+            "t": column([*TIMES], pa.timestamp("us")),
+            "z": column([*TIMES], pa.timestamp("us", "UTC")),
+            "n": column([None, Decimal("-1.25"), Decimal(0), Decimal("123456789012345.67")], pa.decimal128(18, 2)),
+            "s": pa.array([text if of.random() > 0.1 else None for text in texts]),
+            "x": pa.array([text.encode() if of.random() > 0.1 else None for text in texts], pa.binary()),
+        }
+    )
+    pq.write_table(table, tmp_path / "rows.parquet")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    names = table.column_names
+    for chosen in [*([name] for name in names), ["l", "s"], ["s", "l", "b", "d"], ["x", "i", "z", "h"], names]:
+        expected = [row[0] for row in frame.selectExpr(f"xxhash64({', '.join(chosen)})").collect()]
+        assert hash_columns([table[name].combine_chunks() for name in chosen]).tolist() == expected, chosen
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run `everfold run job.sql` in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return runner(spark, monkeypatch, capsys)
+
+
+def both(run: Run, folder: Path, source: str, query: str, *settings: str) -> Done:
+    """Run a query on both paths, compare what is printed, and return it."""
+    (folder / "job.sql").write_text(f"CREATE TABLE t {source};\n{query};\n")
+    done = []
+    for scan in ("auto", "catalyst"):
+        conf = [part for each in (f"everfold.scan={scan}", *settings) for part in ("--conf", each)]
+        done.append(run(*conf))
+    in_workers, in_catalyst = done
+    assert (in_workers.code, in_workers.out, in_workers.first) == (
+        in_catalyst.code,
+        in_catalyst.out,
+        in_catalyst.first,
+    )
+    assert [line for line in in_workers.err.splitlines() if "rows" in line and "batch" not in line] == [
+        line for line in in_catalyst.err.splitlines() if "rows" in line and "batch" not in line
+    ]
+    return in_workers
+
+
+SOURCE = """(k BIGINT, s STRING, n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = '{}')"""
+WINDOWS = """SELECT window_start, s, SUM(n), COUNT(*), COUNT(DISTINCT k)
+FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) WHERE n % 3 <> 0 OR k = 1 GROUP BY window_start, window_end, s"""
+
+
+def make_rows(count: int) -> list[dict[str, object]]:
+    of = random.Random(7)
+    start = dt.datetime(2026, 1, 1)
+    return [
+        {
+            "k": of.choice([None, 1, 2, 3]),
+            "s": of.choice([None, "a", "b", "ä" * 40]),
+            "n": of.randrange(100),
+            "ts": start + dt.timedelta(milliseconds=100 * at - (90_000 if of.random() < 0.05 else 0)),
+        }
+        for at in range(count)
+    ]
+
+
+def write_json(folder: Path, rows: list[dict[str, object]], name: str = "1.json") -> None:
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({**row, "ts": row["ts"] and str(row["ts"])[:23]}) for row in rows]
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_rows_are_those_of_catalyst(run: Run, tmp_path: Path, form: str) -> None:
+    rows = make_rows(3_000)
+    (tmp_path / "in").mkdir()
+    for at in range(0, len(rows), 1_000):
+        if form == "json":
+            write_json(tmp_path / "in", rows[at : at + 1_000], f"{at}.json")
+        else:
+            schema = pa.schema([("k", pa.int32()), ("s", pa.string()), ("n", pa.int32()), ("ts", pa.timestamp("ns"))])
+            pq.write_table(pa.Table.from_pylist(rows[at : at + 1_000], schema), tmp_path / "in" / f"{at}.parquet")
+    done = both(run, tmp_path, SOURCE.format(form), WINDOWS)
+    assert done.code == 0
+    assert "2026-01-01 00:04:00.000" in done.out
+
+
+@pytest.mark.slow
+def test_groups_and_over(run: Run, tmp_path: Path) -> None:
+    write_json(tmp_path / "in", make_rows(500))
+    source = SOURCE.format("json")
+    both(run, tmp_path, source, "SELECT k, s, COUNT(*), MAX(n), MIN(ts) FROM t GROUP BY k, s")
+    both(run, tmp_path, source, "SELECT COUNT(*) FROM t")
+    over = "SELECT k, ts, SUM(n) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) FROM t"
+    both(run, tmp_path, source, over)
+
+
+def test_a_row_without_a_time_stops_the_job_with_its_line(run: Run, tmp_path: Path) -> None:
+    rows = make_rows(10)
+    rows[6]["ts"] = None
+    write_json(tmp_path / "in", rows)
+    done = both(run, tmp_path, SOURCE.format("json"), WINDOWS)
+    assert done.code != 0
+    assert "`in/1.json` line 7" in done.first
+    skipped = both(run, tmp_path, SOURCE.format("json"), WINDOWS, "everfold.null-rowtime=drop")
+    assert skipped.code == 0
+    assert "1 row" in skipped.err
+
+
+@pytest.mark.parametrize("line", ['{"k": "x"}', '{"k": 1', "[1]", '{"n": 2147483648}', '{"ts": "yesterday"}'])
+def test_a_bad_record_stops_the_job_with_its_line(run: Run, tmp_path: Path, line: str) -> None:
+    write_json(tmp_path / "in", make_rows(50))
+    content = (tmp_path / "in" / "1.json").read_text().splitlines()
+    (tmp_path / "in" / "1.json").write_text("\r\n".join([*content[:30], "", line, *content[30:]]))
+    done = both(run, tmp_path, SOURCE.format("json"), WINDOWS)
+    assert done.code != 0
+    assert "`in/1.json` line 32" in done.first
+
+
+def test_columns_of_folders_and_files(run: Run, tmp_path: Path) -> None:
+    for day in ("2026-01-01", "2026-01-02"):
+        folder = tmp_path / "in" / f"day={day}"
+        folder.mkdir(parents=True)
+        (folder / "rows.json").write_text('{"n": 1}\n\n{"n": 2}\n')
+    source = """(n INT, `day` DATE, f STRING METADATA FROM 'file.name') PARTITIONED BY (`day`)
+    WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json')"""
+    done = both(run, tmp_path, source, "SELECT `day`, f, SUM(n) FROM t GROUP BY `day`, f")
+    assert "2026-01-02" in done.out
+    assert "rows.json" in done.out
+
+
+def test_what_is_not_proven_equal_is_left_to_catalyst(run: Run, tmp_path: Path) -> None:
+    write_json(tmp_path / "in", make_rows(20))
+    done = both(run, tmp_path, SOURCE.format("json"), "SELECT UPPER(s), COUNT(*) FROM t GROUP BY UPPER(s)")
+    assert done.code == 0
