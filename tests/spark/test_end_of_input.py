@@ -14,9 +14,9 @@ from everfold.operators.protocol import Operator
 from everfold.plan.naming import name_sources
 from everfold.plan.nodes import Table
 from everfold.spark.buckets import bucket_ids
-from everfold.spark.task_input import FORWARDED, KEEP
 from everfold.spark.session import create_session
 from everfold.spark.stream import SourceStream, Stream, StreamLowering
+from everfold.spark.task_input import FORWARDED, KEEP
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
