@@ -23,14 +23,17 @@ from everfold.plan.expressions import Expr, inputs_of
 from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.key_hash import can_hash, hash_columns
-from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, HASH, NOW, Chunk, TaskReads
+from everfold.spark.task_input import CONTROL, FLUSH, HASH, NOW, Chunk, TaskReads
 from everfold.types import DataType, TimestampType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _LEAF = "decoded"
-_CHUNK_BYTES = 256 << 20
+_CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
+"""What is computed at once. Pieces that fit into the processor's cache are folded a quarter faster
+than two million rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class WorkerScan:
                 waiting.append(piece)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes
-                if rows >= CHUNK_ROWS or size >= _CHUNK_BYTES:
+                if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                     yield self._compute(waiting, now, handles, [])
                     waiting, rows, size, handles = [], 0, 0, 0
         if waiting or controls or handles:
