@@ -19,7 +19,7 @@ from everfold.memory.duck import Duck, connect
 from everfold.operators.protocol import NO_WATERMARK, InputColumn, Meta, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
-from everfold.plan.expressions import Expr, inputs_of
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of
 from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.key_hash import can_hash, hash_columns
@@ -44,8 +44,10 @@ class ScanQuery:
         `__kind` if the rows are changes. keys: the inputs whose hash is that of the row. hashes:
         the inputs that are replaced by their hash.
     time: one row with the greatest watermark and the number of rows without a time; None if the
-        table has no time attribute. timeless: 1 for each row without a time. drops_timeless:
-        whether such rows are skipped. table, column: named in the error for them.
+        table has no time attribute. latest: the decoded column whose greatest value determines the
+        greatest watermark, None if all rows are needed for it. timeless: TRUE for each row without
+        a time. drops_timeless: whether such rows are skipped. table, column: named in the error for
+        them.
     """
 
     table: str
@@ -54,6 +56,7 @@ class ScanQuery:
     keys: tuple[str, ...]
     hashes: tuple[str, ...] = ()
     time: str | None = None
+    latest: str | None = None
     timeless: str = ""
     drops_timeless: bool = False
     column: str = ""
@@ -124,11 +127,22 @@ class WorkerScan:
 
         if self.query.time is None:
             return None, 0
-        found = _run(self.query.time, pa.concat_tables([piece.rows for piece in pieces]))
+        found = _run(self.query.time, self._rows_of_time(pa.concat_tables([piece.rows for piece in pieces])))
         missing = int(found.column("missing")[0].as_py())
         if missing and not self.query.drops_timeless:
             raise self._locate_timeless(pieces)
         return found.column("greatest")[0].as_py(), missing
+
+    def _rows_of_time(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that the greatest watermark depends on."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        latest = self.query.latest
+        if latest is None or not rows.num_rows or rows.column(latest).null_count:
+            return rows
+        greatest = pa.array([pc.max(rows.column(latest)).as_py()], rows.schema.field(latest).type)
+        return rows.slice(0, 1).set_column(rows.schema.get_field_index(latest), latest, greatest)
 
     def _locate_timeless(self, pieces: Sequence[Piece]) -> Exception:
         place = None
@@ -234,6 +248,16 @@ def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_time
     return writer.finish(below, operator)
 
 
+def _grows_with(watermark: Expr, column: int) -> bool:
+    """Return whether a watermark is a column, or a constant time before or after it."""
+    match watermark:
+        case InputRef():
+            return watermark.position == column
+        case Call(function="SHIFT", args=(InputRef() as of, Literal())):
+            return of.position == column
+    return False
+
+
 class _QueryWriter:
     """Writes the SQL of a part of a plan, from the scan upwards."""
 
@@ -241,6 +265,7 @@ class _QueryWriter:
         self._duck, self._plan, self._drops = duck, plan, drops_timeless
         self._hidden = (KIND,) if is_updating(plan.scan) else ()
         self._time: str | None = None
+        self._latest: str | None = None
         self._timeless = self._column = ""
 
     def write(self, node: Plan) -> str:
@@ -278,6 +303,8 @@ class _QueryWriter:
         moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
         counted = f"count(*) FILTER (WHERE {missing}) AS missing"
         self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({below})"
+        if isinstance(node.input, Scan) and not self._hidden and _grows_with(node.watermark, node.column):
+            self._latest = physical_name(node.column)
         self._timeless, self._column = f"SELECT {missing} FROM ({below})", node.schema[node.column].name
         return f"SELECT * FROM ({below}) WHERE NOT {missing}" if self._drops else below
 
@@ -305,6 +332,7 @@ class _QueryWriter:
             keys=tuple(operator.hash_columns),
             hashes=tuple(each.name for each in operator.inputs if each.as_hash),
             time=self._time,
+            latest=self._latest,
             timeless=self._timeless,
             drops_timeless=self._drops,
             column=self._column,
