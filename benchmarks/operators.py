@@ -144,7 +144,7 @@ class Measured:
         for at, each in enumerate(numbers, 1):
             self.checksum = (self.checksum + at * int(each.cast(pl.Int128).sum() or 0)) % (1 << 61)
 
-    def _time(self, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def _time(self, work):  # type: ignore[no-untyped-def]
         if self.profile is not None:
             self.profile.enable()
         start = time.process_time()

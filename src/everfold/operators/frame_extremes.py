@@ -30,7 +30,7 @@ def extremes_of_frames(
         assert high is None or isinstance(high, int)
         if low is None or high is None:
             return values.clear(len(first))
-        if high - low < _MOST and -_MOST < low and high < _MOST:
+        if high - low < _MOST and -_MOST < low <= high < _MOST:
             shifted = physical.cast(pl.Int64)
             codes = (shifted - (low - 1) if greatest else (high + 1) - shifted).fill_null(_NO_VALUE)
             found = greatest_codes(codes.to_numpy(), first, last)

@@ -66,6 +66,7 @@ def merge_pieces(
     return pl.concat(found)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def sum_pieces(
     values: npt.NDArray[np.float64], part: Positions, first: Positions, last: Positions
 ) -> npt.NDArray[np.float64]:

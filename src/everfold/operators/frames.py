@@ -10,9 +10,10 @@ merged works over any frame, and nothing has to be retracted from a sum of float
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from everfold.aggregates.folding import Fold, fold_rows
@@ -79,6 +80,8 @@ def _differences(slot: pl.Series, first: Positions, last: Positions) -> pl.Serie
     end = np.maximum(last + 1, first)
     if slot.dtype == pl.Int64:
         values = slot.fill_null(0).to_numpy()
+        if len(values) and (values == values[0]).all():  # as a count of rows
+            return pl.Series(slot.name, (end - first) * values[0])
         running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
         return pl.Series(slot.name, running[end] - running[first])
     unscaled = slot.to_physical().fill_null(0)
@@ -116,13 +119,15 @@ def frame_bounds(
     return first, last
 
 
-def _spans(numbers: Positions) -> tuple[Positions, Positions]:
-    """Return where the run of equal numbers that each one is in begins, and where it ends.
+def _spans(*columns: npt.NDArray[Any]) -> tuple[Positions, Positions]:
+    """Return where the run of equal rows that each row is in begins, and where it ends.
 
-    numbers: ascending.
+    columns: by which the rows are sorted.
     """
-    begins = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])) if len(numbers) else numbers
-    ends = np.append(begins[1:], len(numbers))
+    changes = np.ones(len(columns[0]), dtype=bool)
+    changes[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    begins = np.flatnonzero(changes)
+    ends = np.append(begins[1:], len(changes))
     return np.repeat(begins, ends - begins), np.repeat(ends, ends - begins)
 
 
@@ -131,6 +136,8 @@ def _search(block: Positions, at: Positions, distance: int, scale: int, side: Li
     from each row, before or after its peers.
     """
     if not np.issubdtype(at.dtype, np.floating):
+        if distance == 0:
+            return _spans(block, at)[side == "right"]
         lowest, highest = int(at.min()), int(at.max())
         stretch = highest - lowest + 1
         distance = min(max(distance, -stretch, _LEAST), stretch, _MOST)
