@@ -44,7 +44,7 @@ from everfold.types import physical_name
 PART_ROWS = 8192
 """The number of parts doubles when they would hold more rows than this on average."""
 _DISTINCT = 0.5
-"""A task's rows are folded before the shuffle unless they have more keys than this share of them."""
+"""A task's rows are folded before the shuffle unless more than this share have their own key."""
 _PARTS = 1 << 32
 """The upper half of the hash determines the part; the lower half has determined the bucket."""
 
