@@ -209,6 +209,7 @@ class Min(_Extreme):
     """
 
     greatest = False
+    extreme = "least"
 
 
 @aggregate("MAX")
@@ -220,6 +221,7 @@ class Max(_Extreme):
     """
 
     greatest = True
+    extreme = "greatest"
 
 
 def sum_type(arg: DataType) -> DataType:

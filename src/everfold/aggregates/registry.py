@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from everfold.types import DataType
 
@@ -121,6 +121,7 @@ class Aggregate(ABC):
     - is_retractable: rows can be retracted.
     - distinct: the effect of DISTINCT.
     - is_additive: slots merge by addition, so whole numbers among them can be subtracted again.
+    - extreme: without retraction, the only slot is the "least" or the "greatest" value.
     - is_window_function: a window function: it needs OVER and takes no frame.
     - ignores_peers: over a window, it sees the rows up to its own, without later peers.
     - ignores_peers_in_batch: as `ignores_peers`, but in batch only.
@@ -142,6 +143,7 @@ class Aggregate(ABC):
     is_retractable: ClassVar[bool] = True
     distinct: ClassVar[Distinct] = Distinct.APPLIES
     is_additive: ClassVar[bool] = False
+    extreme: ClassVar[Literal["least", "greatest"] | None] = None
     is_window_function: ClassVar[bool] = False
     ignores_peers: ClassVar[bool] = False
     ignores_peers_in_batch: ClassVar[bool] = False

@@ -1,28 +1,27 @@
 """Aggregates over frames: for each of many rows the aggregate of the rows from one position to
 another.
 
-The rows are sorted by partition, and each carries the slots of an aggregate over it alone. Frames
-are assembled from shared pieces. For slots that add up (counts, sums of exact numbers) a frame is
-the difference of two running totals. For all others the rows are merged in blocks of two, four,
-eight and so on, and a frame of n rows consists of at most 2 log n of those blocks, in row order. So
-any aggregate that can be merged works over any frame, and nothing has to be retracted: a sum of
-floats never drifts, a MAX never searches.
+The rows are sorted by partition, and each carries the slots of an aggregate over it alone. For
+slots that add up (counts, sums of exact numbers) a frame is the difference of two running totals.
+MIN and MAX are in `frame_extremes`, all others in `frame_pieces`. So any aggregate that can be
+merged works over any frame, and nothing has to be retracted from a sum of floats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from everfold.aggregates.folding import Fold, fold_rows, fold_slots
+from everfold.aggregates.folding import Fold, fold_rows
+from everfold.operators.frame_extremes import extremes_of_frames
+from everfold.operators.frame_pieces import Positions, merge_pieces, sum_pieces
 from everfold.plan.nodes import Frame
+from everfold.state.segments import take_rows
 
-Positions: TypeAlias = npt.NDArray[np.int64]
-_FRAME, _PIECE = "__frame", "__piece"
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 PART = "part"
 """Column of sorted rows: the number of their partition, ascending."""
@@ -41,94 +40,58 @@ def aggregate_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions
 
     rows: slots of single rows, in order, with `part`. first, last: the positions of a frame's first
     and last row. A frame whose last row is before its first is empty, and its slots are those of no
-    rows (NULL).
+    rows (0 or NULL).
 
     The slots depend only on the rows of the frame's own partition, to the last bit of a float: the
     same rows produce them again in a later batch.
     """
-    adding = [fold for fold in folds if fold.is_additive and all(rows[slot].dtype == pl.Int64 for slot in fold.slots)]
-    others = [fold for fold in folds if fold not in adding]
-    columns = [column for fold in adding for column in _differences(rows, fold, first, last)]
+    columns: list[pl.Series] = []
+    others: list[Fold] = []
+    part = rows[PART].to_numpy()
+    for fold in folds:
+        slots = [rows[name] for name in fold.slots]
+        if fold.entry.extreme is not None:
+            columns += [extremes_of_frames(slots[0], fold.entry.extreme == "greatest", first, last)]
+        elif fold.is_additive and all(slot.dtype == pl.Float64 or _is_exact(slot) for slot in slots):
+            columns += [
+                _differences(slot, first, last) if _is_exact(slot) else _float_sums(slot, part, first, last)
+                for slot in slots
+            ]
+        else:
+            others.append(fold)
     if others:
-        columns += _merge_pieces(rows, others, first, last).get_columns()
+        columns += merge_pieces(rows, part, others, first, last).get_columns()
     return pl.DataFrame(columns).select(slot for fold in folds for slot in fold.slots)
 
 
-def _differences(rows: pl.DataFrame, fold: Fold, first: Positions, last: Positions) -> list[pl.Series]:
-    found = []
-    for slot in fold.slots:
-        values = rows[slot].fill_null(0).to_numpy()
-        # Sums of 64 bits wrap around, and so do their differences.
+def is_exact_fold(rows: pl.DataFrame, fold: Fold) -> bool:
+    """Return whether the slots of rows do not depend on how they are merged, down to the last
+    digit.
+    """
+    return fold.entry.extreme is not None or (fold.is_additive and all(_is_exact(rows[slot]) for slot in fold.slots))
+
+
+def _is_exact(slot: pl.Series) -> bool:
+    return slot.dtype == pl.Int64 or slot.dtype.is_decimal()
+
+
+def _differences(slot: pl.Series, first: Positions, last: Positions) -> pl.Series:
+    # Sums of 64 or 128 bits wrap around, and so do their differences.
+    end = np.maximum(last + 1, first)
+    if slot.dtype == pl.Int64:
+        values = slot.fill_null(0).to_numpy()
+        if len(values) and (values == values[0]).all():  # as a count of rows
+            return pl.Series(slot.name, (end - first) * values[0])
         running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
-        found.append(pl.Series(slot, running[np.maximum(last + 1, first)] - running[first]))
-    return found
+        return pl.Series(slot.name, running[end] - running[first])
+    unscaled = slot.to_physical().fill_null(0)
+    totals = unscaled.clear().extend_constant(0, 1).append(unscaled).cum_sum()
+    found = pl.select(totals.gather(end) - totals.gather(first)).to_series()
+    return found.reinterpret(dtype=slot.dtype).alias(slot.name)
 
 
-def _merge_pieces(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions, last: Positions) -> pl.DataFrame:
-    """Return the slots of each frame, merged from its pieces."""
-    slots = [slot for fold in folds for slot in fold.slots]
-    longest = int((last - first).max()) + 1 if len(first) else 0
-    # The partition number of each row, without gaps, and the position where each partition begins.
-    part = np.unique(rows[PART].to_numpy(), return_inverse=True)[1]
-    begins = [_start_positions(part)]
-    levels = [rows.select(slots)]
-    while longest >= 2 << (len(levels) - 1):
-        pairs = (np.arange(len(part)) - begins[-1][part]) // 2 + begins[-1][part]
-        levels.append(_merge_pairs(levels[-1], pairs, folds))
-        part = part[np.append(True, pairs[1:] != pairs[:-1])]
-        begins.append(_start_positions(part))
-    of = np.unique(rows[PART].to_numpy(), return_inverse=True)[1][np.minimum(first, rows.height - 1)]
-    frames, pieces = _pieces(first, last, [each[of] for each in begins], [level.height for level in levels])
-    whole = pl.concat(levels)[pieces]
-    while frames.size and (frames[1:] == frames[:-1]).any():
-        nth = np.arange(len(frames)) - np.searchsorted(frames, frames)
-        whole = _merge_pairs(whole, np.arange(len(frames)) - nth % 2, folds)
-        frames = frames[nth % 2 == 0]
-    wanted = pl.DataFrame({_FRAME: np.arange(len(first))})
-    whole = whole.with_columns(pl.Series(_FRAME, frames).set_sorted())
-    return wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select(slots)
-
-
-def _start_positions(part: Positions) -> Positions:
-    """Return the position where each partition begins.
-
-    part: the number of each row's partition, from 0 without gaps.
-    """
-    return np.flatnonzero(np.append(True, part[1:] != part[:-1])) if len(part) else np.zeros(0, dtype=np.int64)
-
-
-def _merge_pairs(rows: pl.DataFrame, pairs: Positions, folds: Sequence[Fold]) -> pl.DataFrame:
-    """Merge neighboring rows that have the same number in `pairs`.
-
-    Numbers are ascending; a row may be alone.
-    """
-    numbered = rows.with_columns(pl.Series(_PIECE, pairs).set_sorted())
-    return fold_slots(numbered, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
-
-
-def _pieces(
-    first: Positions, last: Positions, begins: Sequence[Positions], heights: Sequence[int]
-) -> tuple[Positions, Positions]:
-    """Return the pieces of each frame, in row order: the numbers of the frames, and the positions
-    of the pieces where all levels are concatenated.
-
-    begins: for each level, where the partition of each frame begins in it.
-    """
-    low, high = first - begins[0], np.maximum(last + 1, first) - begins[0]
-    who = np.arange(len(first))
-    start = 0
-    found: list[tuple[Positions, Positions, Positions]] = []
-    for level, (begin, height) in enumerate(zip(begins, heights, strict=True)):
-        left = (low < high) & (low & 1 == 1)
-        found.append((who[left], (start + begin + low)[left], np.full(int(left.sum()), level)))
-        low[left] += 1
-        right = (low < high) & (high & 1 == 1)
-        high[right] -= 1
-        found.append((who[right], (start + begin + high)[right], np.full(int(right.sum()), 2 * len(heights) - level)))
-        low, high, start = low >> 1, high >> 1, start + height
-    frames, positions, turns = (np.concatenate(each) for each in zip(*found, strict=True))
-    order = np.lexsort((turns, frames))
-    return frames[order], positions[order]
+def _float_sums(slot: pl.Series, part: Positions, first: Positions, last: Positions) -> pl.Series:
+    return pl.Series(slot.name, sum_pieces(slot.fill_null(0.0).to_numpy(), part, first, last))
 
 
 def frame_bounds(
@@ -142,7 +105,8 @@ def frame_bounds(
     defined; by default whole partitions.
     """
     position = np.arange(len(part))
-    starts, ends = np.searchsorted(part, part), np.searchsorted(part, part, "right") - 1
+    starts, ends = _spans(part)
+    ends = ends - 1
     if frame.rows:
         first = starts if frame.first is None else np.clip(position + frame.first, starts, ends + 1)
         last = ends if frame.last is None else np.clip(position + frame.last, starts - 1, ends)
@@ -155,11 +119,25 @@ def frame_bounds(
     return first, last
 
 
+def _spans(*columns: npt.NDArray[Any]) -> tuple[Positions, Positions]:
+    """Return where the run of equal rows that each row is in begins, and where it ends.
+
+    columns: by which the rows are sorted.
+    """
+    changes = np.ones(len(columns[0]), dtype=bool)
+    changes[1:] = np.logical_or.reduce([each[1:] != each[:-1] for each in columns])
+    begins = np.flatnonzero(changes)
+    ends = np.append(begins[1:], len(changes))
+    return np.repeat(begins, ends - begins), np.repeat(ends, ends - begins)
+
+
 def _search(block: Positions, at: Positions, distance: int, scale: int, side: Literal["left", "right"]) -> Positions:
     """Return the position in its block at which a row would be inserted that is `distance` away
     from each row, before or after its peers.
     """
     if not np.issubdtype(at.dtype, np.floating):
+        if distance == 0:
+            return _spans(block, at)[side == "right"]
         lowest, highest = int(at.min()), int(at.max())
         stretch = highest - lowest + 1
         distance = min(max(distance, -stretch, _LEAST), stretch, _MOST)
@@ -167,7 +145,7 @@ def _search(block: Positions, at: Positions, distance: int, scale: int, side: Li
             # Blocks cover disjoint ranges in ascending order, so one search serves all.
             moved = block * stretch + (at - lowest)
             found = np.searchsorted(moved, moved + distance, side)
-            return np.clip(found, np.searchsorted(block, block), np.searchsorted(block, block, "right"))
+            return np.clip(found, *_spans(block))
         wanted = at + np.clip(distance, _LEAST - np.minimum(at, 0), _MOST - np.maximum(at, 0))
     else:
         wanted = at + distance / 10**scale
@@ -198,17 +176,28 @@ def sort_by_partition(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Sort rows by partition, keeping their order within each, and add the partition number as
     `part`.
     """
-    if keys:
-        rows = rows.sort("hash", maintain_order=True)
-        begins = _begins(rows, ["hash", *keys])
-        if begins.sum() != _begins(rows, ["hash"]).sum():
-            # Two partitions have the same hash: only sorting by the keys separates them.
-            rows = rows.sort("hash", *keys, maintain_order=True)
-            begins = _begins(rows, ["hash", *keys])
-        return rows.with_columns((begins.cum_sum().cast(pl.Int64) - 1).alias(PART))
-    return rows.with_columns(pl.lit(0, dtype=pl.Int64).alias(PART))
+    order, part = partition_order(rows, keys)
+    return take_rows(rows, order).with_columns(pl.Series(PART, part))
 
 
-def _begins(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
-    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
-    return rows.select((differs | (pl.int_range(pl.len()) == 0)).alias("begins"))["begins"]
+def partition_order(rows: pl.DataFrame, keys: Sequence[str]) -> tuple[Positions, Positions]:
+    """Return the positions of rows sorted by partition, those of a partition in their order, and
+    the number of the partition of each.
+    """
+    if not keys:
+        return np.arange(rows.height), np.zeros(rows.height, dtype=np.int64)
+    groups = rows.select("hash", row=pl.int_range(pl.len())).group_by("hash", maintain_order=True).agg("row")
+    order = groups["row"].explode().to_numpy() if rows.height else np.zeros(0, dtype=np.int64)
+    begins = np.zeros(rows.height, dtype=bool)
+    begins[np.cumsum(groups["row"].list.len().to_numpy(), dtype=np.int64)[:-1]] = True
+    if rows.height:
+        begins[0] = True
+    ordered = take_rows(rows.select(keys), order)
+    differs = ordered.select(pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys))
+    if (differs.to_series().to_numpy() & ~begins).any():
+        # Two partitions have the same hash: only sorting by the keys separates them.
+        rows = rows.select("hash", *keys, row=pl.int_range(pl.len())).sort("hash", *keys, maintain_order=True)
+        differs = rows.select(pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in ["hash", *keys]))
+        order, begins = rows["row"].to_numpy(), differs.to_series().to_numpy().copy()
+        begins[0] = True
+    return order, np.cumsum(begins) - 1

@@ -23,6 +23,7 @@ from everfold.operators.clock import Clock
 from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.layout import normalize_keys, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, Meta, Stats, Step
 from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
@@ -35,6 +36,8 @@ from everfold.types import physical_name
 
 _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
+_DISTINCT = 0.5
+"""A task's rows are folded before the shuffle unless more than this share of them would remain."""
 _POSITION = pl.col("hash").alias("h")
 """The position of a group in the state."""
 
@@ -62,12 +65,17 @@ class GroupOperator:
     # --- input ------------------------------------------------------------------------------------
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return one row per group, and one per group and value.
+        """Return one row per group, and one per group and value. If most groups have a single row,
+        the rows are returned unfolded, since folding would not pay off.
 
         A group has `hash`, keys, `seq` (of its first row), `n` (added less retracted rows) and the
         slots of plain calls. A value has `hash`, keys, `seq`, the value, its hash and its counts.
         `table` tells which of them a row is.
         """
+        return self._prepare(rows, folding=False)
+
+    def _prepare(self, rows: pl.DataFrame, *, folding: bool) -> pl.DataFrame:
+        """Return prepared rows. folding: whether groups are folded in any case."""
         keys = self._layout.keys
         floats = [column for table in self._tables for column in table.columns]
         normalized = normalize_keys(self._layout.inputs, [*keys, *dict.fromkeys(floats)])
@@ -76,11 +84,30 @@ class GroupOperator:
             rows = rows.with_columns(*normalized, *signs)
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
-        parts = [fold_rows(rows, keys, self._plain, [*facts, _tag(0)])]
+        slots = None if folding else self._slots_of_rows(rows)
+        parts = [
+            fold_rows(rows, keys, self._plain, [*facts, _tag(0)])
+            if slots is None
+            else rows.select(*keys, "hash", "seq", pl.lit(1, dtype=pl.Int64).alias("n"), _tag(0), *slots)
+        ]
         parts += [self._values_of(rows, table, _tag(at)) for at, table in enumerate(self._tables, 1)]
         return pl.concat(parts, how="diagonal")
 
+    def _slots_of_rows(self, rows: pl.DataFrame) -> list[pl.Expr] | None:
+        """Return the slots of each row alone if most groups have a single row, else None."""
+        lifted = [fold.lift() for fold in self._plain]
+        if self.updating or rows.height < FEW_ROWS or not repeat_rarely(rows["hash"], _DISTINCT):
+            return None
+        slots = [slot for each in lifted if each is not None for slot in each]
+        return None if None in lifted else slots
+
     def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
+        if not self.updating and rows.height >= FEW_ROWS and all(count.condition is None for count in table.counts):
+            values = pack_columns(rows, [*self._layout.keys, *table.columns])
+            if values is not None:
+                first = rows.filter(values.is_first_distinct())
+                counts = [pl.lit(1, dtype=pl.Int64).alias(count.name) for count in table.counts]
+                return first.select(*self._layout.keys, *table.columns, "hash", *table.hashes, "seq", tag, *counts)
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
         found = rows.group_by(*self._layout.keys, *table.columns).agg(*facts, *counts)
@@ -128,10 +155,11 @@ class GroupOperator:
         """Merge prepared rows into the state and return the changes of the results."""
         layout, several = self._layout, len(frames) > 1
         prepared = pl.concat(frames, how="diagonal")
-        prepared = prepared.sort("seq", maintain_order=True) if prepared.height > 1 else prepared
+        prepared = prepared if prepared["seq"].is_sorted() else prepared.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
         groups = prepared.filter(pl.col(_TABLE) == 0) if self._tables else prepared
-        groups = self._fold_groups(groups) if several else groups
+        repeated = several or groups["hash"].n_unique() < groups.height
+        groups = self._fold_groups(groups) if repeated else groups
         old = self._old(groups, state)
         groups = groups.with_columns(old["g"], old["had"], pl.col("n") + old["n"].fill_null(0))
         if self.updating:
@@ -203,7 +231,7 @@ class GroupOperator:
 
     def history(self, rows: pl.DataFrame, since: int) -> pl.DataFrame:
         """Return one row per group: `hash`, `seq`, keys, slots."""
-        return self._layout.to_page(self.prepare(rows), ["hash", "seq"])
+        return self._layout.to_page(self._prepare(rows, folding=True), ["hash", "seq"])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Merge past rows into the groups that exist, without changing when they were last touched.

@@ -1,8 +1,7 @@
 """OVER in a stream: compute the aggregates of each row's frame once the watermark passes the row.
 
-`prepare` computes the slots of every row alone; `step` buffers rows until the watermark passes
-them, and then computes their frames (`frames`) over the earlier rows of their partition. State, by
-kind of frame:
+`step` computes the slots of every row alone, buffers rows until the watermark passes them, and then
+computes their frames (`frames`) over the earlier rows of their partition. State, by kind of frame:
 
 - `waiting`: whole rows that the watermark has not passed yet, by their time.
 - `rows` (bounded frames): the slots of emitted rows that a later frame may include, by partition. A
@@ -24,18 +23,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from everfold.aggregates.folding import compact_slots, compute_results, fold_slots, settle
 from everfold.aggregates.registry import Signature, lookup
 from everfold.operators.clock import Clock
+from everfold.operators.frame_pieces import Positions
 from everfold.operators.frames import (
     PART,
     add_slots,
     aggregate_frames,
     frame_bounds,
     frame_retention_ms,
-    sort_by_partition,
+    is_exact_fold,
+    partition_order,
 )
 from everfold.operators.layout import (
     Folds,
@@ -50,17 +52,20 @@ from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.plan.canonical import expr_text
 from everfold.plan.changelog import ORDER
-from everfold.plan.expressions import column_references
+from everfold.plan.expressions import InputRef, column_references
 from everfold.plan.nodes import Frame, OverAggregate, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.partition_rows import NUMBER, number_rows, position_ranges, row_position
 from everfold.state.runs import Runs
+from everfold.state.segments import take_rows
 from everfold.state.store import Store
-from everfold.types import BIGINT, physical_name
+from everfold.types import BIGINT, FloatingType, MapType, physical_name
 
-_WAITING_PLACES = 32
-"""The approximate number of time ranges into which waiting rows are divided."""
+_WAITING_PLACES, _PLACE_ROWS = 32, 1024
+"""The greatest number of time ranges into which the waiting rows of a batch are divided, and the
+least number of rows in each on average.
+"""
 _TIME = "time"
 
 
@@ -93,21 +98,40 @@ class OverOperator:
         self._layout = Layout(
             tuple(inputs), self._keys, folds.folds, folds.calls, names | folds.page_names, folds.slot_types
         )
-        self.inputs, self.hash_columns = self._layout.inputs, self._keys
         self._types = {each.name: each.type.polars for each in inputs}
+        self._repeated = {
+            each.name: self._columns[each.expression.position]
+            for each in inputs
+            if isinstance(each.expression, InputRef) and self._is_repeated(each)
+        }
+        self.inputs = tuple(each for each in inputs if each.name not in self._repeated)
+        self.hash_columns = tuple(self._repeated.get(key, key) for key in self._keys)
+        self._none = self._empty()
 
     def __reduce__(self) -> tuple[type[OverOperator], tuple[str, OverAggregate, ClockSpec, int]]:
         return type(self), (self.name, self._node, self._clock, self._epoch)
 
     # --- input ------------------------------------------------------------------------------------
 
-    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return each row with the slots of it alone: `hash`, `seq`, `time`, keys, columns,
-        slots.
+    def _is_repeated(self, column: InputColumn) -> bool:
+        """Return whether a column of the input plan is passed to the operator once more under this
+        name. A key that is normalized has other values.
         """
+        normalized = column.name in self._keys and isinstance(column.type, FloatingType | MapType)
+        return not (column.name in self._columns or column.as_ms or column.as_hash or normalized)
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return each row with normalized keys: `hash`, `seq` and the columns of `inputs`."""
         rows = rows.with_columns(*normalize_keys(self.inputs, self._keys))
-        rows = add_slots(rows, self._layout.folds)
-        return rows.select("hash", "seq", _TIME, *self._keys, *self._columns, *self._layout.slots)
+        return rows.select("hash", "seq", *(each.name for each in self.inputs))
+
+    def _add_slots(self, rows: pl.DataFrame, order: str) -> pl.DataFrame:
+        """Return prepared rows with the slots of each alone: `hash`, `time`, keys, columns, slots,
+        and the column `order`.
+        """
+        repeated = [pl.col(name).alias(again) for again, name in self._repeated.items()]
+        rows = add_slots(rows.with_columns(repeated), self._layout.folds)
+        return rows.select("hash", _TIME, *self._keys, *self._columns, *self._layout.slots, order)
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -159,7 +183,7 @@ class OverOperator:
         With an unbounded frame the rows up to `since` are one row per partition, whose time is
         before all times.
         """
-        rows = self.prepare(rows).drop(self._columns)
+        rows = self._add_slots(self.prepare(rows), "seq").drop(self._columns)
         waiting, out = rows.filter(pl.col(_TIME) > since), rows.filter(pl.col(_TIME) <= since)
         frame = self._node.frame
         if frame.first is None:
@@ -199,7 +223,7 @@ class OverOperator:
         write_head(
             store, self._epoch, head | {"waiting": waiting.encode(), **past.encode(head.get("time", NO_WATERMARK))}
         )
-        return self._result_rows(self._none(), [])
+        return self._result_rows(self._none, [])
 
     def _fill_slots(self, rows: pl.DataFrame, history: pl.DataFrame, last: bool = False) -> pl.DataFrame:
         """Merge the slots of past rows (by `seq`) into those of rows with `number`, ordered by that
@@ -227,8 +251,8 @@ class OverOperator:
         """Return a batch's rows in arrival order, numbered after the earlier ones."""
         frames = [frame for frame in prepared if frame.height]
         if not frames:
-            return self._none()
-        return number_rows(frames, head.get("arrived", 0))
+            return self._none
+        return self._add_slots(number_rows(frames, head.get("arrived", 0)), NUMBER)
 
     def _due(self, rows: pl.DataFrame, waiting: Runs, since: int, upto: int) -> pl.DataFrame:
         """Return the rows that the watermark has passed, by time and arrival, and buffer the
@@ -236,23 +260,28 @@ class OverOperator:
 
         A late row that still counts waits until the watermark advances.
         """
-        advanced = upto > since
-        frames = [rows]
-        if advanced:
+        left = rows
+        if upto > since:
+            pages: dict[tuple[str, ...], list[pl.DataFrame]] = {}
             for at in [at for at in waiting.index if at <= upto]:
-                frames += map(self._from_page, waiting.read(at))
+                for page in waiting.read(at):
+                    pages.setdefault(tuple(page.columns), []).append(page)
                 waiting.drop(at)
-            rows = pl.concat(frames)
-        due = rows.filter(pl.col(_TIME) <= upto) if advanced else rows.clear()
-        left = rows.filter(pl.col(_TIME) > upto) if advanced else rows
+            rows = pl.concat([*(self._from_page(pl.concat(each)) for each in pages.values()), rows])
+            rows = _sort_by_time(rows.rechunk())
+            count = int(rows[_TIME].search_sorted(upto, "right"))
+            rows, left = rows.head(count), rows.slice(count)
+        else:
+            rows = self._none
         if left.height:
             lowest, highest = left.select(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(0)
-            width = 1 << max(0, (highest - lowest) // _WAITING_PLACES).bit_length()
-            places = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
-            for (at,), part in places.partition_by("at", as_dict=True, include_key=False).items():
+            places = min(-(-left.height // _PLACE_ROWS), _WAITING_PLACES)
+            width = 1 << max(0, (highest - lowest) // places).bit_length()
+            numbered = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
+            for (at,), part in numbered.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
                 waiting.compact(at, self._compact)
-        return due.sort(_TIME, NUMBER)
+        return rows
 
     def _compute(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
         """Return the due rows with the values of their frames, by time and arrival.
@@ -260,28 +289,30 @@ class OverOperator:
         upto: the time up to which the watermark has now passed all rows.
         """
         if due.is_empty():
-            return self._result_rows(self._none(), [])
-        before = past.of(due)
-        fixed = ["hash", _TIME, NUMBER, *self._keys, *self._layout.slots]
-        rows = pl.concat([before.select(fixed), due.select(fixed)])
-        is_due = np.concatenate((np.zeros(before.height, dtype=bool), np.ones(due.height, dtype=bool)))
-        # Earlier rows are sorted by partition, due ones by time and arrival: a stable sort keeps
-        # both.
-        rows = sort_by_partition(
-            rows.with_columns(pl.Series("due", is_due), pl.int_range(pl.len()).alias("row")), self._keys
-        )
-        first, last = frame_bounds(
-            rows[PART].to_numpy(), rows[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival
-        )
-        wanted = rows["due"].to_numpy()
-        merged = aggregate_frames(rows, self._layout.folds, first[wanted], last[wanted])
-        past.keep(rows, upto)
-        back = np.argsort(rows["row"].to_numpy()[wanted])
-        merged = settle(merged[back], self._layout.folds, whole=True)
+            return self._result_rows(self._none, [])
+        order, part = partition_order(due, self._keys)
+        rows = due.select("hash", _TIME, NUMBER, *self._keys, *self._layout.slots)
+        before = past.of(take_rows(due.select("hash", *self._keys), order[np.flatnonzero(np.diff(part, prepend=-1))]))
+        if before.height:
+            # The earlier rows of a partition come first: a stable sort keeps the order of both.
+            order = np.concatenate((np.arange(before.height), order + before.height))
+            part = np.concatenate((before[PART].to_numpy(), part))
+            by_part = np.argsort(part, kind="stable")
+            order, part = order[by_part], part[by_part]
+            rows = pl.concat([before.select(rows.columns), rows], rechunk=True)
+        ordered = take_rows(rows.select(_TIME, *self._layout.slots), order).with_columns(pl.Series(PART, part))
+        first, last = frame_bounds(part, ordered[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival)
+        is_due = order >= before.height
+        if before.height:
+            first, last = first[is_due], last[is_due]
+        merged = aggregate_frames(ordered, self._layout.folds, first, last)
+        past.keep(rows, order, ordered, is_due, merged, upto)
+        merged = settle(merged, self._layout.folds, whole=True)
         names = [physical_name(len(self._columns) + at) for at in range(len(self._layout.calls))]
-        return self._result_rows(
-            due, compute_results(merged, [self._layout.folds[at] for at in self._layout.calls], names)
-        )
+        values = compute_results(merged, [self._layout.folds[at] for at in self._layout.calls], names)
+        back = np.empty(due.height, dtype=np.int64)
+        back[order[is_due] - before.height] = np.arange(due.height)
+        return self._result_rows(due, take_rows(pl.DataFrame(values), back).get_columns())
 
     def _result_rows(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
         columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
@@ -303,9 +334,9 @@ class OverOperator:
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         columns = page_columns(page, self._column_names, self._types)
         fixed = self._layout.from_page(page, ["hash", _TIME, NUMBER])
-        return page.select(columns).hstack(fixed).select(self._none().columns)
+        return page.select(columns).hstack(fixed).select(self._none.columns)
 
-    def _none(self) -> pl.DataFrame:
+    def _empty(self) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), _TIME: pl.Int64()}
         keys = {key: self._types[key] for key in self._keys}
         columns = {name: self._types[name] for name in self._columns}
@@ -362,37 +393,40 @@ class _Past:
             kept = rows.filter(pl.col(_TIME) > since)
             return kept, rows.height - kept.height
         maybe = rows.filter(pl.col(_TIME) <= since)
-        youngest = self.of(maybe).group_by("hash", *self._keys).agg(pl.col(_TIME).max().alias("youngest"))
-        found = rows.join(youngest, on=["hash", *self._keys], how="left", nulls_equal=True, maintain_order="left")
-        kept = found.filter(pl.col("youngest").is_null() | (pl.col(_TIME) > pl.col("youngest"))).drop("youngest")
-        return kept, rows.height - kept.height
+        partition = ["hash", *self._keys]
+        youngest = self.of(maybe.select(partition).unique()).group_by(partition).agg(pl.col(_TIME).max().alias("last"))
+        late = maybe.join(youngest, on=partition, nulls_equal=True).filter(pl.col(_TIME) <= pl.col("last"))
+        return rows.filter(~pl.col(NUMBER).is_in(late[NUMBER].implode())), late.height
 
-    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the earlier rows of the partitions of rows, in order: `hash`, keys, `time`,
-        `number`, slots.
+    def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
+        """Return the earlier rows of partitions, in order: `hash`, keys, `time`, `number`, slots,
+        and the position of their partition as `part`.
+
+        partitions: `hash` and keys, none twice.
         """
-        partitions = rows.select("hash", *self._keys).unique()
+        on = ["hash", *self._keys]
+        numbered = partitions.select(*on, pl.int_range(pl.len(), dtype=pl.Int64).alias(PART))
         if self._unbounded:
             keys = [pl.col(key).alias(name) for key, name in self._names.items()]
             wanted = partitions.select(pl.col("hash").alias("h"), *keys)
             page = self._table.find(wanted, expired_before=self._expired)
             found = self._layout.from_page(page.with_columns(pl.col("h").alias("hash")), ["hash"])
             first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
-            return found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
+            found = found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
+            return found.join(numbered, on=on, nulls_equal=True)
         page = self._table.scan(position_ranges(partitions), expired_before=self._expired)
         if page.is_empty():
-            fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), NUMBER: pl.Int64()}
+            fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), NUMBER: pl.Int64(), PART: pl.Int64()}
             return self._layout.empty(fixed)
         found = self._layout.from_page(page, ["hash", _TIME, NUMBER])
-        found = found.join(partitions, on=["hash", *self._keys], how="semi", nulls_equal=True)
-        return found.sort(_TIME, NUMBER)
+        return _sort_by_time(found.join(numbered, on=on, nulls_equal=True))
 
     def fill(self, history: pl.DataFrame, upto: int) -> None:
         """Add past slots to the stored rows, without adding a partition or a row.
 
         upto: the time up to which the bucket's rows have been emitted.
         """
-        stored = self.of(history)
+        stored = self.of(history.select("hash", *self._keys).unique()).drop(PART)
         if stored.is_empty():
             return
         if not self._unbounded:
@@ -412,35 +446,70 @@ class _Past:
                 page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         self._table.write(page, added=0, expired_before=self._expired)
 
-    def keep(self, rows: pl.DataFrame, upto: int) -> None:
+    def keep(
+        self,
+        rows: pl.DataFrame,
+        order: Positions,
+        ordered: pl.DataFrame,
+        is_due: npt.NDArray[np.bool_],
+        merged: pl.DataFrame,
+        upto: int,
+    ) -> None:
         """Store the slots that later frames need, and discard those that none needs any more.
 
-        rows: in order, with `part` and `due`. upto: see `encode`.
+        order: the positions of the rows by partition. ordered: `part`, time and slots in this
+        order. is_due: which of these are not stored yet. merged: the slots of their frames. upto:
+        see `encode`.
         """
         self._since = max(self._since, upto)
+        part = ordered[PART].to_numpy()
+        ends = np.flatnonzero(np.diff(part, append=part[-1] + 1))
         if self._unbounded:
-            facts = [pl.col("hash", *self._keys).first(), (pl.col(NUMBER) < 0).any().alias("there")]
-            merged = fold_slots(rows, [PART], self._layout.folds, facts)
-            folds = self._layout.folds
-            merged = compact_slots(settle(merged, folds, whole=True), folds).with_columns(pl.col("hash").alias("h"))
-            page = self._layout.to_page(merged, ["h"])
-            if self._ttl_ms:
-                page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
-            self._table.write(page, added=int((~merged["there"]).sum()), expired_before=self._expired)
+            self._keep_totals(take_rows(rows, order[ends]), ordered, is_due, merged, ends)
             return
-        written, dead = rows.filter("due"), rows.clear()
-        if self._timed and not self._by_arrival and self._expired is not None:
-            written = written.filter(pl.col(_TIME) >= self._expired)
-        added = written.height
-        if not self._timed:
+        dead, added = rows.clear(), 0
+        if self._timed:
+            written_at = is_due
+            if not self._by_arrival and self._expired is not None:
+                written_at = is_due & (ordered[_TIME].to_numpy() >= self._expired)
+            written = take_rows(rows, order[written_at])
+            added = written.height
+        else:
             # The last of each partition.
-            count = _kept_rows(self._frame)
-            rows = rows.with_columns((pl.int_range(pl.len()).over(PART) + count >= pl.len().over(PART)).alias("kept"))
-            dead = rows.filter(~pl.col("due") & ~pl.col("kept"))
+            kept = np.repeat(ends, np.diff(ends, prepend=-1)) - np.arange(len(part)) < _kept_rows(self._frame)
+            dead = take_rows(rows, order[~is_due & ~kept])
             # A partition expires as a whole, so with a TTL all its rows are touched.
-            written = rows.filter("kept" if self._ttl_ms else pl.col("due") & pl.col("kept"))
-            added = rows.filter(pl.col("due") & pl.col("kept")).height - dead.height
+            written = take_rows(rows, order[kept if self._ttl_ms else is_due & kept])
+            added = int((is_due & kept).sum()) - dead.height
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
+
+    def _keep_totals(
+        self,
+        partitions: pl.DataFrame,
+        ordered: pl.DataFrame,
+        is_due: npt.NDArray[np.bool_],
+        merged: pl.DataFrame,
+        ends: Positions,
+    ) -> None:
+        """Store the slots of each partition.
+
+        partitions: `hash` and keys. ends: the position of the last row of each.
+        """
+        folds = self._layout.folds
+        # The frame of a partition's last row is the partition.
+        exact = [slot for fold in folds if is_exact_fold(ordered, fold) for slot in fold.slots]
+        totals = partitions.select(pl.col("hash").alias("h"), *self._keys)
+        if exact:
+            totals = totals.hstack(take_rows(merged.select(exact), (np.cumsum(is_due) - 1)[ends]))
+        others = [fold for fold in folds if not is_exact_fold(ordered, fold)]
+        if others:
+            folded = fold_slots(ordered.with_columns(pl.col(PART).set_sorted()), [PART], others).sort(PART)
+            totals = totals.hstack(folded.drop(PART))
+        page = self._layout.to_page(compact_slots(settle(totals, folds, whole=True), folds), ["h"])
+        if self._ttl_ms:
+            page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+        stored = int((~is_due).sum())  # one row per partition
+        self._table.write(page, added=page.height - stored, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         page = self._layout.to_page(
@@ -451,6 +520,15 @@ class _Past:
         elif self._ttl_ms:
             page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         return page
+
+
+def _sort_by_time(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows by time and arrival; most often they are sorted already."""
+    time, number = rows[_TIME].to_numpy(), rows[NUMBER].to_numpy()
+    later = time[1:] > time[:-1]
+    if (later | ((time[1:] == time[:-1]) & (number[1:] > number[:-1]))).all():
+        return rows
+    return rows.sort(_TIME, NUMBER)
 
 
 def _rank_by_arrival(folds: Folds) -> Folds:

@@ -9,7 +9,8 @@ import polars as pl
 
 from everfold.aggregates.calls import looks_up_row
 from everfold.aggregates.folding import compute_results, settle
-from everfold.operators.frames import PART, Positions, add_slots, aggregate_frames, frame_bounds, sort_by_partition
+from everfold.operators.frame_pieces import Positions
+from everfold.operators.frames import PART, add_slots, aggregate_frames, frame_bounds, sort_by_partition
 from everfold.operators.layout import folds_of, normalize_keys
 from everfold.operators.protocol import InputColumn
 from everfold.plan.expressions import column_references

@@ -28,6 +28,7 @@ from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import diff_rows, sign
 from everfold.operators.clock import Clock
 from everfold.operators.layout import column_names, has_local_zone, layout_of, normalize_keys, time_input
+from everfold.operators.packed_keys import FEW_ROWS, repeat_rarely
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
 from everfold.operators.time_zones import closed_until
 from everfold.operators.window_output import window_rows, window_values
@@ -42,6 +43,8 @@ from everfold.types import physical_name
 
 PART_ROWS = 8192
 """The number of parts doubles when they would hold more rows than this on average."""
+_DISTINCT = 0.5
+"""A task's rows are folded before the shuffle unless more than this share have their own key."""
 _PARTS = 1 << 32
 """The upper half of the hash determines the part; the lower half has determined the bucket."""
 
@@ -195,11 +198,20 @@ class SessionOperator(_Sessions):
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per session of the task's own rows: `hash`, keys, `start`, `end`, `n`,
         slots, and `seq` of its first row if row order matters.
+
+        If most keys have a single row, the rows are returned unfolded, since folding would not pay
+        off.
         """
         rows = rows.with_columns(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
         rows = rows.with_columns((pl.col("start") + self._gap_ms).alias("end"))
         if self.updating:
             rows = rows.with_columns(sign().alias(SIGN))
+        lifted = [fold.lift() for fold in self._layout.folds]
+        if not self.ordered and rows.height > FEW_ROWS and repeat_rarely(rows["hash"], _DISTINCT):
+            slots = [slot for each in lifted if each is not None for slot in each]
+            if None not in lifted:
+                one = pl.lit(1, dtype=pl.Int64).alias("n")
+                return rows.select("hash", *self._keys, "start", "end", one, *slots)
         rows = _number_sessions(rows, self._keys)
         facts = [*self._facts(), pl.len().cast(pl.Int64).alias("n")]
         if self.ordered:

@@ -30,6 +30,7 @@ from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import sign
 from everfold.operators.clock import Clock
 from everfold.operators.layout import layout_of, normalize_keys
+from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
 from everfold.operators.slices import merge_into_hops, merge_into_steps
 from everfold.operators.time_zones import closed_until
@@ -40,7 +41,6 @@ from everfold.state.bucket_head import read_head, write_head
 from everfold.state.runs import Runs
 from everfold.state.store import Store
 
-_FEW_ROWS = 4096
 _DISTINCT = 0.75
 """A task's rows are folded before the shuffle unless more than this share of them would remain."""
 
@@ -77,7 +77,7 @@ class WindowOperator:
         if self.updating:
             rows = rows.with_columns(sign().alias(SIGN))
         lifted = [fold.lift() for fold in layout.folds]
-        if rows.height > _FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
+        if rows.height > FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
             slots = [expr for each in lifted if each is not None for expr in each]
             return rows.select("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"), *order)
         extra = [pl.col("hash").first(), pl.len().cast(pl.Int64).alias("n"), *(pl.col(each).min() for each in order)]
@@ -153,8 +153,8 @@ class WindowOperator:
         """Whether nearly every row has a different slice and key, by a cheap estimate over the
         hashes of the keys.
         """
-        mixed = pl.col("hash") ^ (pl.col("slice") * 0x9E3779B97F4A7C15 % (1 << 62))
-        return float(rows.select(mixed.approx_n_unique()).item()) > _DISTINCT * rows.height
+        mixed = rows.select(pl.col("hash") ^ (pl.col("slice") * 0x1E3779B97F4A7C15)).to_series()
+        return repeat_rarely(mixed, _DISTINCT)
 
     def _complete(self, clock: Clock) -> int:
         """Return the end of the last window that is complete, in local milliseconds."""
@@ -298,7 +298,22 @@ class WindowOperator:
     def _merge(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         """Return one row per slice and key, merged from all frames."""
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
-        return settle(fold_slots(frame, self._by, self._layout.folds), self._layout.folds, whole=True)
+        return settle(self._fold_slots(frame), self._layout.folds, whole=True)
+
+    def _fold_slots(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return one row per slice and key.
+
+        If most slices and keys have a single row, only the others are folded.
+        """
+        groups = pack_columns(frame, self._by) if frame.height > FEW_ROWS and not self.ordered else None
+        if groups is None or not repeat_rarely(groups, _DISTINCT):
+            return fold_slots(frame, self._by, self._layout.folds)
+        is_first = groups.is_first_distinct()
+        if is_first.all():
+            return frame
+        repeated = groups.is_in(groups.filter(~is_first).implode())
+        folded = fold_slots(frame.filter(repeated), self._by, self._layout.folds)
+        return pl.concat([frame.filter(~repeated), folded.select(frame.columns)])
 
     def _emit(self, results: pl.DataFrame) -> pl.DataFrame:
         end, window = pl.col("end"), self._window

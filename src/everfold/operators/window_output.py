@@ -8,7 +8,9 @@ import polars as pl
 
 from everfold.aggregates.folding import compute_results, settle
 from everfold.operators.layout import Layout, has_local_zone, window_columns
+from everfold.operators.packed_keys import FEW_ROWS, pack_columns
 from everfold.operators.time_zones import to_utc
+from everfold.state.segments import take_rows
 from everfold.types import Schema, physical_name
 
 
@@ -28,10 +30,13 @@ def window_rows(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str 
 
 
 def sort_windows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Sort rows by `end`, `start` and keys, one column after the other, which is faster than all at
-    once.
+    """Sort rows by `end`, `start` and keys, packed into one column or one column after the other,
+    which is faster than all at once.
     """
-    if keys:
+    packed = pack_columns(rows, ["start", *keys]) if rows.height > FEW_ROWS else None
+    if packed is not None:
+        rows = take_rows(rows, packed.arg_sort().to_numpy())
+    elif keys:
         rows = rows.sort(keys, maintain_order=True)
     for bound in ("start", "end"):
         if not rows[bound].is_sorted():

@@ -20,7 +20,8 @@ def number_rows(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
 
     There is at least one task. Rows of equal `seq` keep their order. Numbers count up from `first`.
     """
-    rows = pl.concat(prepared).sort("seq", maintain_order=True).drop("seq")
+    rows = pl.concat(prepared, rechunk=True)
+    rows = (rows if rows["seq"].is_sorted() else rows.sort("seq", maintain_order=True)).drop("seq")
     return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(NUMBER))
 
 
