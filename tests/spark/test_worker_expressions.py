@@ -100,7 +100,7 @@ def edges_of(of: DataType) -> list[Any]:
         case IntervalType():
             return [None, -(1 << 31), -1, 0, 1, (1 << 31) - 1]
         case TimestampType():
-            texts = (
+            times = (
                 "0001-01-01",
                 "1582-10-04T12:00:00",
                 "1582-10-15",
