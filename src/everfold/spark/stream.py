@@ -7,7 +7,7 @@ rows may be changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -41,15 +41,15 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
-from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack, Unpack
+from everfold.spark.exchange import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, WIRE, Pack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickle_operator
 from everfold.spark.scalar import Scalars
+from everfold.spark.tail import OutputRows, Tail
 from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, LOCATION)
@@ -59,6 +59,8 @@ _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
 _NO_PLACE = f"CAST(NULL AS STRING) AS {LOCATION}"
+_NO_KIND = f"CAST(NULL AS TINYINT) AS {KIND}"
+_NOW = f"unix_millis(current_timestamp()) AS {NOW}"
 _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 
@@ -74,17 +76,32 @@ class SourceStream:
 class Stream:
     """A lowered plan.
 
-    splits: its watermark is the minimum over these. is_guarded: whether expressions must not be
-    evaluated for some rows. has_row_kinds: whether rows have a kind. inputs: the operators that the
-    rows come from, TABLES for tables.
+    rows: its frame, or the tail of the operator that the rows come from. splits: its watermark is
+    the minimum over these. is_guarded: whether expressions must not be evaluated for some rows.
+    has_row_kinds: whether rows have a kind. inputs: the operators that the rows come from, TABLES
+    for tables.
     """
 
-    frame: DataFrame
+    rows: DataFrame | Tail
     schema: Schema
     splits: tuple[str, ...] = ()
     is_guarded: bool = False
     has_row_kinds: bool = False
     inputs: tuple[str, ...] = (TABLES,)
+
+    @property
+    def tail(self) -> Tail | None:
+        """The tail of an operator if the rows are still packed."""
+        return self.rows if isinstance(self.rows, Tail) else None
+
+    @property
+    def frame(self) -> DataFrame:
+        """The typed rows with their hidden columns."""
+        if not isinstance(self.rows, Tail):
+            return self.rows
+        data = [physical_name(at) for at in range(len(self.schema))]
+        hidden = [_NO_SPLIT, _NO_WATERMARK, f"{FORWARDED} IS NULL AS {KEEP}", FORWARDED, ORDER, _NO_PLACE]
+        return self.rows.to_frame().selectExpr(*data, *hidden, *([KIND] if self.has_row_kinds else []))
 
     @property
     def has_meta_rows(self) -> bool:
@@ -102,7 +119,7 @@ class Stream:
 
     def with_frame(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
         """Return the stream with another frame and schema."""
-        return replace(self, frame=frame, schema=schema, is_guarded=self.is_guarded or guarded)
+        return replace(self, rows=frame, schema=schema, is_guarded=self.is_guarded or guarded)
 
     @property
     def guard(self) -> str | None:
@@ -127,6 +144,7 @@ class StreamLowering:
     name.
     has_reemitted_rows: whether the first batch may have re-emitted rows.
     read_lookup_table: reads the lookup table of a join.
+    fused: whether workers that unpack an operator's rows also do what follows, as far as they can.
     """
 
     spark: SparkSession
@@ -142,6 +160,7 @@ class StreamLowering:
     named_sources: bool = True
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
+    fused: bool = True
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
 
@@ -158,12 +177,19 @@ class StreamLowering:
                 return self._watermark(node)
             case Project():
                 below = self.lower(node.input)
+                tail = None if below.tail is None else below.tail.project(node.expressions)
+                if tail is not None:
+                    return replace(below, rows=tail, schema=node.schema)
                 frame = self._scalars.project(
                     below.frame, node.expressions, len(below.schema), below.hidden, below.guard
                 )
                 return below.with_frame(frame, node.schema)
             case Filter():
                 below = self.lower(node.input)
+                if below.tail is not None and not (self.has_reemitted_rows and below.has_row_kinds):
+                    tail = below.tail.filter(node.condition)
+                    if tail is not None:
+                        return replace(below, rows=tail, schema=node.schema)
                 condition = self._scalars.render_sql(node.condition, len(below.schema), below.guard)
                 found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
                 if self.has_reemitted_rows and below.has_row_kinds:
@@ -303,30 +329,21 @@ class StreamLowering:
         operator = operator_of(node, name, clock, self.epoch, updating=below.has_row_kinds)
         self.operators.append(node)
         split = below.splits[0] if len(below.splits) == 1 else ""
-        rows = self._exchange_input(below, operator)
         first, strangers = self.bucket_ids[0], self.foreign_operators.get(name, ())
         processor = BucketProcessor(
             name, pickle_operator(operator, node), first, self.query_digest, self.epoch, strangers
         )
-        packed = rows.mapInArrow(Pack(operator, self.bucket_ids, split), WIRE)
+        pack = Pack(operator, self.bucket_ids, split)
+        packed = None if below.tail is None else below.tail.repack(operator, pack)
+        if packed is None:
+            packed = self._exchange_input(below, operator).mapInArrow(pack, WIRE)
+        else:
+            packed = packed.union(self._control_input(operator).mapInArrow(pack, WIRE))
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
-        wire = _wire_schema(operator.schema, ordered=not timed, changes=changes)
-        frame = stepped.mapInArrow(Unpack(wire), _wire_types(operator.schema, ordered=not timed, changes=changes))
-        window_end = physical_name(len(operator.schema) - 2)
-        columns = [
-            *self._data(operator.schema),
-            _NO_SPLIT,
-            _NO_WATERMARK,
-            f"{FORWARDED} IS NULL AS {KEEP}",
-            FORWARDED,
-            f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}" if timed else ORDER,
-            _NO_PLACE,
-            *([KIND] if changes else []),
-        ]
-        return Stream(
-            frame.selectExpr(*columns), operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,)
-        )
+        tail = Tail(stepped, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
+        stream = Stream(tail, operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,))
+        return stream if self.fused else replace(stream, rows=stream.frame)
 
     def _exchange_input(self, below: Stream, operator: Operator) -> DataFrame:
         keys = operator.hash_columns
@@ -341,32 +358,24 @@ class StreamLowering:
             if operator.ordered:
                 empty[ORDER] = _NO_ORDER
         if operator.updating:
-            empty[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
+            empty[KIND] = _NO_KIND
         hidden = tuple(empty)
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = hash_sql(operator.inputs, keys)
-        now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
-        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
+        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, _NOW, f"CAST(NULL AS STRING) AS {CONTROL}")
+        return data.union(self._control_input(operator, empty.values()))
+
+    def _control_input(self, operator: Operator, hidden: Iterable[str] | None = None) -> DataFrame:
+        """Return the lines of an operator's control files as input of its exchange.
+
+        hidden: the hidden columns, by default those that the exchange requires.
+        """
+        if hidden is None:
+            hidden = [_NO_WATERMARK, *[_NO_KIND] * operator.updating]
         reader = self.spark.readStream
         if self.named_sources:
             reader = reader.name(f"control_{operator.name}")
         control = reader.text(self.control_folder)
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), now, f"value AS {CONTROL}"))
-
-
-def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
-    """Return the Arrow schema of an operator's rows, `__meta` last."""
-    import pyarrow as pa
-
-    fields = list(schema.arrow)
-    fields += [pa.field(ORDER, pa.int64())] * ordered + [pa.field(KIND, pa.int8())] * changes
-    return pa.schema([*fields, pa.field(FORWARDED, pa.binary())])
-
-
-def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
-    """Return the same schema in Spark DDL."""
-    types = [f"{physical_name(at)} {of.type.spark}" for at, of in enumerate(schema)]
-    types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
-    return ", ".join([*types, f"{FORWARDED} BINARY"])
+        return control.selectExpr(f"0L AS {HASH}", *absent, *hidden, _NOW, f"value AS {CONTROL}")
