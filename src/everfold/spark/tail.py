@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_ALIGNMENT = 64
 _MAX_PARTS = 1000
 """Largest number of parts of an expression; nested projections can multiply them."""
 
@@ -76,7 +77,7 @@ class OutputRows:
         """Return the number of rows in a blob."""
         import pyarrow.compute as pc
 
-        rows = _decode(blob)
+        rows = decode_rows(blob)
         if not self.conditions:
             return int(rows.num_rows)
         return pc.sum(self._find_wanted(self._convert(rows, self.conditions, ()))).as_py() or 0
@@ -85,7 +86,7 @@ class OutputRows:
         """Return the rows of a blob, with these hidden columns: `__order` and `__kind`."""
         import pyarrow as pa
 
-        rows = self._convert(_decode(blob), (*self.conditions, *self.expressions), hidden)
+        rows = self._convert(decode_rows(blob), (*self.conditions, *self.expressions), hidden)
         if self.conditions:
             rows = rows.filter(self._find_wanted(rows))
         columns = self._evaluate(rows, self.expressions)
@@ -265,10 +266,16 @@ def _hidden_type(name: str) -> pa.DataType:
     return pa.int8() if name == KIND else pa.int64()
 
 
-def _decode(blob: pa.Buffer) -> pa.Table:
+def decode_rows(payload: pa.Buffer) -> pa.Table:
+    """Return the rows of an Arrow IPC stream at any position in memory."""
     import pyarrow as pa
 
-    return pa.ipc.open_stream(blob).read_all()
+    if payload.address % _ALIGNMENT:
+        # Engines may read columns with instructions that require aligned addresses.
+        aligned = pa.allocate_buffer(payload.size)
+        memoryview(aligned)[:] = memoryview(payload)
+        payload = aligned
+    return pa.ipc.open_stream(payload).read_all()
 
 
 def _is_allowed(expression: Expr) -> bool:
