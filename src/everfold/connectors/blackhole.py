@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import (
@@ -10,8 +11,11 @@ from everfold.connectors.contract import (
     Connector,
     LocalSink,
     OptionValues,
+    PackedRows,
     ReplayEffect,
+    RowWriter,
     SinkContext,
+    WorkerTask,
 )
 from everfold.plan.changelog import ChangelogMode
 
@@ -19,8 +23,43 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+class CountRows:
+    """The task of a sink that discards packed rows: it counts them, and computes no values."""
+
+    def open(self) -> RowWriter:
+        """Begin the work of one Spark task."""
+        return _RowCounter()
+
+
+class _RowCounter:
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def write(self, rows: PackedRows) -> None:
+        self._rows += rows.count()
+
+    def close(self) -> bytes:
+        return str(self._rows).encode()
+
+    def abort(self) -> None:
+        pass
+
+
 class BlackholeSink(ClusterSink):
     """Compute the rows and discard them."""
+
+    @property
+    def takes_packed_rows(self) -> bool:
+        """Return True."""
+        return True
+
+    def begin_batch(self, batch: BatchId) -> WorkerTask:
+        """Return a task that counts the rows."""
+        return CountRows()
+
+    def finish_batch(self, reports: Sequence[bytes], batch: BatchId) -> int | None:
+        """Return the number of rows."""
+        return sum(map(int, reports))
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Run the frame and discard its rows."""

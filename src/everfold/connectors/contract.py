@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
@@ -48,12 +48,15 @@ __all__ = [
     "Option",
     "OptionSet",
     "OptionValues",
+    "PackedRows",
     "Position",
     "ReplayEffect",
     "Role",
+    "RowWriter",
     "SinkContext",
     "Source",
     "SourceContext",
+    "WorkerTask",
     "as_spark_function",
     "columns_of",
     "parse_memory",
@@ -354,11 +357,61 @@ class LocalSink(_Sink, ABC):
         """Apply a batch: `c0…` and `__kind`. The changes of one key are in order."""
 
 
+class PackedRows(Protocol):
+    """Rows of an operator that are still packed, in one of Spark's workers."""
+
+    def count(self) -> int:
+        """Return the number of rows."""
+
+    def read(self) -> pa.Table:
+        """Return the rows, with the columns `c0…` and without their kind."""
+
+
+class RowWriter(Protocol):
+    """The work of one Spark task for a sink."""
+
+    def write(self, rows: PackedRows) -> None:
+        """Write rows of the task."""
+
+    def close(self) -> bytes:
+        """Complete the work, and return a report for the sink."""
+
+    def abort(self) -> None:
+        """Remove what was written."""
+
+
+class WorkerTask(Protocol):
+    """A sink's share of the work on a batch in Spark's workers. It must pickle."""
+
+    def open(self) -> RowWriter:
+        """Begin the work of one Spark task, before its first rows."""
+
+
 class ClusterSink(_Sink, ABC):
     """A sink that Spark's tasks write.
 
     A batch that was applied before is run again, but changes nothing.
     """
+
+    @property
+    def takes_packed_rows(self) -> bool:
+        """Whether the sink writes rows in the worker that unpacks them."""
+        return False
+
+    def begin_batch(self, batch: BatchId) -> WorkerTask:
+        """Return the work on a batch of packed rows. Only if `takes_packed_rows`."""
+        raise NotImplementedError
+
+    def finish_batch(self, reports: Sequence[bytes], batch: BatchId) -> int | None:
+        """Apply a batch whose rows the workers wrote, and return their number.
+
+        reports: of the tasks that had rows. Called after `begin_batch`.
+        """
+        raise NotImplementedError
+
+    def parse_failure(self, error_text: str) -> ConnectorError | None:
+        """Return this sink's error from the text of Spark's error, None without one."""
+        return None
 
     @abstractmethod
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:

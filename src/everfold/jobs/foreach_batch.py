@@ -13,20 +13,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
+from everfold.errors import ConnectorError
 from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.packed_batch import (
+    TARGET,
+    empty_rows,
+    find_failed_sink,
+    run_packed_batch,
+)
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.stream import Stream
+from everfold.spark.tail import OutputRows
 from everfold.spark.task_input import FORWARDED, READ, STATS, TaskReads
 from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-TARGET = "__target"
-"""Column of a batch's rows: the index of the sink that a row is for."""
 
 _KIND = (
     f"CAST(CASE {KIND} WHEN {REEMIT} THEN {RowKind.UPDATE_AFTER.value}"
@@ -68,7 +73,8 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
 class Router:
     """The `foreachBatch` function of a job.
 
-    job, log: identify the batch for the sinks. progress: called after each batch.
+    job, log: identify the batch for the sinks. progress: called after each batch. packed: how to
+    unpack the rows of each sink if the batches have payloads; None if they have typed rows.
     failure: the exception of a sink; Spark would keep only its message.
     """
 
@@ -77,6 +83,7 @@ class Router:
     targets: Sequence[Target]
     has_operators: bool
     progress: Callable[[Progress], None] | None = None
+    packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
     reports: Reports = field(default_factory=Reports)
     rows: int = 0
@@ -93,7 +100,9 @@ class Router:
         self.idle.clear()
         try:
             self.digest = self.log.begin(batch)
-            if all(isinstance(target.sink, LocalSink) for target in self.targets):
+            if self.packed is not None:
+                self._deliver(frame, self.packed, batch)
+            elif all(isinstance(target.sink, LocalSink) for target in self.targets):
                 self._collect(frame, batch)
             elif len(self.targets) == 1 and not self.has_operators:
                 self._write_cluster(frame, self.targets[0], 0, batch)
@@ -107,6 +116,33 @@ class Router:
             self.batches += 1
             self.idle.set()
 
+    def _deliver(self, frame: DataFrame, packed: Sequence[OutputRows], batch: int) -> None:
+        """Write a batch of payloads with a single run of its frame."""
+        import pyarrow as pa
+
+        tasks = [
+            target.sink.begin_batch(self._id(target, batch)) if isinstance(target.sink, ClusterSink) else None
+            for target in self.targets
+        ]
+        try:
+            found = run_packed_batch(frame, packed, tasks)
+        except Exception as error:
+            known = self._parse_failure(str(error))
+            if known is not None:
+                raise known from None
+            raise
+        self._report(found.forwarded)
+        for at, target in enumerate(self.targets):
+            if isinstance(target.sink, ClusterSink):
+                self.rows_out += target.sink.finish_batch(found.reports[at], self._id(target, batch)) or 0
+            else:
+                self._write_local(pa.concat_tables([empty_rows(packed[at]), *found.rows[at]]), target, batch)
+
+    def _parse_failure(self, error_text: str) -> ConnectorError | None:
+        at = find_failed_sink(error_text)
+        sink = None if at is None else self.targets[at].sink
+        return sink.parse_failure(error_text) if isinstance(sink, ClusterSink) else None
+
     def _collect(self, frame: DataFrame, batch: int) -> None:
         """Write a batch whose sinks all run on the driver, with a single collect."""
         import pyarrow.compute as pc
@@ -117,7 +153,7 @@ class Router:
         rows = table.filter(pc.invert(is_meta))
         for at, target in enumerate(self.targets):
             mine = rows if len(self.targets) == 1 else rows.filter(pc.equal(rows[TARGET], at))
-            self._write_local(mine, target, at, batch)
+            self._write_local(_select_columns(mine, target, at), target, batch)
 
     def _cache(self, frame: DataFrame, batch: int) -> None:
         """Write a batch for sinks of which some run in tasks; the batch is cached meanwhile."""
@@ -128,36 +164,31 @@ class Router:
             for at, target in enumerate(self.targets):
                 mine = frame.where(f"{FORWARDED} IS NULL AND {TARGET} = {at}")
                 if isinstance(target.sink, LocalSink):
-                    self._write_local(mine.toArrow(), target, at, batch)
+                    self._write_local(_select_columns(mine.toArrow(), target, at), target, batch)
                 else:
                     self._write_cluster(mine, target, at, batch)
         finally:
             frame.unpersist()
 
-    def _write_local(self, rows: pa.Table, target: Target, at: int, batch: int) -> None:
+    def _write_local(self, rows: pa.Table, target: Target, batch: int) -> None:
+        """Write the rows `c0…` of a sink, with their kind and order."""
         assert isinstance(target.sink, LocalSink)
-        if rows.num_rows:
-            rows = self._sort(rows, target, at) if self.has_operators else rows
-        names = [f"t{at}_{physical_name(position)}" for position in range(target.width)]
-        columns = [*(rows[name] for name in names), rows[KIND]]
-        import pyarrow as pa
-
-        table = pa.Table.from_arrays(
-            columns, names=[*(physical_name(position) for position in range(target.width)), KIND]
-        )
-        self.rows_out += table.num_rows
-        target.sink.write(table, self._id(target, batch))
+        if rows.num_rows and self.has_operators:
+            rows = self._sort(rows)
+        self.rows_out += rows.num_rows
+        names = [physical_name(position) for position in range(target.width)]
+        target.sink.write(rows.select([*names, KIND]), self._id(target, batch))
 
     @staticmethod
-    def _sort(rows: pa.Table, target: Target, at: int) -> pa.Table:
+    def _sort(rows: pa.Table) -> pa.Table:
         """Sort rows for reading; a retracted row comes before the row that replaces it."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         back = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+        ties = [of.name for of in rows.schema if of.name not in (ORDER, KIND) and not pa.types.is_nested(of.type)]
         rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
-        ties = [(name, "ascending") for name in ("__new", *_sortable_columns(rows, target, at))]
-        return rows.sort_by([(ORDER, "ascending"), *ties])
+        return rows.sort_by([(name, "ascending") for name in (ORDER, "__new", *ties)])
 
     def _write_cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)
@@ -181,9 +212,7 @@ class Router:
         return reads
 
 
-def _sortable_columns(rows: pa.Table, target: Target, at: int) -> list[str]:
-    """Return the columns that break ties of the emission order: all of a comparable type."""
-    import pyarrow as pa
-
-    names = [f"t{at}_{physical_name(position)}" for position in range(target.width)]
-    return [name for name in names if not pa.types.is_nested(rows.schema.field(name).type)]
+def _select_columns(rows: pa.Table, target: Target, at: int) -> pa.Table:
+    """Return the columns of a sink under their own names, with the kind and order of the rows."""
+    names = [physical_name(position) for position in range(target.width)]
+    return rows.select([*(f"t{at}_{name}" for name in names), KIND, ORDER]).rename_columns([*names, KIND, ORDER])

@@ -21,6 +21,7 @@ from everfold.jobs.foreach_batch import Router, Target, combine_streams
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.manifest import Manifest
+from everfold.jobs.packed_batch import combine_payloads, packed_rows
 from everfold.jobs.progress import Progress
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import Sources
@@ -98,6 +99,7 @@ class StreamJob:
             zone=settings.local_time_zone,
             open_source=self.sources.stream,
             open_in_worker=self.sources.stream_in_worker if settings.scan == "auto" else None,
+            fused=settings.scan == "auto",
             control_folder=str(self.job_dir.control),
             bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
@@ -121,8 +123,10 @@ class StreamJob:
             has_operators=bool(lowering.operators),
             progress=self.spec.progress,
             dropped=lookup_tables.skipped_rows,
+            packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
-        writer = combine_streams(streams).writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
+        batches = combine_streams(streams) if router.packed is None else combine_payloads(streams)
+        writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:

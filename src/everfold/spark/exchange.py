@@ -1,10 +1,11 @@
-"""The exchange: packs rows for an operator's buckets before the shuffle, and unpacks its output.
+"""The exchange: packs rows for an operator's buckets before the shuffle.
 
-It runs in Spark's workers before and after the stateful step. On the wire a row is (bucket BIGINT,
-payload BINARY). The first byte of the payload is its kind: rows as an Arrow IPC stream, a meta row
-for every bucket, the statistics of a bucket for the sink, backfilled rows for new aggregates, a
-request to re-emit the bucket's rows, or rows that the previous operator has re-emitted. On the way
-to an operator, the arrival number of the first row of the chunk precedes the rows.
+It runs in Spark's workers before the stateful step; `tail` unpacks the step's output. On the wire
+a row is (bucket BIGINT, payload BINARY). The first byte of the payload is its kind: rows as an
+Arrow IPC stream, a meta row for every bucket, the statistics of a bucket for the sink, backfilled
+rows for new aggregates, a request to re-emit the bucket's rows, or rows that the previous operator
+has re-emitted. On the way to an operator, the arrival number of the first row of the chunk precedes
+the rows.
 """
 
 from __future__ import annotations
@@ -122,40 +123,6 @@ class Pack:
             elif operator == self.operator.name and what == REEMIT_COMMAND:
                 found += [(bucket, REEMIT_REQUEST) for bucket in self.bucket_ids]
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Unpack:
-    """After the stateful step: unpacks blobs to typed rows.
-
-    Meta and statistics rows are passed on in `__meta`.
-
-    schema: the Arrow schema of the rows, `__meta` last.
-    """
-
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            forwarded: list[bytes] = []
-            for payload in batch.column(0):
-                blob = payload.as_buffer()
-                if bytes(blob[:1]) == ROWS:
-                    yield from self._typed(pa.ipc.open_stream(blob[1:]).read_all())
-                else:
-                    forwarded.append(blob.to_pybytes())
-            if forwarded:
-                columns = [pa.nulls(len(forwarded), of.type) for of in self.schema][:-1]
-                yield pa.RecordBatch.from_arrays([*columns, pa.array(forwarded, pa.binary())], schema=self.schema)
-
-    def _typed(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        columns = [rows.column(of.name).cast(of.type) for of in list(self.schema)[:-1]]
-        columns.append(pa.chunked_array([pa.nulls(rows.num_rows, pa.binary())]))
-        yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
 def task_number() -> int:

@@ -42,17 +42,17 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
-from everfold.spark.exchange import WIRE, Pack, Unpack
+from everfold.spark.exchange import WIRE, Pack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickle_operator
 from everfold.spark.scalar import Scalars
-from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows
+from everfold.spark.tail import OutputRows, Tail
+from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows, TaskInput
 from everfold.spark.worker_scan import WorkerScan, make_scan_query, plan_worker_scan
 from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, LOCATION)
@@ -62,6 +62,8 @@ _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
 _NO_PLACE = f"CAST(NULL AS STRING) AS {LOCATION}"
+_NO_KIND = f"CAST(NULL AS TINYINT) AS {KIND}"
+_NOW = f"unix_millis(current_timestamp()) AS {NOW}"
 _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 
@@ -85,17 +87,32 @@ class WorkerSource:
 class Stream:
     """A lowered plan.
 
-    splits: its watermark is the minimum over these. is_guarded: whether expressions must not be
-    evaluated for some rows. has_row_kinds: whether rows have a kind. inputs: the operators that the
-    rows come from, TABLES for tables.
+    rows: its frame, or the tail of the operator that the rows come from. splits: its watermark is
+    the minimum over these. is_guarded: whether expressions must not be evaluated for some rows.
+    has_row_kinds: whether rows have a kind. inputs: the operators that the rows come from, TABLES
+    for tables.
     """
 
-    frame: DataFrame
+    rows: DataFrame | Tail
     schema: Schema
     splits: tuple[str, ...] = ()
     is_guarded: bool = False
     has_row_kinds: bool = False
     inputs: tuple[str, ...] = (TABLES,)
+
+    @property
+    def tail(self) -> Tail | None:
+        """The tail of an operator if the rows are still packed."""
+        return self.rows if isinstance(self.rows, Tail) else None
+
+    @property
+    def frame(self) -> DataFrame:
+        """The typed rows with their hidden columns."""
+        if not isinstance(self.rows, Tail):
+            return self.rows
+        data = [physical_name(at) for at in range(len(self.schema))]
+        hidden = [_NO_SPLIT, _NO_WATERMARK, f"{FORWARDED} IS NULL AS {KEEP}", FORWARDED, ORDER, _NO_PLACE]
+        return self.rows.to_frame().selectExpr(*data, *hidden, *([KIND] if self.has_row_kinds else []))
 
     @property
     def has_meta_rows(self) -> bool:
@@ -113,7 +130,7 @@ class Stream:
 
     def with_frame(self, frame: DataFrame, schema: Schema, *, guarded: bool = False) -> Stream:
         """Return the stream with another frame and schema."""
-        return replace(self, frame=frame, schema=schema, is_guarded=self.is_guarded or guarded)
+        return replace(self, rows=frame, schema=schema, is_guarded=self.is_guarded or guarded)
 
     @property
     def guard(self) -> str | None:
@@ -140,6 +157,7 @@ class StreamLowering:
     name.
     has_reemitted_rows: whether the first batch may have re-emitted rows.
     read_lookup_table: reads the lookup table of a join.
+    fused: whether workers that unpack an operator's rows also do what follows, as far as they can.
     """
 
     spark: SparkSession
@@ -156,6 +174,7 @@ class StreamLowering:
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
     open_in_worker: Callable[[Table, str, Sequence[int]], WorkerSource | None] | None = None
+    fused: bool = True
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
 
@@ -172,12 +191,19 @@ class StreamLowering:
                 return self._watermark(node)
             case Project():
                 below = self.lower(node.input)
+                tail = None if below.tail is None else below.tail.project(node.expressions)
+                if tail is not None:
+                    return replace(below, rows=tail, schema=node.schema)
                 frame = self._scalars.project(
                     below.frame, node.expressions, len(below.schema), below.hidden, below.guard
                 )
                 return below.with_frame(frame, node.schema)
             case Filter():
                 below = self.lower(node.input)
+                if below.tail is not None and not (self.has_reemitted_rows and below.has_row_kinds):
+                    tail = below.tail.filter(node.condition)
+                    if tail is not None:
+                        return replace(below, rows=tail, schema=node.schema)
                 condition = self._scalars.render_sql(node.condition, len(below.schema), below.guard)
                 found = {KEEP: f"{KEEP} AND coalesce({condition}, FALSE) AS {KEEP}"}
                 if self.has_reemitted_rows and below.has_row_kinds:
@@ -320,22 +346,9 @@ class StreamLowering:
         )
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
-        wire = _wire_schema(operator.schema, ordered=not timed, changes=changes)
-        frame = stepped.mapInArrow(Unpack(wire), _wire_types(operator.schema, ordered=not timed, changes=changes))
-        window_end = physical_name(len(operator.schema) - 2)
-        columns = [
-            *self._data(operator.schema),
-            _NO_SPLIT,
-            _NO_WATERMARK,
-            f"{FORWARDED} IS NULL AS {KEEP}",
-            FORWARDED,
-            f"unix_millis(CAST({window_end} AS TIMESTAMP)) AS {ORDER}" if timed else ORDER,
-            _NO_PLACE,
-            *([KIND] if changes else []),
-        ]
-        return Stream(
-            frame.selectExpr(*columns), operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,)
-        )
+        tail = Tail(stepped, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
+        stream = Stream(tail, operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,))
+        return stream if self.fused else replace(stream, rows=stream.frame)
 
     def _pack_input(self, node: StatefulNode) -> tuple[DataFrame, Operator]:
         """Return the packed rows of an operator's input, and the operator."""
@@ -344,9 +357,24 @@ class StreamLowering:
             return scanned
         below = self.lower(node.input)
         operator = self._create_operator(node, below.splits, below.inputs, updating=below.has_row_kinds)
-        rows = self._exchange_input(below, operator)
+        repacked = None if below.tail is None else below.tail.feed(operator)
+        if repacked is not None:
+            rows = self._with_control(repacked.frame, {"payload": "BINARY"}, operator)
+            return self._pack(rows, operator, repacked.rows), operator
         split = below.splits[0] if len(below.splits) == 1 else ""
-        return rows.mapInArrow(Pack(operator, self.bucket_ids, CatalystRows(split)), WIRE), operator
+        return self._pack(self._exchange_input(below, operator), operator, CatalystRows(split)), operator
+
+    def _pack(self, rows: DataFrame, operator: Operator, task_input: TaskInput) -> DataFrame:
+        return rows.mapInArrow(Pack(operator, self.bucket_ids, task_input), WIRE)
+
+    def _with_control(self, frame: DataFrame, columns: Mapping[str, str], operator: Operator) -> DataFrame:
+        """Return what workers decode, with the time of the batch and the lines of control files.
+
+        columns: the types of the frame's columns, by name.
+        """
+        rows = frame.selectExpr(*columns, _NOW, f"CAST(NULL AS STRING) AS {CONTROL}")
+        absent = [f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
+        return rows.union(self._control_lines(operator).selectExpr(*absent, _NOW, f"value AS {CONTROL}"))
 
     def _create_operator(
         self, node: StatefulNode, splits: tuple[str, ...], inputs: tuple[str, ...], *, updating: bool
@@ -367,13 +395,9 @@ class StreamLowering:
             return None
         operator = self._create_operator(node, source.splits, (TABLES,), updating=updating)
         query = make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime)
-        now = f"unix_millis(current_timestamp()) AS {NOW}"
-        handles = source.input.columns
-        absent = [f"CAST(NULL AS {of}) AS {name}" for name, of in handles.items()]
-        rows = source.input.frame.selectExpr(*handles, now, f"CAST(NULL AS STRING) AS {CONTROL}")
-        rows = rows.union(self._control_lines(operator).selectExpr(*absent, now, f"value AS {CONTROL}"))
+        rows = self._with_control(source.input.frame, source.input.columns, operator)
         scan = WorkerScan(query, source.input.reader, source.splits[0])
-        return rows.mapInArrow(Pack(operator, self.bucket_ids, scan), WIRE), operator
+        return self._pack(rows, operator, scan), operator
 
     def _control_lines(self, operator: Operator) -> DataFrame:
         reader = self.spark.readStream
@@ -394,29 +418,12 @@ class StreamLowering:
             if operator.ordered:
                 empty[ORDER] = _NO_ORDER
         if operator.updating:
-            empty[KIND] = f"CAST(NULL AS TINYINT) AS {KIND}"
+            empty[KIND] = _NO_KIND
         hidden = tuple(empty)
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = hash_sql(operator.inputs, keys)
-        now = f"unix_millis(current_timestamp()) AS {NOW}"
         names = [each.name for each in operator.inputs]
-        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
-        control = self._control_lines(operator)
+        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, _NOW, f"CAST(NULL AS STRING) AS {CONTROL}")
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), now, f"value AS {CONTROL}"))
-
-
-def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
-    """Return the Arrow schema of an operator's rows, `__meta` last."""
-    import pyarrow as pa
-
-    fields = list(schema.arrow)
-    fields += [pa.field(ORDER, pa.int64())] * ordered + [pa.field(KIND, pa.int8())] * changes
-    return pa.schema([*fields, pa.field(FORWARDED, pa.binary())])
-
-
-def _wire_types(schema: Schema, *, ordered: bool, changes: bool) -> str:
-    """Return the same schema in Spark DDL."""
-    types = [f"{physical_name(at)} {of.type.spark}" for at, of in enumerate(schema)]
-    types += [f"{ORDER} BIGINT"] * ordered + [f"{KIND} TINYINT"] * changes
-    return ", ".join([*types, f"{FORWARDED} BINARY"])
+        control = self._control_lines(operator)
+        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), _NOW, f"value AS {CONTROL}"))

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import NullRowtime
 from everfold.connectors.skipped_rows import NO_TIME
 from everfold.connectors.worker_reader import Piece, WorkerReader
 from everfold.memory.duck import Duck, connect
-from everfold.operators.protocol import NO_WATERMARK, InputColumn, Meta, Operator
+from everfold.operators.protocol import NO_WATERMARK, Meta, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of
 from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
 from everfold.plan.worker_expressions import reason_not_in_worker
-from everfold.spark.key_hash import can_hash, hash_columns
-from everfold.spark.task_input import CONTROL, FLUSH, HASH, NOW, Chunk, TaskReads
-from everfold.types import DataType, TimestampType, physical_name
+from everfold.spark.task_input import CONTROL, FLUSH, NOW, Chunk, TaskReads
+from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared, to_milliseconds
+from everfold.types import TimestampType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +43,8 @@ class ScanQuery:
     rows: the operator's inputs, in the order of `types`. types: their Arrow types, and that of
         `__kind` if the rows are changes. keys: the inputs whose hash is that of the row. hashes:
         the inputs that are replaced by their hash.
+    plain: for each of `types` the decoded column that it is, and whether it becomes milliseconds;
+        None if something has to be computed.
     time: one row with the greatest watermark and the number of rows without a time; None if the
         table has no time attribute. latest: the decoded column whose greatest value determines the
         greatest watermark, None if all rows are needed for it. timeless: TRUE for each row without
@@ -55,11 +57,22 @@ class ScanQuery:
     types: pa.Schema
     keys: tuple[str, ...]
     hashes: tuple[str, ...] = ()
+    plain: tuple[tuple[str, bool], ...] | None = None
     time: str | None = None
     latest: str | None = None
     timeless: str = ""
     drops_timeless: bool = False
     column: str = ""
+
+    def compute(self, decoded: pa.Table) -> pa.Table:
+        """Return the operator's inputs from decoded rows."""
+        import pyarrow as pa
+
+        if self.plain is None:
+            return _run(self.rows, decoded).cast(self.types)
+        values = [(decoded.column(name), as_ms) for name, as_ms in self.plain]
+        columns = [to_milliseconds(column) if as_ms else column for column, as_ms in values]
+        return pa.table(columns, self.types.names).cast(self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,6 @@ class WorkerScan:
             yield self._compute(waiting, now, handles, controls)
 
     def _compute(self, pieces: Sequence[Piece], now: int, handles: int, controls: list[str]) -> Chunk:
-        import polars as pl
         import pyarrow as pa
 
         watermarks: dict[str, int] = {}
@@ -105,16 +117,12 @@ class WorkerScan:
             if greatest is not None:
                 watermarks[split] = greatest
         if pieces:
-            rows = _run(self.query.rows, pa.concat_tables([piece.rows for piece in pieces])).cast(self.query.types)
+            rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]))
         else:
             rows = self.query.types.empty_table()
-        for name in self.query.hashes:
-            hashed = pa.array(hash_columns([rows.column(name).combine_chunks()]))
-            rows = rows.set_column(rows.schema.get_field_index(name), name, hashed)
         read = sum(piece.rows.num_rows for piece in pieces)
         report = TaskReads(handles, read, {NO_TIME: timeless} if timeless else {})
-        frame = pl.DataFrame(pl.from_arrow(rows))
-        frame = frame.insert_column(0, pl.Series(HASH, self._hash(rows), pl.Int64))
+        frame = add_hashes(rows, self.query.keys, self.query.hashes)
         meta = Meta(now, watermarks, FLUSH in controls)
         return Chunk(frame, meta, [report.encode()] if pieces else [], controls)
 
@@ -153,13 +161,6 @@ class WorkerScan:
                 break
         return NullRowtime(self.query.table, self.query.column, place).reported()
 
-    def _hash(self, rows: pa.Table) -> Any:
-        import numpy as np
-
-        if not self.query.keys or not rows.num_rows:
-            return np.zeros(rows.num_rows, np.int64)
-        return hash_columns([rows.column(key).combine_chunks() for key in self.query.keys])
-
 
 def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str, list[Piece]]]:
     names = dict.fromkeys(piece.split or default for piece in pieces)
@@ -190,10 +191,9 @@ class ScanPlan:
 def plan_worker_scan(node: Plan, operator: Operator) -> ScanPlan | str:
     """Return the part of the plan that workers can run below an operator, or why they cannot."""
     needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
-    for each in operator.inputs:
-        reason = _reason_not_an_input(each, each.name in operator.hash_columns)
-        if reason is not None:
-            return reason
+    reason = reason_not_prepared(operator)
+    if reason is not None:
+        return reason
     below = node
     while not isinstance(below, Scan):
         found = _columns_below(below, needed)
@@ -201,20 +201,6 @@ def plan_worker_scan(node: Plan, operator: Operator) -> ScanPlan | str:
             return found
         below, needed = found
     return ScanPlan(below, tuple(sorted(needed or {0})), node)
-
-
-def _reason_not_an_input(column: InputColumn, is_key: bool) -> str | None:
-    if is_key and not can_hash(column.type):
-        return f"a key of type {column.type.sql}"
-    if column.as_hash and not can_hash(column.expression.type):
-        return f"a hash of type {column.expression.type.sql}"
-    if column.as_ms and _depends_on_zone(column.expression.type, column.zone):
-        return f"times in the zone {column.zone}"
-    return reason_not_in_worker(column.expression)
-
-
-def _depends_on_zone(of: DataType, zone: str | None) -> bool:
-    return isinstance(of, TimestampType) and of.local_zone and zone not in (None, "UTC")
 
 
 def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[int]] | str:
@@ -231,7 +217,7 @@ def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[
         case WatermarkAssigner():
             expressions, passed = [node.watermark], needed | {node.column}
         case WindowTableFunction() if not is_stateful(node):
-            if _depends_on_zone(node.input.schema[node.time_column].type, node.zone):
+            if depends_on_zone(node.input.schema[node.time_column].type, node.zone):
                 return f"windows in the zone {node.zone}"
             expressions = []
             passed = frozenset(at for at in needed if at < len(node.input.schema)) | {node.time_column}
@@ -331,9 +317,31 @@ class _QueryWriter:
             types=pa.schema(fields),
             keys=tuple(operator.hash_columns),
             hashes=tuple(each.name for each in operator.inputs if each.as_hash),
+            plain=self._find_plain(operator),
             time=self._time,
             latest=self._latest,
             timeless=self._timeless,
             drops_timeless=self._drops,
             column=self._column,
         )
+
+    def _find_plain(self, operator: Operator) -> tuple[tuple[str, bool], ...] | None:
+        """Return the decoded columns that are the operator's inputs, None if any is computed."""
+        positions = [each.expression.position for each in operator.inputs if isinstance(each.expression, InputRef)]
+        if len(positions) < len(operator.inputs) or not positions or self._drops:
+            return None
+        node = self._plan.node
+        while not isinstance(node, Scan):
+            match node:
+                case WatermarkAssigner():
+                    node = node.input
+                case Project():
+                    moved = [node.expressions[at] for at in positions]
+                    positions = [each.position for each in moved if isinstance(each, InputRef)]
+                    if len(positions) < len(moved):
+                        return None
+                    node = node.input
+                case _:
+                    return None
+        found = [(physical_name(at), each.as_ms) for at, each in zip(positions, operator.inputs, strict=True)]
+        return (*found, *((name, False) for name in self._hidden))

@@ -7,9 +7,11 @@ commits its batch: readers see neither uncommitted files nor those that a failed
 from __future__ import annotations
 
 import errno
+import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ from everfold.error_transport import write_report
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from everfold.connectors.contract import PackedRows, RowWriter
 
 REPORT = "temporary STRING, final STRING, rows BIGINT"
 """Spark schema of a task's report: the paths of its files, relative to the table's folder."""
@@ -45,40 +49,28 @@ class PartWriter:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the batches and report the files."""
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        task = TaskContext.get()
-        partition = 0 if task is None else task.partitionId()
-        files: list[_Part] = []
-        current: _Part | None = None
-        try:
+        parts = PartFiles(self)
+        with parts.discard_on_failure():
             for batch in batches:
                 for folder, rows in _by_folder(batch):
-                    if current is None or current.folder != folder:
-                        if current is not None:
-                            current.close()
-                        current = self._open(folder, partition)
-                        files.append(current)
-                    current.write(rows)
-            if current is not None:
-                current.close()
-        except BaseException as error:
-            for part in files:
-                part.discard()
-            if isinstance(error, OSError):
-                reason = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": self.root}
-                raise RuntimeError(write_report("write-failed", reason)) from error
-            raise
+                    parts.write(folder, rows)
+            files = parts.close()
         report = {
-            "temporary": [part.temporary for part in files],
-            "final": [part.final for part in files],
-            "rows": [part.rows for part in files],
+            "temporary": [temporary for temporary, _, _ in files],
+            "final": [final for _, final, _ in files],
+            "rows": [rows for _, _, rows in files],
         }
         yield pa.RecordBatch.from_pydict(
             report, pa.schema({"temporary": pa.string(), "final": pa.string(), "rows": pa.int64()})
         )
 
-    def _open(self, folder: str, partition: int) -> _Part:
+    def open_part(self, folder: str) -> _Part:
+        """Create a hidden file in a folder."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        partition = 0 if task is None else task.partitionId()
         name = f"part-{self.stem}-{partition:05d}.{self.extension}"
         hidden = f".part-{self.stem}-{partition:05d}-{uuid.uuid4().hex[:12]}.{self.extension}.inprogress"
         self._check_inside(folder)  # before anything is created
@@ -91,6 +83,81 @@ class PartWriter:
         root = os.path.realpath(self.root)
         if os.path.commonpath([os.path.realpath(os.path.join(root, folder)), root]) != root:
             raise PermissionError(errno.EACCES, f"the folder leads out of the table's folder: {folder}")
+
+
+class PartFiles:
+    """The files of one task."""
+
+    def __init__(self, writer: PartWriter) -> None:
+        self._writer = writer
+        self._files: list[_Part] = []
+
+    def write(self, folder: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Append rows to the file of a folder; a change of the folder closes the previous file."""
+        if not self._files or self._files[-1].folder != folder:
+            if self._files:
+                self._files[-1].close()
+            self._files.append(self._writer.open_part(folder))
+        self._files[-1].write(rows)
+
+    def close(self) -> list[tuple[str, str, int]]:
+        """Close the last file, and return temporary path, final path and rows of each file."""
+        if self._files:
+            self._files[-1].close()
+        return [(part.temporary, part.final, part.rows) for part in self._files]
+
+    def discard(self) -> None:
+        """Delete all files."""
+        for part in self._files:
+            part.discard()
+
+    @contextmanager
+    def discard_on_failure(self) -> Iterator[None]:
+        """Return a context that deletes the files after an error, and reports those of the disk."""
+        try:
+            yield
+        except BaseException as error:
+            self.discard()
+            if isinstance(error, OSError):
+                path = self._writer.root
+                reason = {"errno": errno.errorcode.get(error.errno or 0, ""), "text": str(error), "path": path}
+                raise RuntimeError(write_report("write-failed", reason)) from error
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPartWriter:
+    """Writes Parquet files of packed rows, without partition folders.
+
+    columns: the names of the rows' columns, in the order of the file.
+    """
+
+    parts: PartWriter
+    columns: tuple[str, ...]
+
+    def open(self) -> RowWriter:
+        """Begin the work of one Spark task."""
+        return _PackedParts(PartFiles(self.parts), self.columns)
+
+
+class _PackedParts:
+    """The files of one task that has packed rows."""
+
+    def __init__(self, files: PartFiles, columns: Sequence[str]) -> None:
+        self._files, self._columns = files, list(columns)
+
+    def write(self, packed: PackedRows) -> None:
+        rows = packed.read()
+        if rows.num_rows:
+            with self._files.discard_on_failure():
+                self._files.write("", rows.select(self._columns))
+
+    def close(self) -> bytes:
+        with self._files.discard_on_failure():
+            return json.dumps(self._files.close()).encode()
+
+    def abort(self) -> None:
+        self._files.discard()
 
 
 class _Part:
@@ -110,7 +177,7 @@ class _Part:
             compression = "none" if of.compression == "uncompressed" else of.compression
             self._parquet = pq.ParquetWriter(self._file, self._schema, compression=compression)
 
-    def write(self, rows: pa.RecordBatch) -> None:
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Append rows."""
         import pyarrow as pa
 
@@ -119,7 +186,7 @@ class _Part:
             self._file.write(_concat_lines(rows.column(0)))
             return
         columns = [values.cast(field.type) for values, field in zip(rows.columns, self._schema, strict=True)]
-        self._parquet.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._parquet.write_table(pa.Table.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
         """Complete the file and sync it to disk, still hidden."""

@@ -28,12 +28,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.applied import is_applied
+from everfold.connectors.blackhole import CountRows
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
     AppliedBatch,
@@ -43,10 +44,11 @@ from everfold.connectors.contract import (
     OptionValues,
     Role,
     SinkContext,
+    WorkerTask,
     as_spark_function,
     columns_of,
 )
-from everfold.connectors.filesystem.parts import FOLDER, REPORT, PartWriter
+from everfold.connectors.filesystem.parts import FOLDER, REPORT, PackedPartWriter, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
 from everfold.connectors.formats.csv import needs_quotes_error
 from everfold.connectors.formats.format import record_columns
@@ -170,54 +172,104 @@ class FileSink(ClusterSink):
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
         """Write the batch. An applied batch is completed, and the frame is run without writing."""
-        path = self.records / f"{batch.epoch}-{batch.batch}.json"
         try:
-            identity = _identity(batch.job, batch.sink)
-            applied = is_applied(self.table.name, batch, self._read_mark(identity))
-            if path.exists():
-                record = _load_record(path)
-                if record["job"] == batch.job:
-                    if not record["done"]:
-                        self._publish(path, record)
-                    frame.write.format("noop").mode("overwrite").save()
-                    return int(record["rows"])
-            if applied:
-                self._check_published(identity, batch)
+            applied = self._complete_applied(batch)
+            if applied is not None:
                 frame.write.format("noop").mode("overwrite").save()
-                return 0
-            self._sweep(identity)
-            files = self._run(frame, f"{identity}-{batch.epoch}-{batch.batch}")
-            record = {
-                "job": batch.job,
-                "done": False,
-                "rows": sum(rows for _, _, rows in files),
-                "files": [each[:2] for each in files],
-            }
-            if batch.digest:  # the only batch of a batch job is never replayed
-                record["mark"] = {
-                    "job": batch.job,
-                    "sink": batch.sink,
-                    "epoch": batch.epoch,
-                    "batch": batch.batch,
-                    "digest": batch.digest,
-                    "query": self.context.query,
-                    "folder": "" if self.context.job_folder is None else str(self.context.job_folder),
-                }
-            if files:
-                _write_atomically(path, record)
-                self._publish(path, record)
-                self._prune()
-            return int(record["rows"])
+                return applied
+            return self._commit(self._run(frame, self._begin(batch)), batch)
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
+
+    @property
+    def takes_packed_rows(self) -> bool:
+        """Whether the files are Parquet in one folder; everything else is formatted by Catalyst."""
+        return self.options.string("format") == "parquet" and not self.table.partition_keys
+
+    def begin_batch(self, batch: BatchId) -> WorkerTask:
+        """Return the task that writes hidden files, or drops the rows of an applied batch."""
+        try:
+            if self._complete_applied(batch) is not None:
+                return CountRows()
+            columns = tuple(physical_name(column.position) for column in self._columns)
+            return PackedPartWriter(self._part_writer(self._begin(batch)), columns)
+        except OSError as wrong:
+            raise self._write_error(wrong) from wrong
+
+    def finish_batch(self, reports: Sequence[bytes], batch: BatchId) -> int | None:
+        """Commit the files, unless the batch was applied before."""
+        try:
+            applied = self._complete_applied(batch)
+            if applied is not None:
+                return applied
+            return self._commit([tuple(file) for report in reports for file in json.loads(report)], batch)
+        except OSError as wrong:
+            raise self._write_error(wrong) from wrong
+
+    def _complete_applied(self, batch: BatchId) -> int | None:
+        """Publish the files of an applied batch and return its rows, None for a new batch."""
+        path = self._record_path(batch)
+        identity = _identity(batch.job, batch.sink)
+        applied = is_applied(self.table.name, batch, self._read_mark(identity))
+        if path.exists():
+            record = _load_record(path)
+            if record["job"] == batch.job:
+                if not record["done"]:
+                    self._publish(path, record)
+                return int(record["rows"])
+        if applied:
+            self._check_published(identity, batch)
+            return 0
+        return None
+
+    def _begin(self, batch: BatchId) -> str:
+        """Remove what an earlier attempt left, and return what identifies the batch's files."""
+        identity = _identity(batch.job, batch.sink)
+        self._sweep(identity)
+        return f"{identity}-{batch.epoch}-{batch.batch}"
+
+    def _commit(self, files: Sequence[tuple[str, str, int]], batch: BatchId) -> int:
+        """Record the hidden files of a batch and publish them. Return the number of rows."""
+        rows = sum(rows for _, _, rows in files)
+        record: dict[str, Any] = {
+            "job": batch.job,
+            "done": False,
+            "rows": rows,
+            "files": [each[:2] for each in files],
+        }
+        if batch.digest:  # the only batch of a batch job is never replayed
+            record["mark"] = {
+                "job": batch.job,
+                "sink": batch.sink,
+                "epoch": batch.epoch,
+                "batch": batch.batch,
+                "digest": batch.digest,
+                "query": self.context.query,
+                "folder": "" if self.context.job_folder is None else str(self.context.job_folder),
+            }
+        if files:
+            path = self._record_path(batch)
+            _write_atomically(path, record)
+            self._publish(path, record)
+            self._prune()
+        return rows
+
+    def _record_path(self, batch: BatchId) -> Path:
+        return self.records / f"{batch.epoch}-{batch.batch}.json"
+
+    def _part_writer(self, stem: str) -> PartWriter:
+        name = self.options.string("format")
+        if name != "parquet":
+            return PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"))
+        schema = self._parquet_schema().serialize().to_pybytes()
+        compression = self.options.string("parquet.compression").lower()
+        return PartWriter(str(self.root), stem, _EXTENSIONS[name], schema, compression)
 
     def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
         """Run the tasks and return temporary path, final path and rows of each written file."""
         name = self.options.string("format")
-        schema: bytes | None = None
         if name == "parquet":
             columns = [physical_name(column.position) for column in self._columns]
-            schema = self._parquet_schema().serialize().to_pybytes()
         else:
             line = format_of(name, self.table, self.options, f"{name}.").line(self._columns)
             columns = [f"concat({line}, '\\n') AS line"]
@@ -229,10 +281,8 @@ class FileSink(ClusterSink):
             if self.options.flag("sink.shuffle-by-partition.enable"):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
-        compression = self.options.string("parquet.compression").lower() if name == "parquet" else ""
-        writer = PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"), schema, compression)
         try:
-            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
+            written = frame.mapInArrow(as_spark_function(self._part_writer(stem)), REPORT).collect()
         except Exception as error:
             known = self.parse_failure(str(error))
             if known is not None:
