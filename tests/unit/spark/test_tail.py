@@ -33,10 +33,9 @@ SCHEMA = Schema(
 )
 
 
-def output_rows(**others: bool) -> OutputRows:
-    return OutputRows(
-        **({"is_timed": True, "has_row_kinds": False} | others), schema=SCHEMA, expressions=column_references(SCHEMA)
-    )
+def output_rows(*, has_row_kinds: bool = False) -> OutputRows:
+    columns = column_references(SCHEMA)
+    return OutputRows(schema=SCHEMA, is_timed=True, has_row_kinds=has_row_kinds, expressions=columns)
 
 
 def payload() -> pa.Buffer:
