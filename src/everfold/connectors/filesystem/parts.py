@@ -11,7 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -201,11 +201,12 @@ class _Part:
 
     def discard(self) -> None:
         """Delete the file."""
-        try:
+        with suppress(OSError):
+            if self._parquet is not None:
+                self._parquet.close()
+        with suppress(OSError):  # it is hidden, and removed later
             self._file.close()
             os.unlink(self._path)
-        except OSError:
-            pass  # it is hidden, and removed later
 
 
 def _concat_lines(lines: pa.Array) -> memoryview | bytes:

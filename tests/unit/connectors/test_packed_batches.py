@@ -1,0 +1,101 @@
+"""A file sink applies a batch of packed rows exactly once, wherever an attempt ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from unit.connectors.tables import table
+
+from everfold.connectors.contract import BatchId, Role, SinkContext
+from everfold.connectors.filesystem import sink as file_sink
+from everfold.connectors.filesystem.sink import FileSink
+from everfold.connectors.validate import check_table
+from everfold.types import BIGINT
+
+BATCH = BatchId("job", "0_t", 0, 3, "digest")
+
+
+@dataclass
+class Packed:
+    """Packed rows as a sink's task receives them."""
+
+    values: list[int]
+
+    def count(self) -> int:
+        return len(self.values)
+
+    def read(self) -> pa.Table:
+        return pa.table({"c0": pa.array(self.values, pa.int64())})
+
+
+def open_sink(folder: Path, **options: str) -> FileSink:
+    """Return the sink of a job that is started."""
+    declared = table(n=BIGINT).with_("filesystem", path="out", **({"format": "parquet"} | options))
+    context = SinkContext(name="0_t", base_folder=folder, table=declared)
+    made = check_table(declared, Role.SINK).sink(context)
+    assert isinstance(made, FileSink)
+    made.prepare()
+    return made
+
+
+def run_tasks(sink: FileSink, *values: list[int]) -> list[bytes]:
+    """Run the work on the batch in one task, and return its report."""
+    writer = sink.begin_batch(BATCH).open()
+    for each in values:
+        writer.write(Packed(each))
+    return [writer.close()]
+
+
+def read_visible(sink: FileSink) -> list[int]:
+    files = sorted(sink.root.glob("part-*"))
+    return [n for file in files for n in pq.read_table(file)["n"].to_pylist()]
+
+
+def test_a_replayed_batch_is_not_written_again(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path)
+    reports = run_tasks(sink, [1, 2], [], [3])
+    assert read_visible(sink) == []
+    assert sink.finish_batch(reports, BATCH) == 3
+    for again in (sink, open_sink(tmp_path)):
+        assert again.finish_batch(run_tasks(again, [1, 2, 3]), BATCH) == 3
+        assert read_visible(again) == [1, 2, 3]
+
+
+def test_files_of_an_attempt_that_was_killed_are_removed(tmp_path: Path) -> None:
+    run_tasks(open_sink(tmp_path), [1, 2])
+    sink = open_sink(tmp_path)
+    sink.finish_batch(run_tasks(sink, [1, 2]), BATCH)
+    assert read_visible(sink) == [1, 2]
+    assert not list(sink.root.glob("*.inprogress"))
+
+
+def test_a_recorded_batch_is_published_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = open_sink(tmp_path)
+    reports = run_tasks(sink, [1, 2])
+
+    def kill(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_sink.FileSink, "_publish", kill)
+        with pytest.raises(KeyboardInterrupt):
+            sink.finish_batch(reports, BATCH)
+    assert read_visible(sink) == []
+    again = open_sink(tmp_path)
+    assert again.finish_batch(run_tasks(again, [1, 2]), BATCH) == 2
+    assert read_visible(again) == [1, 2]
+
+
+def test_a_batch_without_rows_leaves_no_file(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path)
+    assert sink.finish_batch([], BATCH) == 0
+    assert not list(sink.root.glob("*part-*"))
+
+
+def test_only_parquet_in_one_folder_takes_packed_rows(tmp_path: Path) -> None:
+    assert open_sink(tmp_path).takes_packed_rows
+    assert not open_sink(tmp_path, format="json").takes_packed_rows

@@ -1,0 +1,145 @@
+"""Rows of an operator are unpacked, filtered, projected and written without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from everfold.connectors.blackhole import CountRows
+from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
+from everfold.jobs.packed_batch import empty_rows, find_failed_sink
+from everfold.plan.changelog import KIND, ORDER
+from everfold.plan.expressions import InputRef, Literal, column_references
+from everfold.spark.exchange import META, ROWS, to_ipc
+from everfold.spark.tail import OutputRows, decode_rows, read_payloads, to_milliseconds
+from everfold.sql.functions import build
+from everfold.types import BIGINT, STRING, DataType, Field, Schema, TimestampType
+
+SCHEMA = Schema(
+    (
+        Field(name="k", type=STRING),
+        Field(name="n", type=BIGINT),
+        Field(name="window_start", type=TimestampType(precision=3)),
+        Field(name="window_end", type=TimestampType(precision=3)),
+        Field(name="window_time", type=TimestampType(precision=3)),
+    )
+)
+
+
+def output_rows(*, has_row_kinds: bool = False) -> OutputRows:
+    columns = column_references(SCHEMA)
+    return OutputRows(schema=SCHEMA, is_timed=True, has_row_kinds=has_row_kinds, expressions=columns)
+
+
+def payload() -> pa.Buffer:
+    times = [datetime(1969, 12, 31, 23, 59, 59, 999_500), datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 1)]
+    columns = {"c0": ["a", None, "c"], "c1": [1, 2, None], "c2": times, "c3": times, "c4": times}
+    return pa.py_buffer(to_ipc(pl.DataFrame(columns)))
+
+
+def column(position: int) -> InputRef:
+    return InputRef(type=SCHEMA[position].type, position=position)
+
+
+def number(value: int, of: DataType = BIGINT) -> Literal:
+    return Literal(value=value, type=of)
+
+
+def test_rows_are_returned_in_the_types_of_the_schema() -> None:
+    rows = output_rows().read(payload(), (ORDER,))
+    assert rows.schema.types == [*SCHEMA.arrow.types, pa.int64()]
+    assert rows[ORDER].to_pylist() == [-1, 1_577_836_800_000, 1_577_836_801_000]
+    assert output_rows().count(payload()) == 3
+
+
+def test_conditions_and_projections_are_combined() -> None:
+    rows = output_rows().project([build("+", (column(1), number(1))), column(0), column(0)])
+    assert rows is not None
+    assert not rows.is_plain
+    kept = rows.filter(build(">", (InputRef(type=BIGINT, position=0), number(1))))
+    assert kept is not None
+    last = kept.filter(build("IS NULL", (InputRef(type=STRING, position=2),)))
+    assert last is not None
+    assert last.read(payload()).to_pydict() == {"c0": [3], "c1": [None], "c2": [None]}
+    assert (rows.count(payload()), kept.count(payload()), last.count(payload())) == (3, 2, 1)
+
+
+def test_a_condition_needs_no_projected_column() -> None:
+    only = output_rows().project([column(0)])
+    assert only is not None
+    assert only.is_plain
+    assert only.read(payload()).to_pydict() == {"c0": ["a", None, "c"]}
+
+
+def test_what_workers_must_not_evaluate_is_left_to_catalyst() -> None:
+    assert output_rows().project([build("UPPER", (column(0),))]) is None
+    assert output_rows().filter(build("=", (build("/", (column(1), column(1))), number(1)))) is None
+    wide = output_rows()
+    for _ in range(6):
+        found = wide.project([column(0), build("+", (build("+", (column(1), column(1))), column(1)))])
+        if found is None:
+            return
+        wide = found
+    pytest.fail("nested projections grow without a limit")
+
+
+def test_payloads_are_read_at_any_address() -> None:
+    blob = payload().to_pybytes()
+    for shift in range(8):
+        batch = pa.array([b"x" * shift, ROWS + blob, META + b"{}"], pa.binary())
+        _, (kind, rows), (other, meta) = list(read_payloads(batch[0:3]))
+        assert (kind, other, meta.to_pybytes()) == (ROWS, META, META + b"{}")
+        assert decode_rows(rows).num_rows == 3
+
+
+def test_milliseconds_are_rounded_down() -> None:
+    times = pa.chunked_array([pa.array([-1001, -1000, -1, 0, 999, 1000, None], pa.timestamp("us"))])
+    assert to_milliseconds(times).to_pylist() == [-2, -1, -1, 0, 0, 1, None]
+
+
+def test_an_empty_batch_has_the_columns_of_a_sink() -> None:
+    assert empty_rows(output_rows()).column_names == ["c0", "c1", "c2", "c3", "c4", ORDER, KIND]
+    assert empty_rows(output_rows(has_row_kinds=True)).num_rows == 0
+
+
+def test_the_failed_sink_is_found_in_the_text_of_an_error() -> None:
+    assert find_failed_sink("PythonException: RuntimeError: sink 12: everfold[write-failed]: {}") == 12
+    assert find_failed_sink("PythonException: RuntimeError: sink") is None
+
+
+@dataclass
+class Packed:
+    """Packed rows as a sink's task receives them."""
+
+    rows: OutputRows
+
+    def count(self) -> int:
+        return self.rows.count(payload())
+
+    def read(self) -> pa.Table:
+        return self.rows.read(payload())
+
+
+def test_rows_are_counted_or_written_to_a_hidden_file(tmp_path: Path) -> None:
+    counter = CountRows().open()
+    counter.write(Packed(output_rows()))
+    counter.write(Packed(output_rows()))
+    assert counter.close() == b"6"
+    schema = pa.schema([("n", pa.int64()), ("k", pa.string())]).serialize().to_pybytes()
+    parts = PackedPartWriter(PartWriter(str(tmp_path), "x-0-1", "parquet", schema), ("c1", "c0"))
+    writer = parts.open()
+    writer.write(Packed(output_rows()))
+    [[temporary, final, rows]] = json.loads(writer.close())
+    assert (final, rows) == ("part-x-0-1-00000.parquet", 3)
+    assert pq.read_table(tmp_path / temporary).to_pydict() == {"n": [1, 2, None], "k": ["a", None, "c"]}
+    failed = parts.open()
+    failed.write(Packed(output_rows()))
+    failed.abort()
+    assert len(list(tmp_path.iterdir())) == 1
