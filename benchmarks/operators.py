@@ -23,8 +23,10 @@ import cProfile
 import json
 import pstats
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 from make_stream import START_MS, make_rows
@@ -40,6 +42,7 @@ from everfold.plan.walk import operators_of
 from everfold.sql.planner import Session, Submit
 from everfold.state.store import MemoryStore
 
+_Found = TypeVar("_Found")
 _DELAY_MS = 1000
 _FRAMES = {
     "range": "RANGE BETWEEN INTERVAL '60' SECOND PRECEDING AND CURRENT ROW",
@@ -126,15 +129,15 @@ class Measured:
             self.rows_in += rows.height
             metas.append(Meta(0, {"src": START_MS + first + rows.height - 1 - _DELAY_MS}))
             given = input_rows(self.operator, self.below, rows, first)
-            prepared, seconds = self._time(lambda given=given: self.operator.prepare(given))  # type: ignore[misc]
+            prepared, seconds = self._time(partial(self.operator.prepare, given))
             self.prepare_s += seconds
             self.rows_prepared += prepared.height
             index = (pl.col("hash") & (len(parts) - 1)).alias("__bucket")
             split = prepared.with_columns(index).partition_by("__bucket", as_dict=True, include_key=False)
             for (at,), part in split.items():
                 parts[at].append(part.rechunk())
-        for store, part in zip(self.stores, parts, strict=True):
-            step, seconds = self._time(lambda store=store, part=part: self.operator.step(store, part, metas))  # type: ignore[misc]
+        for store, frames in zip(self.stores, parts, strict=True):
+            step, seconds = self._time(partial(self.operator.step, store, frames, metas))
             self.step_s += seconds
             self.rows_out += step.rows.height
             self._add_up(step.rows)
@@ -144,7 +147,8 @@ class Measured:
         for at, each in enumerate(numbers, 1):
             self.checksum = (self.checksum + at * int(each.cast(pl.Int128).sum() or 0)) % (1 << 61)
 
-    def _time(self, work):  # type: ignore[no-untyped-def]
+    def _time(self, work: Callable[[], _Found]) -> tuple[_Found, float]:
+        """Run some work and return its result and the CPU seconds that it took."""
         if self.profile is not None:
             self.profile.enable()
         start = time.process_time()

@@ -170,7 +170,7 @@ def test_a_sum_of_floats_adds_aligned_pieces_in_pairs(drawn: Rows, spans: list[t
     rows, fold = frame_of(drawn, DOUBLE), fold_of("SUM", DOUBLE)
     first, last = bounds_of(rows, spans)
     parts, values = rows[PART].to_list(), rows["v"].to_list()
-    wanted = []
+    wanted: list[float | None] = []
     for at, to in zip(first, last, strict=True):
         start = parts.index(parts[at])
         if all(value is None for value in values[at : to + 1]):
