@@ -17,7 +17,7 @@ from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
-from everfold.spark.exchange import FORWARDED, STATS
+from everfold.spark.exchange import BATCH_TIME, FORWARDED, STATS
 from everfold.spark.stream import Stream
 from everfold.types import physical_name
 
@@ -92,6 +92,8 @@ class Router:
         self.idle.clear()
         try:
             self.digest = self.log.begin(batch)
+            if self.has_operators:
+                self._set_batch_time(frame, batch)
             if all(isinstance(target.sink, LocalSink) for target in self.targets):
                 self._collect(frame, batch)
             elif len(self.targets) == 1 and not self.has_operators:
@@ -105,6 +107,11 @@ class Router:
             self.last_batch_at = time.monotonic()
             self.batches += 1
             self.idle.set()
+
+    def _set_batch_time(self, frame: DataFrame, batch: int) -> None:
+        """Tell the operators the processing time of the batch."""
+        time_ms = self.log.read_time(batch)
+        frame.sparkSession.sparkContext.setLocalProperty(BATCH_TIME, f"{batch} {time_ms}")
 
     def _collect(self, frame: DataFrame, batch: int) -> None:
         """Write a batch whose sinks all run on the driver, with a single collect."""

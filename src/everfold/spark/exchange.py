@@ -41,9 +41,14 @@ SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
 __split STRING: the split whose watermark the row advances.
 __watermark BIGINT: the watermark of the row, ms.
 __keep BOOLEAN: FALSE for a row that a WHERE excluded, which only advances time.
-__now BIGINT: the batch's processing time, ms.
+__now BIGINT: the batch's processing time, ms. Absent if the runner sets it as BATCH_TIME.
 __control STRING: a line of a control file; all other columns are then NULL.
 __meta BINARY: a meta or statistics row of the previous operator.
+"""
+BATCH_TIME = "everfold.batchTime"
+"""Local property of Spark's tasks: the number of the batch and its processing time in ms.
+
+A column would make Spark compile the code of every batch again: it contains the time as a constant.
 """
 FLUSH, TICK, BACKFILL_COMMAND, REEMIT_COMMAND = "flush", "tick", "past", "again"
 """Commands in control files.
@@ -165,7 +170,7 @@ class Pack:
             greatest: int | None = rows.select(pl.col(WATERMARK).max()).item()
             watermarks = {} if greatest is None else {self.split: greatest}
         controls = rows[CONTROL].drop_nulls().to_list() if rows[CONTROL].null_count() < rows.height else []
-        now: int | None = rows.select(pl.col(NOW).max()).item()
+        now: int | None = rows.select(pl.col(NOW).max()).item() if NOW in rows.columns else read_batch_time()
         metas = [Meta(NO_WATERMARK if now is None else now, watermarks, FLUSH in controls)]
         stats: list[bytes] = []
         forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
@@ -217,6 +222,17 @@ def task_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def read_batch_time() -> int:
+    """Return the processing time of the batch that the current Spark task belongs to, ms."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    batch, time_ms = (context.getLocalProperty(BATCH_TIME) or " ").split(" ")
+    assert batch == context.getLocalProperty("streaming.sql.batchId"), "the time is that of another batch"
+    return int(time_ms)
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:

@@ -125,6 +125,7 @@ class StreamLowering:
     query_digest, foreign_operators: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
+    has_batch_time: whether the runner sets the time of a batch (`exchange.BATCH_TIME`).
     has_reemitted_rows: whether the first batch may have re-emitted rows.
     read_lookup_table: reads the lookup table of a join.
     """
@@ -140,6 +141,7 @@ class StreamLowering:
     query_digest: str | None = None
     foreign_operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
+    has_batch_time: bool = False
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
     operators: list[StatefulNode] = field(default_factory=list)
@@ -345,15 +347,15 @@ class StreamLowering:
         hidden = tuple(empty)
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = hash_sql(operator.inputs, keys)
-        now = f"unix_millis(current_timestamp()) AS {NOW}"
+        now = [] if self.has_batch_time else [f"unix_millis(current_timestamp()) AS {NOW}"]
         names = [each.name for each in operator.inputs]
-        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, now, f"CAST(NULL AS STRING) AS {CONTROL}")
+        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, *now, f"CAST(NULL AS STRING) AS {CONTROL}")
         reader = self.spark.readStream
         if self.named_sources:
             reader = reader.name(f"control_{operator.name}")
         control = reader.text(self.control_folder)
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), now, f"value AS {CONTROL}"))
+        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), *now, f"value AS {CONTROL}"))
 
 
 def _wire_schema(schema: Schema, *, ordered: bool, changes: bool) -> pa.Schema:
