@@ -6,6 +6,7 @@ A file is named by the number of its batch. It holds a version, a line of metada
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,12 @@ def read_positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]
     log = checkpoint / "offsets" / str(batch)
     lines = log.read_text(encoding="utf-8").splitlines()[2:] if log.exists() else []
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
+def read_batch_time(checkpoint: Path, batch: int) -> int:
+    """Return the processing time of a planned batch, ms; the same when the batch is run again."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    return int(json.loads(lines[1])["batchTimestampMs"])
 
 
 def read_position(checkpoint: Path, source: str) -> Position | None:

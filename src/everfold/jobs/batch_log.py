@@ -16,7 +16,7 @@ from typing import Any
 
 from everfold.checkpoint.damage import damaged_checkpoint_error
 from everfold.checkpoint.file_log import read_batch
-from everfold.checkpoint.logs import last_finished_batch, last_planned_batch, read_positions
+from everfold.checkpoint.logs import last_finished_batch, last_planned_batch, read_batch_time, read_positions
 from everfold.errors import StateError
 from everfold.files import write_atomically
 
@@ -36,6 +36,10 @@ class BatchLog:
         """Record durably that the sinks receive a batch, and return its digest. Raises OSError."""
         write_atomically(self.folder / NAME, json.dumps({"epoch": self.epoch, "batch": batch}))
         return compute_digest(self.checkpoint, batch)
+
+    def read_time(self, batch: int) -> int:
+        """Return the processing time of a batch, ms."""
+        return read_batch_time(self.checkpoint, batch)
 
 
 def last_batch(folder: Path) -> tuple[int, int] | None:

@@ -100,6 +100,8 @@ class Router:
         self.idle.clear()
         try:
             self.digest = self.log.begin(batch)
+            if self.has_operators:
+                self._set_batch_time(frame, batch)
             if self.packed is not None:
                 self._deliver(frame, self.packed, batch)
             elif all(isinstance(target.sink, LocalSink) for target in self.targets):
@@ -115,6 +117,11 @@ class Router:
             self.last_batch_at = time.monotonic()
             self.batches += 1
             self.idle.set()
+
+    def _set_batch_time(self, frame: DataFrame, batch: int) -> None:
+        """Tell the operators the processing time of the batch."""
+        time_ms = self.log.read_time(batch)
+        frame.sparkSession.sparkContext.setLocalProperty(BATCH_TIME, f"{batch} {time_ms}")
 
     def _deliver(self, frame: DataFrame, packed: Sequence[OutputRows], batch: int) -> None:
         """Write a batch of payloads with a single run of its frame."""

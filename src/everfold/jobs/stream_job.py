@@ -80,6 +80,7 @@ class StreamJob:
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
+    _reported: int = field(default=0)
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
@@ -106,6 +107,7 @@ class StreamJob:
             drop_null_rowtime=settings.null_rowtime == "drop",
             epoch=self.manifest.version.state_epoch,
             foreign_operators=self.manifest.foreign_operators,
+            has_batch_time=True,
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,
         )
@@ -217,10 +219,11 @@ class StreamJob:
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Process the batch reports of Spark that are new since the last call."""
-        for report in query.recentProgress:
+        for report in _read_reports(query, router.seen_batch) if router.batches > self._reported else ():
             batch = int(report.batchId)
             if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
                 continue
+            self._reported += 1
             router.seen_batch = batch
             rows = _data_rows(report) + router.take_reads()
             router.rows += rows
@@ -311,6 +314,19 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
         return last_batch_ms + window.gap_ms
     assert window is not None
     return next_window_end(window, last_batch_ms)
+
+
+def _read_reports(query: StreamingQuery, seen: int) -> Sequence[Any]:
+    """Return the reports of Spark after a batch, possibly with earlier ones.
+
+    The last report is usually the only new one. Converting all recent ones at each poll would keep
+    the driver busy.
+    """
+    last = query.lastProgress
+    if last is None or int(last.batchId) <= seen:
+        return ()
+    is_next = int(last.batchId) == seen + 1 and last.durationMs.get("addBatch")
+    return (last,) if is_next else query.recentProgress
 
 
 def _data_rows(report: Any) -> int:

@@ -43,11 +43,12 @@ No task has that many rows in a batch.
 _NUMBERED = struct.Struct("<cq")
 
 
-def to_ipc(frame: pl.DataFrame) -> bytes:
-    """Encode rows as an uncompressed Arrow IPC stream."""
+def to_ipc(frame: pl.DataFrame, kind: bytes = b"") -> bytes:
+    """Encode rows as an uncompressed Arrow IPC stream, preceded by the kind of the payload."""
     from io import BytesIO
 
     stream = BytesIO()
+    stream.write(kind)
     frame.write_ipc_stream(stream)
     return stream.getvalue()
 

@@ -119,17 +119,17 @@ class BucketProcessor(StatefulProcessor):
                 repeat = True
             else:
                 assert kind in (STATS, READ)
-                yield Row(payload=bytearray(blob))
+                yield Row(payload=blob)
         prepared = decode_in_task_order(blobs)
         with transport_errors():
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)
         for changed in (*first.changes, step.rows):
             if changed.height:
-                yield Row(payload=bytearray(ROWS + to_ipc(changed)))
-        yield Row(payload=bytearray(STATS + step.stats.encode()))
+                yield Row(payload=to_ipc(changed, ROWS))
+        yield Row(payload=STATS + step.stats.encode())
         if key[0] == self._first_bucket:
-            yield Row(payload=bytearray(META + step.meta.encode()))
+            yield Row(payload=META + step.meta.encode())
 
     def _compare_mark(self, mark: str) -> None:
         from everfold.errors import StateError

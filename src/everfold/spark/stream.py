@@ -63,7 +63,6 @@ _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
 _NO_PLACE = f"CAST(NULL AS STRING) AS {LOCATION}"
 _NO_KIND = f"CAST(NULL AS TINYINT) AS {KIND}"
-_NOW = f"unix_millis(current_timestamp()) AS {NOW}"
 _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
 
@@ -155,6 +154,7 @@ class StreamLowering:
     query_digest, foreign_operators: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
+    has_batch_time: whether the runner sets the time of a batch (`exchange.BATCH_TIME`).
     has_reemitted_rows: whether the first batch may have re-emitted rows.
     read_lookup_table: reads the lookup table of a join.
     fused: whether workers that unpack an operator's rows also do what follows, as far as they can.
@@ -171,12 +171,18 @@ class StreamLowering:
     query_digest: str | None = None
     foreign_operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     named_sources: bool = True
+    has_batch_time: bool = False
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
     open_in_worker: Callable[[Table, str, Sequence[int]], WorkerSource | None] | None = None
     fused: bool = True
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
+
+    @property
+    def _now(self) -> list[str]:
+        """The column with the time of the batch, if a column is needed for it."""
+        return [] if self.has_batch_time else [f"unix_millis(current_timestamp()) AS {NOW}"]
 
     @property
     def _scalars(self) -> Scalars:
@@ -372,9 +378,9 @@ class StreamLowering:
 
         columns: the types of the frame's columns, by name.
         """
-        rows = frame.selectExpr(*columns, _NOW, f"CAST(NULL AS STRING) AS {CONTROL}")
+        rows = frame.selectExpr(*columns, *self._now, f"CAST(NULL AS STRING) AS {CONTROL}")
         absent = [f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
-        return rows.union(self._control_lines(operator).selectExpr(*absent, _NOW, f"value AS {CONTROL}"))
+        return rows.union(self._control_lines(operator).selectExpr(*absent, *self._now, f"value AS {CONTROL}"))
 
     def _create_operator(
         self, node: StatefulNode, splits: tuple[str, ...], inputs: tuple[str, ...], *, updating: bool
@@ -423,7 +429,9 @@ class StreamLowering:
         data = below.frame.selectExpr(*inputs, *hidden)
         hashed = hash_sql(operator.inputs, keys)
         names = [each.name for each in operator.inputs]
-        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, _NOW, f"CAST(NULL AS STRING) AS {CONTROL}")
+        data = data.selectExpr(f"{hashed} AS {HASH}", *names, *hidden, *self._now, f"CAST(NULL AS STRING) AS {CONTROL}")
         absent = [f"CAST(NULL AS {input_type(each)}) AS {each.name}" for each in operator.inputs]
         control = self._control_lines(operator)
-        return data.union(control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), _NOW, f"value AS {CONTROL}"))
+        return data.union(
+            control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), *self._now, f"value AS {CONTROL}")
+        )

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from everfold.operators.protocol import NO_WATERMARK, InputColumn, Meta, Operator
+from everfold.operators.protocol import InputColumn, Meta, Operator
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import Expr, InputRef, column_references, conjunction, inputs_of, substitute, walk
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.exchange import ROWS
-from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, NOW, Chunk
+from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, Chunk
 from everfold.spark.worker_inputs import add_hashes, reason_not_prepared, to_milliseconds
 from everfold.spark.worker_scalars import evaluate_expressions
 from everfold.types import Schema, physical_name
@@ -185,9 +185,8 @@ class OperatorRows:
         reports: list[bytes] = []
         controls: list[str] = []
         for batch in batches:
-            now = max(batch.column(NOW).to_pylist(), default=NO_WATERMARK)
             controls += batch.column(CONTROL).drop_null().to_pylist()
-            metas.append(Meta(now, {}, FLUSH in controls))
+            metas.append(Meta(read_time(batch), {}, FLUSH in controls))
             for kind, payload in read_payloads(batch.column("payload").drop_null()):
                 if kind == ROWS:
                     waiting.append(self.rows.read(payload, self.hidden))

@@ -33,9 +33,14 @@ SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
 __split STRING: the split whose watermark the row advances.
 __watermark BIGINT: the watermark of the row, ms.
 __keep BOOLEAN: FALSE for a row that a WHERE excluded, which only advances time.
-__now BIGINT: the batch's processing time, ms.
+__now BIGINT: the batch's processing time, ms. Absent if the runner sets it as BATCH_TIME.
 __control STRING: a line of a control file; all other columns are then NULL.
 __meta BINARY: a meta or statistics row of the previous operator.
+"""
+BATCH_TIME = "everfold.batchTime"
+"""Local property of Spark's tasks: the number of the batch and its processing time in ms.
+
+A column would make Spark compile the code of every batch again: it contains the time as a constant.
 """
 FLUSH = "flush"
 """The command of a control file that ends the input."""
@@ -109,7 +114,7 @@ class CatalystRows:
         has_controls = rows[CONTROL].null_count() < rows.height
         controls = rows[CONTROL].drop_nulls().to_list() if has_controls else []
         forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
-        now: int | None = rows.select(pl.col(NOW).max()).item()
+        now: int | None = rows.select(pl.col(NOW).max()).item() if NOW in rows.columns else read_batch_time()
         metas = [Meta(NO_WATERMARK if now is None else now, self._find_watermarks(rows), FLUSH in controls)]
         metas += [Meta.decode(blob[1:]) for blob in forwarded if blob[:1] == META]
         data = rows
@@ -128,6 +133,24 @@ class CatalystRows:
             return {} if greatest is None else {self.split: greatest}
         moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
         return {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+
+
+def read_time(batch: pa.RecordBatch) -> int:
+    """Return the processing time of the rows of a task, ms; NO_WATERMARK without rows."""
+    if NOW not in batch.schema.names:
+        return read_batch_time()
+    return max(batch.column(NOW).to_pylist(), default=NO_WATERMARK)
+
+
+def read_batch_time() -> int:
+    """Return the processing time of the batch that the current Spark task belongs to, ms."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    batch, time_ms = (context.getLocalProperty(BATCH_TIME) or " ").split(" ")
+    assert batch == context.getLocalProperty("streaming.sql.batchId"), "the time is that of another batch"
+    return int(time_ms)
 
 
 def combine_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:

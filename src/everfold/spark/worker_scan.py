@@ -22,7 +22,7 @@ from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of
 from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
 from everfold.plan.worker_expressions import reason_not_in_worker
-from everfold.spark.task_input import CONTROL, FLUSH, NOW, Chunk, TaskReads
+from everfold.spark.task_input import CONTROL, FLUSH, Chunk, TaskReads, read_time
 from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared, to_milliseconds
 from everfold.types import TimestampType, physical_name
 
@@ -92,7 +92,7 @@ class WorkerScan:
         rows = size = handles = 0
         now, controls = NO_WATERMARK, list[str]()
         for batch in batches:
-            now = max([now, *batch.column(NOW).to_pylist()])
+            now = max(now, read_time(batch))
             controls += batch.column(CONTROL).drop_null().to_pylist()
             handed = batch.filter(batch.column(CONTROL).is_null())
             handles += handed.num_rows
