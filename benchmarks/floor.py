@@ -36,7 +36,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from queries import QUERIES
-from query import parquet_connector
+from query import BLACKHOLE, parquet_connector
 
 from everfold import TableEnvironment
 from everfold.spark.session import create_session
@@ -151,7 +151,7 @@ def run_everfold(environment: TableEnvironment, name: str, data: Path, folder: P
     """Run a query of the benchmarks as a job over all files, one per batch."""
     query = QUERIES[name]
     connector = {**parquet_connector(data), "format": "json", "scan.max-files-per-batch": "1"}
-    for statement in (*query.source_statements(connector), query.sink_statement(None)):
+    for statement in (*query.source_statements(connector), query.sink_statement(BLACKHOLE)):
         environment.execute_sql(statement)
     with note_queries() as queries:
         environment.execute_sql(f"INSERT INTO snk {query.select}", state_dir=folder)

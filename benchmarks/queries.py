@@ -80,4 +80,13 @@ _UNIFORM_QUERIES = (
     ),
 )
 
-QUERIES = {query.name: query for query in (*_UNIFORM_QUERIES, *NEXMARK_QUERIES)}
+COUNTS = Query(
+    name="counts",
+    columns="a BIGINT, n BIGINT, PRIMARY KEY (a) NOT ENFORCED",
+    checksum="n",
+    select="SELECT a, COUNT(*) AS n FROM src GROUP BY a",
+    updating=True,
+)
+"""The query whose latency is measured."""
+
+QUERIES = {query.name: query for query in (*_UNIFORM_QUERIES, *NEXMARK_QUERIES, COUNTS)}

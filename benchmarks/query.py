@@ -43,20 +43,19 @@ class Query:
 
     def source_statements(self, connector: Mapping[str, str]) -> list[str]:
         """Return the declaration of the stream with its connector, and the views over it."""
-        options = ", ".join(f"'{key}' = '{value}'" for key, value in connector.items())
-        return [f"{self.table} WITH ({options})", *self.views]
+        return [f"{self.table} WITH ({_render_options(connector)})", *self.views]
 
-    def sink_statement(self, files: Path | None) -> str:
-        """Return the declaration of a sink that drops every row, or of one with Parquet files whose
-        rows can be counted.
-        """
-        if files is None:
-            return f"CREATE TABLE snk ({self.columns}) WITH ('connector' = 'blackhole')"
-        return f"CREATE TABLE snk ({self.columns}) WITH ({_options(files)})"
+    def sink_statement(self, connector: Mapping[str, str]) -> str:
+        """Return the declaration of a sink."""
+        return f"CREATE TABLE snk ({self.columns}) WITH ({_render_options(connector)})"
 
 
-def _options(folder: Path) -> str:
-    return ", ".join(f"'{key}' = '{value}'" for key, value in parquet_connector(folder).items())
+def _render_options(connector: Mapping[str, str]) -> str:
+    return ", ".join(f"'{key}' = '{value}'" for key, value in connector.items())
+
+
+BLACKHOLE = {"connector": "blackhole"}
+"""The options of a sink that drops every row."""
 
 
 def parquet_connector(folder: Path) -> dict[str, str]:
@@ -64,13 +63,28 @@ def parquet_connector(folder: Path) -> dict[str, str]:
     return {"connector": "filesystem", "path": folder.resolve().as_uri(), "format": "parquet"}
 
 
-def kafka_connector(servers: str, topic: str) -> dict[str, str]:
-    """Return the options of a table that reads the records that a topic has at the start."""
+def kafka_connector(servers: str, topic: str, *, bounded: bool = True) -> dict[str, str]:
+    """Return the options of a table that reads the records of a topic.
+
+    bounded: whether it ends with the records that the topic has at the start.
+    """
     return {
         "connector": "kafka",
         "properties.bootstrap.servers": servers,
         "topic": topic,
         "format": "json",
         "scan.startup.mode": "earliest-offset",
-        "scan.bounded.mode": "latest-offset",
+        **({"scan.bounded.mode": "latest-offset"} if bounded else {}),
+    }
+
+
+def upsert_connector(servers: str, topic: str) -> dict[str, str]:
+    """Return the options of a sink that writes the newest row of each key to a topic."""
+    return {
+        "connector": "upsert-kafka",
+        "properties.bootstrap.servers": servers,
+        "topic": topic,
+        "key.format": "json",
+        "value.format": "json",
+        "sink.delivery-guarantee": "at-least-once",
     }

@@ -16,10 +16,6 @@ folder. The exit status is 1 if a result is wrong.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -41,12 +37,12 @@ from engine_process import EngineFailure, EngineProcess, EngineTimeout
 from engine_protocol import CHECK, RUN, Request
 from expected import compute_expected, is_right
 from flink_environment import flink_jars, flink_python
+from history import describe_circumstances, history_file
 from kafka_input import KafkaInput
 from measurement import Check, Measurement, Run
 from query import parquet_connector
 
 HERE = Path(__file__).resolve().parent
-HISTORY = HERE / "history"
 SHORT_PART = 6
 """The long input is about this many times as long as the short one."""
 MARGIN = 1.1
@@ -67,10 +63,6 @@ class Task:
     data_set: DataSet
     connector: Callable[[str, Path], dict[str, str]]
     data: str
-
-    @property
-    def folder_layout(self) -> str:
-        return "lanes" if self.engine.startswith("flink") else "files"
 
 
 @dataclass(slots=True)
@@ -132,7 +124,7 @@ class Runner:
         request = Request(action=CHECK, query=task.query, connector=task.connector(task.engine, folder))
         reply, _ = process.ask(request, self.timeout_s)
         check = Check(**reply)
-        if is_right(task.query, check, folder):
+        if is_right(task.engine, task.query, check, folder):
             return True
         right = compute_expected(task.query, folder, check.until_ms)
         print(f"wrong: {task.engine} {task.query} on {task.data}: {check}, expected {right}", file=sys.stderr)
@@ -210,7 +202,6 @@ def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
 
 def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput | None, results: Path) -> bool:
     """Measure all tasks, append the measurements to a file, and return whether all was right."""
-    circumstances = describe_circumstances()
     right = True
     for tasks in list_tasks(options, kafka):
         for repetition in range(options.repeat):
@@ -222,7 +213,7 @@ def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput |
                     right = right and isinstance(failure, EngineTimeout)
                     continue
                 right = right and measured.right
-                line = measured.to_json(**circumstances, load=f"{os.getloadavg()[0]:.1f}")
+                line = measured.to_json(**describe_circumstances())
                 with results.open("a") as file:
                     file.write(line + "\n")
                 print(_summarize(measured), file=sys.stderr, flush=True)
@@ -237,20 +228,6 @@ def _summarize(measured: Measurement) -> str:
         f"{measured.short.rows:,} in {measured.short.seconds:.1f} s, start-up {measured.startup_seconds:.1f} s, "
         f"{long.driver_mb} + {long.workers_mb} MB{verdict}"
     )
-
-
-def describe_circumstances() -> dict[str, str]:
-    """Return when, where and of what the measurements are."""
-    return {
-        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "commit": _read_commit(),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-    }
-
-
-def _read_commit() -> str:
-    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=8"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -274,13 +251,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse_options(arguments)
     options.scratch.mkdir(parents=True, exist_ok=True)
-    results = options.results
-    if results is None:
-        named = describe_circumstances()
-        folder = options.scratch if options.quick else HISTORY
-        results = folder / ("quick.jsonl" if options.quick else f"{named['date']}-{named['commit']}.jsonl")
-    results.parent.mkdir(parents=True, exist_ok=True)
-    if options.quick:
+    results = options.results or (options.scratch / "quick.jsonl" if options.quick else history_file())
+    if options.quick and not options.results:
         results.unlink(missing_ok=True)
     store = Store(options.scratch, QUICK_FILE_ROWS if options.quick else FILE_ROWS)
     runner = Runner(store, options.seconds, options.timeout)

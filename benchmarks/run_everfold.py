@@ -6,25 +6,26 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine_protocol import CHECK, Request, serve
+from engine_protocol import CHECK, STREAM, Request, serve
 from measurement import Check, check_changes, check_files
 from queries import QUERIES
-from query import Query
+from query import BLACKHOLE, Query, parquet_connector
 
 from everfold import TableEnvironment
 
 
-def run(environment: TableEnvironment, query: Query, request: Request, sink_files: Path | None) -> float:
+def run(environment: TableEnvironment, query: Query, request: Request, sink: Mapping[str, str]) -> float:
     """Run a query to the end of its input as a new job.
 
     Return the seconds from its submission on.
     """
     _declare(environment, query, request)
-    environment.execute_sql(query.sink_statement(sink_files))
+    environment.execute_sql(query.sink_statement(sink))
     with tempfile.TemporaryDirectory() as state:
         start = time.perf_counter()
         environment.execute_sql(f"INSERT INTO snk {query.select}", state_dir=Path(state, "job"))
@@ -42,7 +43,7 @@ def run_check(environment: TableEnvironment, query: Query, request: Request) -> 
         _drop(environment, query)
         return check_changes(row for row in changes)
     with tempfile.TemporaryDirectory() as folder:
-        run(environment, query, request, Path(folder, "out"))
+        run(environment, query, request, parquet_connector(Path(folder, "out")))
         return check_files(Path(folder, "out"), query.checksum)
 
 
@@ -68,7 +69,8 @@ def main(arguments: list[str]) -> None:
         query = QUERIES[request.query]
         if request.action == CHECK:
             return asdict(run_check(environment, query, request))
-        return {"seconds": run(environment, query, request, None)}
+        sink = request.sink if request.action == STREAM else BLACKHOLE
+        return {"seconds": run(environment, query, request, sink)}
 
     serve(answer)
     environment.close()

@@ -10,16 +10,17 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine_protocol import CHECK, Request, serve
+from engine_protocol import CHECK, STREAM, Request, serve
 from measurement import Check, check_changes, check_files
 from pyflink.common import Configuration, RowKind  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
 from queries import QUERIES
-from query import Query
+from query import BLACKHOLE, Query, parquet_connector
 
 MINI_BATCH = {
     "table.exec.mini-batch.enabled": "true",
@@ -27,18 +28,22 @@ MINI_BATCH = {
     "table.exec.mini-batch.size": "50000",
     "table.optimizer.agg-phase-strategy": "TWO_PHASE",
 }
-TUNED = {"pipeline.object-reuse": "true"}
-"""What is set for all queries: rows are not copied between operators of a chain."""
+COMMON = {
+    "pipeline.object-reuse": "true",  # rows are not copied between the operators of a chain
+    "table.local-time-zone": "UTC",
+}
+ENDLESS = {"execution.checkpointing.interval": "10 s"}
+"""A bounded query would wait for another checkpoint at its end."""
 
 
-def table_environment(options: argparse.Namespace, *, mini_batch: bool) -> TableEnvironment:
+def table_environment(options: argparse.Namespace, *, mini_batch: bool, endless: bool = False) -> TableEnvironment:
     """Create a new streaming environment in this process."""
     settings = {
         "parallelism.default": str(options.parallelism),
         "pipeline.jars": ";".join(Path(jar).resolve().as_uri() for jar in options.jars.split(":")),
-        "table.local-time-zone": "UTC",
-        **TUNED,
+        **COMMON,
         **(MINI_BATCH if mini_batch else {}),
+        **(ENDLESS if endless else {}),
     }
     configuration = Configuration()
     for key, value in settings.items():
@@ -48,12 +53,13 @@ def table_environment(options: argparse.Namespace, *, mini_batch: bool) -> Table
     )
 
 
-def run(query: Query, request: Request, options: argparse.Namespace, sink_files: Path | None) -> float:
+def run(query: Query, request: Request, options: argparse.Namespace, sink: Mapping[str, str]) -> float:
     """Run a query to the end of its input. Return the seconds from its submission on."""
-    environment = table_environment(options, mini_batch=options.mini_batch)
+    endless = request.action == STREAM
+    environment = table_environment(options, mini_batch=options.mini_batch, endless=endless)
     for statement in query.source_statements(request.connector):
         environment.execute_sql(statement)
-    environment.execute_sql(query.sink_statement(sink_files))
+    environment.execute_sql(query.sink_statement(sink))
     start = time.perf_counter()
     environment.execute_sql(f"INSERT INTO snk {query.select}").wait()
     return time.perf_counter() - start
@@ -73,7 +79,7 @@ def run_check(query: Query, request: Request, options: argparse.Namespace) -> Ch
             kept = (row for row in changes if row.get_row_kind() in (RowKind.INSERT, RowKind.UPDATE_AFTER))
             return check_changes((row[0], row[1]) for row in kept)
     with tempfile.TemporaryDirectory() as folder:
-        run(query, request, options, Path(folder))
+        run(query, request, options, parquet_connector(Path(folder)))
         return check_files(Path(folder), query.checksum)
 
 
@@ -88,7 +94,8 @@ def main(arguments: list[str]) -> None:
         query = QUERIES[request.query]
         if request.action == CHECK:
             return asdict(run_check(query, request, options))
-        return {"seconds": run(query, request, options, None)}
+        sink = request.sink if request.action == STREAM else BLACKHOLE
+        return {"seconds": run(query, request, options, sink)}
 
     serve(answer)
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from engine_protocol import CHECK, Request, serve
+from engine_protocol import CHECK, STREAM, Request, serve
 from measurement import Check
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -123,6 +123,25 @@ def run(spark: SparkSession, request: Request) -> tuple[float, Check]:
         return seconds, summarize_groups(spark, checkpoint) if query == GROUP else summarize_stream(stream)
 
 
+def write_counts(spark: SparkSession, request: Request) -> None:
+    """Write the number of rows of each key to a topic as it changes, until the process is ended."""
+    counts = read_source(spark, request.connector).groupBy("a").agg(sf.count("*").alias("n"))
+    with tempfile.TemporaryDirectory() as checkpoint:
+        stream = (
+            counts.select(
+                sf.to_json(sf.struct("a")).alias("key"),
+                sf.to_json(sf.struct("a", "n")).alias("value"),
+            )
+            .writeStream.format("kafka")
+            .outputMode("update")
+            .option("kafka.bootstrap.servers", request.sink["properties.bootstrap.servers"])
+            .option("topic", request.sink["topic"])
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        stream.awaitTermination()
+
+
 def summarize_stream(stream: StreamingQuery) -> Check:
     """Return the output of all micro-batches together, and the last watermark."""
     rows_out = total = 0
@@ -154,6 +173,8 @@ def main(arguments: list[str]) -> None:
     spark = start_spark(options.cores, options.memory)
 
     def answer(request: Request) -> dict[str, Any]:
+        if request.action == STREAM:
+            write_counts(spark, request)
         seconds, check = run(spark, request)
         return asdict(check) if request.action == CHECK else {"seconds": seconds}
 
