@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -46,7 +45,7 @@ Times: TypeAlias = npt.NDArray[np.float64]
 ENGINES = ("flink", "spark", "everfold")
 KEYS = 1000
 TICK_S = 0.005
-FIRST_RESULT_S, DRAIN_S = 180.0, 60.0
+FIRST_RESULT_S, DRAIN_S = 300.0, 120.0
 START_OF_TIME = "2026-01-01 00:00:00.000"
 
 
@@ -87,22 +86,27 @@ class Topics:
         finally:
             consumer.close()
 
-    def read_results(self) -> Iterator[tuple[int, int, int]]:
-        """Yield key, count and time of all records of the output topic in their order."""
-        end = self.count_results()
+    def read_results(self, total: int) -> list[tuple[int, int, int]]:
+        """Return key, count and time of the records of the output topic in their order.
+
+        Reads until the counts add up to `total`, or for as long as it is waited for them.
+        """
         consumer = self._consumer()
+        consumer.assign([TopicPartition(self.output, 0, OFFSET_BEGINNING)])
+        results: list[tuple[int, int, int]] = []
+        newest: dict[int, int] = {}
+        deadline = time.monotonic() + DRAIN_S
         try:
-            consumer.assign([TopicPartition(self.output, 0, OFFSET_BEGINNING)])
-            offset = -1
-            while offset < end - 1:
-                for message in consumer.consume(10_000, timeout=10):
-                    offset = message.offset() or 0
+            while sum(newest.values()) != total and time.monotonic() < deadline:
+                for message in consumer.consume(10_000, timeout=1):
                     value = message.value()
-                    if value is not None:
+                    if message.error() is None and value is not None:
                         row = json.loads(value)
-                        yield row["a"], row["n"], message.timestamp()[1]
+                        results.append((row["a"], row["n"], message.timestamp()[1]))
+                        newest[row["a"]] = row["n"]
         finally:
             consumer.close()
+        return results
 
     def _consumer(self) -> Consumer:
         return Consumer(
@@ -129,7 +133,7 @@ def produce(topics: Topics, rate: int, count: int, first: int) -> Times:
     return created
 
 
-def find_latencies(results: Iterator[tuple[int, int, int]], created: Times, first: int) -> Times:
+def find_latencies(results: list[tuple[int, int, int]], created: Times, first: int) -> Times:
     """Return the latency of each record in ms, NaN for records that no count includes.
 
     `created` are the times of the records from number `first` on.
@@ -160,14 +164,6 @@ def wait_for_results(topics: Topics, timeout_s: float) -> None:
         time.sleep(0.5)
 
 
-def wait_until_quiet(topics: Topics) -> None:
-    """Wait until no more results arrive."""
-    deadline, known = time.monotonic() + DRAIN_S, -1
-    while time.monotonic() < deadline and (end := topics.count_results()) != known:
-        known = end
-        time.sleep(5)
-
-
 def measure(broker: KafkaBroker, engine: str, rate: int, *, warm_up: float, seconds: float) -> Latency:
     """Measure an engine at a rate, in a new process."""
     topics = Topics(broker, f"{engine}-{rate}")
@@ -185,11 +181,10 @@ def measure(broker: KafkaBroker, engine: str, rate: int, *, warm_up: float, seco
         skipped = int(rate * warm_up)
         with measure_usage(process.session) as usage:
             created = produce(topics, rate, int(rate * (warm_up + seconds)), KEYS)
-        wait_until_quiet(topics)
+        results = topics.read_results(KEYS + len(created))
         process.close(patience_s=0)
-    results = list(topics.read_results())
-    latencies = find_latencies(iter(results), created, KEYS)
-    if max(count for _, count, _ in results) > (len(created) + 2 * KEYS - 1) // KEYS:
+    latencies = find_latencies(results, created, KEYS)
+    if max(count for _, count, _ in results) > -(-(KEYS + len(created)) // KEYS):
         raise SystemExit(f"{engine} counted more records than there are")
     counted = latencies[skipped:]
     known = counted[~np.isnan(counted)]
