@@ -30,5 +30,8 @@ def history_file() -> Path:
 
 
 def _read_commit() -> str:
-    command = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--exclude", "*", "--abbrev=8"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    """Return the commit, marked if the measured code differs from it."""
+    git = ["git", "-C", str(HERE.parent)]
+    commit = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True)
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "benchmarks/*.py"], check=False)
+    return commit.stdout.strip() + ("-dirty" if changed.returncode else "")

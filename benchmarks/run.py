@@ -51,6 +51,8 @@ NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "c
 MINI_BATCH = ("group", "count_distinct", "retract", "q15", "q16", "q17")
 """The queries for which Flink has a mini-batch mode."""
 ON_KAFKA = ("tumble", "group", "over_range")
+KAFKA_LONGEST = 40
+"""The greatest length of a topic, in files: about 3 GB."""
 START_TIMEOUT_S = 180
 
 
@@ -63,6 +65,12 @@ class Task:
     data_set: DataSet
     connector: Callable[[str, Path], dict[str, str]]
     data: str
+    longest: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of input that may be measured."""
+        return [each for each in LENGTHS if self.data_set.shortest <= each <= self.longest]
 
 
 @dataclass(slots=True)
@@ -144,14 +152,14 @@ class Runner:
 
     def _shortest_for(self, task: Task, seconds: float, rate: float) -> int:
         """Return the least length that takes this long at a rate."""
-        allowed = [each for each in LENGTHS if task.data_set.shortest <= each <= task.data_set.longest]
+        allowed = task.lengths if seconds == self.seconds else task.lengths[:-1]
         enough = [each for each in allowed if each * self.store.file_rows >= seconds * rate * MARGIN]
-        return min(enough, default=allowed[-1] if seconds == self.seconds else allowed[-2])
+        return min(enough, default=allowed[-1])
 
     @staticmethod
     def _longer(task: Task, than: int, at_least: int) -> int:
         """Return the least length over another one, or the same if there is none."""
-        longer = [each for each in LENGTHS if each > than and each <= task.data_set.longest]
+        longer = [each for each in task.lengths if each > than]
         return min((each for each in longer if each >= at_least), default=max(longer, default=than))
 
 
@@ -176,22 +184,19 @@ def list_tasks(options: argparse.Namespace, kafka: KafkaInput | None) -> Iterato
             if options.queries and query not in options.queries:
                 continue
             engines = [each for each in options.engines if _can_run(each, query, data_set)]
-            if kafka is None:
-                yield [
-                    Task(engine=each, query=query, data_set=data_set, connector=read_parquet, data=data_set.name)
-                    for each in engines
-                ]
-            elif query in ON_KAFKA:
-                yield [
-                    Task(
-                        engine=each,
-                        query=query,
-                        data_set=data_set,
-                        connector=kafka.connector,
-                        data=f"{data_set.name}, Kafka",
-                    )
-                    for each in engines
-                ]
+            if kafka is not None and query not in ON_KAFKA:
+                continue
+            yield [
+                Task(
+                    engine=each,
+                    query=query,
+                    data_set=data_set,
+                    connector=kafka.connector if kafka else read_parquet,
+                    data=f"{data_set.name}, Kafka" if kafka else data_set.name,
+                    longest=min(data_set.longest, KAFKA_LONGEST) if kafka else data_set.longest,
+                )
+                for each in engines
+            ]
 
 
 def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
