@@ -144,6 +144,11 @@ class EngineProcess:
     def wait_until_ready(self, timeout_s: float) -> None:
         self._next_reply(timeout_s)
 
+    def require_running(self) -> None:
+        """Raise EngineFailure if the process has ended."""
+        if self._process.poll() is not None:
+            raise EngineFailure(f"the engine ended: see {self._log.name}")
+
     def close(self, patience_s: float = 20) -> None:
         """End all processes of the session, at once or after some patience."""
         assert self._process.stdin is not None

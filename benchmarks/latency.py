@@ -155,10 +155,11 @@ def find_latencies(results: list[tuple[int, int, int]], created: Times, first: i
     return latencies
 
 
-def wait_for_results(topics: Topics, timeout_s: float) -> None:
+def wait_for_results(topics: Topics, process: EngineProcess, timeout_s: float) -> None:
     """Wait until the output topic has a record."""
     deadline = time.monotonic() + timeout_s
     while not topics.count_results():
+        process.require_running()
         if time.monotonic() > deadline:
             raise TimeoutError(f"no result after {timeout_s:.0f} s")
         time.sleep(0.5)
@@ -177,7 +178,7 @@ def measure(broker: KafkaBroker, engine: str, rate: int, *, warm_up: float, seco
             sink=upsert_connector(topics.servers, topics.output),
         )
         process.send(request)
-        wait_for_results(topics, FIRST_RESULT_S)
+        wait_for_results(topics, process, FIRST_RESULT_S)
         skipped = int(rate * warm_up)
         with measure_usage(process.session) as usage:
             created = produce(topics, rate, int(rate * (warm_up + seconds)), KEYS)

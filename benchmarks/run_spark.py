@@ -46,6 +46,7 @@ def start_spark(cores: int, memory: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
