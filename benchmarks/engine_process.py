@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -75,6 +76,16 @@ def _read_stat(path: Path) -> tuple[str, list[str]]:
     text = path.read_text()
     opening, closing = text.index("("), text.rindex(")")
     return text[opening + 1 : closing], text[closing + 2 :].split()
+
+
+def run_in_own_session() -> None:
+    """Run this script again as the leader of a session, unless it is one.
+
+    The processor time of all its processes can then be added up.
+    """
+    if os.getsid(0) != os.getpid():
+        done = subprocess.run([sys.executable, *sys.argv], check=False, start_new_session=True)
+        sys.exit(done.returncode)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ writes of state for each bucket, in two tasks, and `foreachBatch`. everfold runs
 
 The times are Spark's, in milliseconds: the median of the batches after the first ten. `batch` is
 the whole batch, `planning` the query's planning, `addBatch` the execution, and `state updates` and
-`state commit` the parts of it that both tasks report together. The ratio compares whole batches of
-the same repetition.
+`state commit` the parts of it that both tasks report together. `processor` is the user and system
+time of all processes, divided by the number of all batches: it includes the start of the query. The
+ratios compare whole batches and processor time in the same repetition.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import make_stream
 import polars as pl
 from compare import format_table
 from data_sets import SCRATCH
+from engine_process import run_in_own_session, sample_session
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -60,12 +62,15 @@ MINIMAL = "minimal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The median times of a query's batches, by stage."""
+    """The median times of a query's batches, by stage, and their processor time."""
 
     query: str
     repetition: int
     batches: int
     ms: dict[str, float]
+
+
+PROCESSOR = "processor"
 
 
 def write_input(folder: Path, batches: int) -> None:
@@ -177,11 +182,12 @@ def note_queries() -> Iterator[list[StreamingQuery]]:
         DataStreamWriter.start = start  # type: ignore[method-assign]
 
 
-def summarize(query: StreamingQuery, name: str, repetition: int) -> Result:
+def summarize(query: StreamingQuery, name: str, repetition: int, cpu_seconds: float) -> Result:
     """Return the median times of the batches with input after the first ones."""
     reports = [json.loads(report.json) for report in query.recentProgress]
-    reports = [report for report in reports if report["numInputRows"]][WARM_UP:]
-    ms = {}
+    reports = [report for report in reports if report["numInputRows"]]
+    ms = {PROCESSOR: cpu_seconds * 1000 / len(reports)}
+    reports = reports[WARM_UP:]
     for stage, key in STAGES.items():
         times = [_read_time(report, key) for report in reports]
         ms[stage] = statistics.median(times)
@@ -213,21 +219,27 @@ def measure(batches: int, repeat: int) -> Iterator[Result]:
         }
         for repetition in range(repeat):
             for query, run in runs.items():
-                yield summarize(run(folder / f"{query}-{repetition}"), query, repetition)
+                before = sample_session(os.getpid()).cpu_seconds
+                done = run(folder / f"{query}-{repetition}")
+                used = sample_session(os.getpid()).cpu_seconds - before
+                yield summarize(done, query, repetition, used)
     environment.close()
 
 
 def format_results(results: list[Result]) -> str:
-    """Return a table of the medians of all repetitions, and of the ratios of whole batches."""
-    floor = {one.repetition: one.ms["batch"] for one in results if one.query == MINIMAL}
+    """Return a table of the medians of all repetitions, and of the ratios to the minimal query."""
+    floor = {one.repetition: one.ms for one in results if one.query == MINIMAL}
+    columns = (*STAGES, PROCESSOR)
     rows = []
     for query in dict.fromkeys(one.query for one in results):
         same = [one for one in results if one.query == query]
-        ratio = statistics.median(one.ms["batch"] / floor[one.repetition] for one in same)
-        rows.append(
-            [query, *(f"{statistics.median(one.ms[each] for one in same):.0f}" for each in STAGES), f"{ratio:.2f}"]
-        )
-    return format_table(["query", *(f"{each}, ms" for each in STAGES), "ratio"], rows, texts=1)
+        medians = [f"{statistics.median(one.ms[each] for one in same):.0f}" for each in columns]
+        ratios = [
+            f"{statistics.median(one.ms[each] / floor[one.repetition][each] for one in same):.2f}"
+            for each in ("batch", PROCESSOR)
+        ]
+        rows.append([query, *medians, *ratios])
+    return format_table(["query", *(f"{each}, ms" for each in columns), "ratio", "processor, ratio"], rows, texts=1)
 
 
 def main(arguments: list[str]) -> int:
@@ -249,4 +261,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    run_in_own_session()
     sys.exit(main(sys.argv[1:]))

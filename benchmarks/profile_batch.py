@@ -35,7 +35,7 @@ from typing import Any
 
 from compare import format_table
 from data_sets import DATA_SETS, FILE_ROWS, SCRATCH, Store, count_rows
-from engine_process import sample_session
+from engine_process import run_in_own_session, sample_session
 from floor import note_queries
 from profile_timers import FOLDER, OPERATOR_STAGES, STAGES
 from pyspark.sql import SparkSession
@@ -177,8 +177,6 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     folder = Store(SCRATCH, FILE_ROWS).prepare(DATA_SETS[options.data_set], options.length)
     rows = count_rows(folder)
-    if os.getsid(0) != os.getpid():
-        os.setsid()  # so that the processor time of all processes can be added up
     with tempfile.TemporaryDirectory() as timers:
         os.environ[FOLDER] = timers
         os.environ["PYTHONPATH"] = str(HERE)
@@ -196,4 +194,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    run_in_own_session()
     sys.exit(main(sys.argv[1:]))
