@@ -96,7 +96,7 @@ class Runner:
 
     def measure(self, task: Task, repetition: int) -> Measurement:
         """Measure a task in a new process."""
-        log = self.store.folder / f"{task.engine}-{task.data}.log"
+        log = self.store.folder / f"{task.engine}-{task.data.replace(', ', '-')}.log"
         with EngineProcess(engine_command(task.engine), log) as process:
             process.wait_until_ready(START_TIMEOUT_S)
             right = self._check(process, task)
