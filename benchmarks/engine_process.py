@@ -78,6 +78,12 @@ def _read_stat(path: Path) -> tuple[str, list[str]]:
     return text[opening + 1 : closing], text[closing + 2 :].split()
 
 
+def end_cleanly_on_signals() -> None:
+    """Let SIGINT and SIGTERM raise SystemExit, so that the engine and the broker are ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
+
+
 def run_in_own_session() -> None:
     """Run this script again as the leader of a session, unless it is one.
 

@@ -29,7 +29,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from data_sets import SCRATCH
-from engine_process import EngineProcess, measure_usage
+from engine_process import EngineProcess, end_cleanly_on_signals, measure_usage
 from engine_protocol import STREAM, Request
 from history import describe_circumstances, history_file
 from kafka_input import PARTITIONS
@@ -241,4 +241,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_cleanly_on_signals()
     sys.exit(main(sys.argv[1:]))

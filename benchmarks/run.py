@@ -33,7 +33,7 @@ from data_sets import (
     Store,
     count_rows,
 )
-from engine_process import EngineFailure, EngineProcess, EngineTimeout
+from engine_process import EngineFailure, EngineProcess, EngineTimeout, end_cleanly_on_signals
 from engine_protocol import CHECK, RUN, Request
 from expected import compute_expected, is_right
 from flink_environment import flink_jars, flink_python
@@ -272,4 +272,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_cleanly_on_signals()
     sys.exit(main(sys.argv[1:]))
