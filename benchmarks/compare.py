@@ -1,8 +1,8 @@
-"""Compare the measurements of all engines in a Markdown table, after checking each against DuckDB.
+"""Compare the measurements of all engines in Markdown tables.
 
-    python compare.py results.jsonl --data ../scratch/bench
+    python compare.py history/2026-11-23-1a2b3c4d.jsonl
 
-A wrong result is marked `wrong` in the table, and the exit status is 1.
+Every number is the median of the repetitions, with the least and the greatest one after it.
 """
 
 from __future__ import annotations
@@ -11,81 +11,103 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from expected import compute_expected
-from measurement import Check, Measurement
+from measurement import Measurement, parse_measurement
 
 ENGINES = ("flink", "flink-mini-batch", "spark", "everfold")
-Key = tuple[str, str]
+TITLES = {"flink": "Flink", "flink-mini-batch": "Flink, mini-batch", "spark": "Spark", "everfold": "everfold"}
+Groups: TypeAlias = dict[tuple[str, str], dict[str, list[Measurement]]]
 
 
 def read_measurements(paths: Iterable[Path]) -> list[Measurement]:
-    """Return the measurements in files of JSON lines.
-
-    Other lines, such as an engine's logs, are skipped.
-    """
-    lines = (line for path in paths for line in path.read_text().splitlines() if line.startswith("{"))
-    return [parse_measurement(line) for line in lines]
+    """Return the measurements in files of JSON lines."""
+    lines = (json.loads(line) for path in paths for line in path.read_text().splitlines())
+    return [parse_measurement(fields) for fields in lines if "short" in fields]
 
 
-def parse_measurement(line: str) -> Measurement:
-    fields = json.loads(line)
-    return Measurement(**{**fields, "check": Check(**fields["check"])})
-
-
-def is_right(one: Measurement, data: Path) -> bool:
-    """Return whether the output of the run is what DuckDB computes from the same rows."""
-    return one.check == _compute_expected(one.query, data / one.data, one.check.until_ms)
-
-
-@cache
-def _compute_expected(query: str, data: Path, until_ms: int | None) -> Check:
-    return compute_expected(query, data, until_ms)
-
-
-def format_table(measurements: list[Measurement], wrong: list[Measurement]) -> str:
-    """Return a table of rates in million rows per second, the median of an engine's runs, and
-    everfold's rate relative to the others.
-    """
-    runs: dict[Key, dict[str, list[Measurement]]] = {}
+def group_measurements(measurements: Iterable[Measurement]) -> Groups:
+    """Return the repetitions of each engine, by data and query."""
+    groups: Groups = {}
     for one in measurements:
-        runs.setdefault((one.data, one.query), {}).setdefault(one.engine, []).append(one)
-    lines = [
-        "| data | query | rows | Flink | Flink, mini-batch | Spark | everfold | everfold / Flink | everfold / Flink, mini-batch | everfold / Spark |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        groups.setdefault((one.data, one.query), {}).setdefault(one.engine, []).append(one)
+    return groups
+
+
+def format_rates(groups: Groups) -> str:
+    """Return a table of the rates, and everfold's relative to the others."""
+    engines = [engine for engine in ENGINES if any(engine in each for each in groups.values())]
+    others = [engine for engine in engines if engine != "everfold"] if "everfold" in engines else []
+    head = ["data", "query", *(f"{TITLES[each]}, M/s" for each in engines)]
+    head += [f"everfold / {TITLES[other]}" for other in others]
+    rows = []
+    for (data, query), measured in groups.items():
+        cells = [_format_rate(measured.get(engine, [])) for engine in engines]
+        ratios = [_format_spread(compute_ratios(measured, other)) for other in others]
+        rows.append([data, query, *cells, *ratios])
+    return format_table(head, rows, texts=2)
+
+
+def format_runs(groups: Groups) -> str:
+    """Return a table with a line for each engine: whole runs, start-up, processor time, memory."""
+    head = ["data", "query", "engine", "rows", "whole run, s", "whole run, M/s", "start-up, s"]
+    head += ["processor, s per million rows", "driver, MB", "workers, MB"]
+    rows = []
+    for (data, query), measured in groups.items():
+        for engine in (each for each in ENGINES if each in measured):
+            runs = measured[engine]
+            rows.append(
+                [
+                    *(data, query, TITLES[engine], f"{runs[-1].long.rows:,}"),
+                    _format_spread([run.long.seconds for run in runs], digits=1),
+                    _format_spread([run.long.rows_per_s / 1e6 for run in runs]),
+                    _format_spread([run.startup_seconds for run in runs], digits=1),
+                    _format_spread([run.cpu_per_million for run in runs]),
+                    f"{max(run.long.driver_mb for run in runs):,}",
+                    f"{max(run.long.workers_mb for run in runs):,}",
+                ]
+            )
+    return format_table(head, rows, texts=3)
+
+
+def compute_ratios(measured: dict[str, list[Measurement]], other: str) -> list[float]:
+    """Return everfold's rate relative to another engine's in each repetition."""
+    by_repetition = {run.repetition: run.rate for run in measured.get(other, [])}
+    return [
+        run.rate / by_repetition[run.repetition]
+        for run in measured.get("everfold", [])
+        if run.repetition in by_repetition
     ]
-    for (data, query), engines in runs.items():
-        rates = {engine: statistics.median(run.rows_per_s for run in engines[engine]) for engine in engines}
-        cells = ["wrong" if any(run in wrong for run in engines.get(e, ())) else _rate(rates.get(e)) for e in ENGINES]
-        ratios = [_ratio(rates, other) for other in ENGINES[:-1]]
-        rows = next(iter(engines.values()))[0].rows
-        lines.append(f"| {' | '.join([data, query, f'{rows:,}', *cells, *ratios])} |")
-    return "\n".join(lines)
 
 
-def _rate(rows_per_s: float | None) -> str:
-    return "" if rows_per_s is None else f"{rows_per_s / 1e6:.2f} M/s"
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int) -> str:
+    """Return a Markdown table whose columns after the first `texts` are numbers."""
+    rule = ["---"] * texts + ["---:"] * (len(head) - texts)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
 
 
-def _ratio(rates: Mapping[str, float], other: str) -> str:
-    return f"{rates['everfold'] / rates[other]:.2f}" if "everfold" in rates and other in rates else ""
+def _format_rate(runs: Sequence[Measurement]) -> str:
+    return "wrong" if any(not run.right for run in runs) else _format_spread([run.rate / 1e6 for run in runs])
+
+
+def _format_spread(values: Sequence[float], digits: int = 2) -> str:
+    """Return the median, and the least and the greatest value if there are several."""
+    if not values:
+        return ""
+    shown: Callable[[float], str] = f"{{:.{digits}f}}".format
+    spread = f" ({shown(min(values))}–{shown(max(values))})" if len(values) > 1 else ""
+    return shown(statistics.median(values)) + spread
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Compare the measurements of all engines.")
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--data", type=Path, required=True, help="the folder that the data folders lie in")
     options = parser.parse_args(arguments)
-    measurements = read_measurements(options.results)
-    wrong = [one for one in measurements if not is_right(one, options.data)]
-    print(format_table(measurements, wrong))
-    for one in wrong:
-        right = _compute_expected(one.query, options.data / one.data, one.check.until_ms)
-        print(f"wrong: {one.engine} {one.query} on {one.data}: {one.check}, expected {right}", file=sys.stderr)
-    return 1 if wrong else 0
+    groups = group_measurements(read_measurements(options.results))
+    print(format_rates(groups), format_runs(groups), sep="\n\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import make_stream
-from queries import QUERIES, sink_ddl, source_ddl
+from queries import QUERIES
+from query import BLACKHOLE, parquet_connector
 
 SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
 KEYS = 1000
@@ -60,8 +61,13 @@ def main(arguments: list[str]) -> int:
     query = QUERIES[options.query]
     with tempfile.TemporaryDirectory() as folder, options.out.open("w") as file:
         script = Path(folder, "flat.sql")
-        source = source_ddl(data / "files").replace("'format'", "'scan.max-files-per-batch' = '1', 'format'")
-        script.write_text(f"{source};\n{sink_ddl(query, None)};\nINSERT INTO snk {query.select};\n")
+        connector = {**parquet_connector(data / "files"), "scan.max-files-per-batch": "1"}
+        statements = [
+            *query.source_statements(connector),
+            query.sink_statement(BLACKHOLE),
+            f"INSERT INTO snk {query.select}",
+        ]
+        script.write_text(";\n".join(statements) + ";\n")
         for report in reports(script, Path(folder, "job")):
             print(json.dumps(report), flush=True)
             file.write(json.dumps(report) + "\n")

@@ -1,7 +1,7 @@
 """Create the environment in which Flink is measured, in `.venv-flink` next to this file: PyFlink's
 pins clash with PySpark's.
 
-    python flink_environment.py    # creates it if necessary, prints its Python and the Parquet jars
+    python flink_environment.py    # creates it if necessary, prints its Python and the jars
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 FLINK_VERSION = "2.3.0"
 PYTHON_VERSION = "3.11"
 VENV = Path(__file__).resolve().parent / ".venv-flink"
-PARQUET_JAR = f"flink-sql-parquet-{FLINK_VERSION}.jar"
+PARQUET, KAFKA = ("flink-sql-parquet", FLINK_VERSION), ("flink-sql-connector-kafka", "5.0.0-2.2")
+"""Artifacts of Maven and their versions. The newest Kafka connector was built for Flink 2.2."""
 _UV = (sys.executable, "-m", "uv")
 
 
@@ -31,25 +32,26 @@ def flink_python() -> Path:
     return python
 
 
-def parquet_jars() -> list[Path]:
-    """Return the jars that Flink needs to read Parquet: its format from Maven, through the Ivy
-    inside PySpark, and Hadoop from PySpark's jars.
+def flink_jars() -> list[Path]:
+    """Return the jars that Flink needs to read Parquet and Kafka: its own from Maven, through the
+    Ivy inside PySpark, and Hadoop from PySpark's jars.
     """
     hadoop = [next(_pyspark_jars().glob(f"hadoop-client-{part}-*.jar")) for part in ("api", "runtime")]
-    return [_fetch_parquet_jar(), *hadoop]
+    return [_fetch_jar(*PARQUET), _fetch_jar(*KAFKA), *hadoop]
 
 
-def _fetch_parquet_jar() -> Path:
-    jar = _cache_home() / f"flink-{FLINK_VERSION}" / PARQUET_JAR
+def _fetch_jar(artifact: str, version: str) -> Path:
+    name = f"{artifact}-{version}.jar"
+    jar = _cache_home() / f"flink-{FLINK_VERSION}" / name
     if jar.exists():
         return jar
     jar.parent.mkdir(parents=True, exist_ok=True)
     ivy = next(_pyspark_jars().glob("ivy-*.jar"))
     with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
         command = ["java", "-jar", str(ivy), "-cache", f"{folder}/ivy", "-confs", "default", "-notransitive"]
-        command += ["-dependency", "org.apache.flink", "flink-sql-parquet", FLINK_VERSION]
+        command += ["-dependency", "org.apache.flink", artifact, version]
         _run_quietly([*command, "-retrieve", f"{folder}/[artifact]-[revision].[ext]"])
-        shutil.move(Path(folder, PARQUET_JAR), jar)
+        shutil.move(Path(folder, name), jar)
     return jar
 
 
@@ -74,4 +76,4 @@ def _run_quietly(command: list[str]) -> None:
 
 if __name__ == "__main__":
     print(flink_python())
-    print(":".join(map(str, parquet_jars())))
+    print(":".join(map(str, flink_jars())))

@@ -1,12 +1,10 @@
-"""Make the input of the benchmarks: Parquet files of a stream whose event time advances by one
-millisecond per row.
+"""Make a stream of uniform rows, whose event time advances by one millisecond per row.
 
-    python make_stream.py --out ../scratch/bench/1k --rows 10000000 --keys 1000
-    python make_stream.py --out ../scratch/bench/1m --rows 5000000 --keys 1000000
+    python make_stream.py --out ../scratch/bench/flat --rows 10000000 --keys 1000
 
 Columns: the key `a`, one of 100 groups `b`, an amount below a million `c`, all BIGINT and uniform,
-and `ts` TIMESTAMP. The same seed makes the same rows, for any number of files. The rows are written
-twice:
+and `ts` TIMESTAMP. The same seed makes the same rows. Parquet files are written in one of two
+layouts:
 
 - `files/`: the files follow each other in time, by name and by modification time, as a micro-batch
   engine reads them.
@@ -20,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,7 +31,6 @@ FIRST_FILE_TIME = START_MS // 1000
 GROUPS = 100
 AMOUNTS = 1_000_000
 CHUNK_ROWS = 100_000
-CHUNKS_A_GROUP = 10
 LANES = 2
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 
@@ -56,31 +54,26 @@ def _make_chunk(first: int, count: int, keys: int, seed: int) -> pa.Table:
     return pa.table([*columns, pa.array(micros).cast(SCHEMA.field("ts").type)], schema=SCHEMA)
 
 
-def write_files(folder: Path, *, rows: int, keys: int, files: int, seed: int) -> None:
-    """Write the stream as `files` files one after another.
-
-    Each is a whole number of chunks, except the last.
-    """
+def write_file(folder: Path, number: int, rows: pa.Table) -> None:
+    """Write a file of a stream. Its modification time follows that of the previous file."""
     folder.mkdir(parents=True, exist_ok=True)
-    chunks = -(-rows // CHUNK_ROWS)
-    for number in range(files):
-        start, end = (min(chunks * edge // files * CHUNK_ROWS, rows) for edge in (number, number + 1))
-        path = folder / f"part-{number:04}.parquet"
-        pq.write_table(make_rows(start, end - start, keys, seed), path)
-        os.utime(path, (FIRST_FILE_TIME + number, FIRST_FILE_TIME + number))
+    path = folder / f"part-{number:05}.parquet"
+    pq.write_table(rows, path)
+    os.utime(path, (FIRST_FILE_TIME + number, FIRST_FILE_TIME + number))
 
 
-def write_lanes(folder: Path, *, rows: int, keys: int, lanes: int, seed: int) -> None:
-    """Write the stream as `lanes` parallel files: row n is in file n mod `lanes`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_lanes(folder: Path, files: Iterable[pa.Table]) -> None:
+    """Write a stream as parallel files: row n of a table is in file n mod `LANES`."""
+    folder.mkdir(parents=True)
     with ExitStack() as stack:
-        writers = [
-            stack.enter_context(pq.ParquetWriter(folder / f"lane-{lane:04}.parquet", SCHEMA)) for lane in range(lanes)
-        ]
-        for start in range(0, rows, CHUNKS_A_GROUP * CHUNK_ROWS):
-            group = make_rows(start, min(CHUNKS_A_GROUP * CHUNK_ROWS, rows - start), keys, seed)
+        writers: list[pq.ParquetWriter] = []
+        for rows in files:
+            writers = writers or [
+                stack.enter_context(pq.ParquetWriter(folder / f"lane-{lane:04}.parquet", rows.schema))
+                for lane in range(LANES)
+            ]
             for lane, writer in enumerate(writers):
-                writer.write_table(group.take(pa.array(np.arange(lane, group.num_rows, lanes))))
+                writer.write_table(rows.take(pa.array(np.arange(lane, rows.num_rows, LANES))))
 
 
 def main(arguments: list[str]) -> None:
@@ -94,8 +87,10 @@ def main(arguments: list[str]) -> None:
     files = options.files or max(1, round(options.rows / 1_000_000))
     if files > -(-options.rows // CHUNK_ROWS):
         parser.error(f"a file holds at least {CHUNK_ROWS} rows")
-    write_files(options.out / "files", rows=options.rows, keys=options.keys, files=files, seed=options.seed)
-    write_lanes(options.out / "lanes", rows=options.rows, keys=options.keys, lanes=LANES, seed=options.seed)
+    chunks = -(-options.rows // CHUNK_ROWS)
+    for number in range(files):
+        start, end = (min(chunks * edge // files * CHUNK_ROWS, options.rows) for edge in (number, number + 1))
+        write_file(options.out / "files", number, make_rows(start, end - start, options.keys, options.seed))
     print(f"{options.rows} rows over {options.keys} keys in {files} files in {options.out}")
 
 

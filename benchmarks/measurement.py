@@ -1,13 +1,12 @@
-"""The output of every engine's script: one JSON line per query, and the summary of a check
-run's result.
-"""
+"""What is measured: the runs of a query by an engine, and the summary of its result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,47 +16,72 @@ import pyarrow.parquet as pq
 class Check:
     """The output of a run.
 
-    `until_ms` bounds it for engines that keep the windows that end after their last watermark.
+    rows_out: None if it is not determined, as for windows over processing time.
+    until_ms: bounds it for engines that keep the windows that end after their last watermark.
     """
 
-    rows_out: int
+    rows_out: int | None
     sum: int
     until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of one query, from its submission to the end of its input.
+
+    cpu_seconds: user and system time of all processes of the engine.
+    driver_mb, workers_mb: the largest resident memory of the JVM and the Python process that
+    started it, and of all other processes together.
+    """
+
+    rows: int
+    seconds: float
+    cpu_seconds: float
+    driver_mb: int
+    workers_mb: int
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run of one query, from its start to the end of its input."""
+    """A short and a long run of one query in the same process, after runs that warm it up."""
 
     engine: str
     query: str
     data: str
-    rows: int
-    seconds: float
-    rows_per_s: int
-    check: Check
+    repetition: int
+    short: Run
+    long: Run
+    right: bool
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
+    @property
+    def rate(self) -> float:
+        """The rows per second in addition to the short run: without start-up and shutdown."""
+        return (self.long.rows - self.short.rows) / (self.long.seconds - self.short.seconds)
+
+    @property
+    def cpu_per_million(self) -> float:
+        """The seconds of processor time per million rows, in the same way."""
+        return (self.long.cpu_seconds - self.short.cpu_seconds) / (self.long.rows - self.short.rows) * 1_000_000
+
+    @property
+    def startup_seconds(self) -> float:
+        """The seconds of a run that do not depend on the number of rows."""
+        return self.short.seconds - self.short.rows / self.rate
+
+    def to_json(self, **more: str) -> str:
+        """Return a JSON line; `more` describes the circumstances."""
+        return json.dumps({**asdict(self), "rate": round(self.rate), **more})
 
 
-def make_measurement(*, engine: str, query: str, data: Path, seconds: float, check: Check) -> Measurement:
-    """Return a measurement over all rows of a data folder."""
-    rows = count_rows(data)
-    return Measurement(
-        engine=engine,
-        query=query,
-        data=data.name,
-        rows=rows,
-        seconds=round(seconds, 3),
-        rows_per_s=int(rows / seconds),
-        check=check,
-    )
-
-
-def count_rows(data: Path) -> int:
-    """Count the rows of a data folder from the footers of its files."""
-    return sum(pq.read_metadata(file).num_rows for file in (data / "files").glob("*.parquet"))
+def parse_measurement(fields: Mapping[str, Any]) -> Measurement:
+    """Return the measurement in a parsed JSON line."""
+    names = ("engine", "query", "data", "repetition", "right")
+    same = {name: fields[name] for name in names}
+    return Measurement(**same, short=Run(**fields["short"]), long=Run(**fields["long"]))
 
 
 def check_changes(rows: Iterable[Sequence[int]]) -> Check:

@@ -1,117 +1,276 @@
-"""Run the benchmarks: make the data, measure every engine in a separate process, compare.
+"""Measure the engines on the queries, one after another, and compare them.
 
-    python run.py                                  # two data sets, three engines, half an hour
-    python run.py --quick --engines flink spark    # a million rows
+    python run.py                                  # all queries, three engines: hours
+    python run.py --quick --queries tumble group   # short inputs: minutes
+    python run.py --data-sets nexmark --engines flink everfold --repeat 1
 
-Results are stored as JSON lines next to the data.
+Every measurement has a process of its own, and the engines take turns. In it a query runs five
+times: over the shortest input, to check its result; over that one again and over a short one, to
+warm up and to find out how long the inputs must be; and over a long and a short one, which are
+timed. The rate is that of the rows that the long run has in addition to the short one.
+
+Measurements are appended to a file in `history/`; those of `--quick` to a file in the scratch
+folder. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import compare
-import make_stream
-from flink_environment import flink_python, parquet_jars
+from data_sets import (
+    CHECKED_LENGTH,
+    DATA_SETS,
+    FILE_ROWS,
+    LENGTHS,
+    QUICK_FILE_ROWS,
+    SCRATCH,
+    DataSet,
+    Store,
+    count_rows,
+)
+from engine_process import EngineFailure, EngineProcess, EngineTimeout, end_cleanly_on_signals
+from engine_protocol import CHECK, RUN, Request
+from expected import compute_expected, is_right
+from flink_environment import flink_jars, flink_python
+from history import describe_circumstances, history_file
+from kafka_input import KafkaInput
+from measurement import Check, Measurement, Run
+from query import parquet_connector
 
 HERE = Path(__file__).resolve().parent
-SCRATCH = HERE.parent / "scratch" / "bench"
-QUICK_ROWS = 1_000_000
-FEWEST_FILES = 4  # fewer files would not make a stream
+SHORT_PART = 6
+"""The long input is about this many times as long as the short one."""
+MARGIN = 1.1
+"""How much longer than demanded the long run is planned to be."""
+NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
+MINI_BATCH = ("group", "count_distinct", "retract", "q15", "q16", "q17")
+"""The queries for which Flink has a mini-batch mode."""
+ON_KAFKA = ("tumble", "group", "over_range")
+KAFKA_LONGEST = 40
+"""The greatest length of a topic, in files: about 3 GB."""
+START_TIMEOUT_S = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSet:
-    """An input, and the queries that are measured over it."""
+class Task:
+    """What one process measures. `connector` makes the source's options from an input's folder."""
 
-    name: str
-    rows: int
-    keys: int
-    queries: tuple[str, ...]
+    engine: str
+    query: str
+    data_set: DataSet
+    connector: Callable[[str, Path], dict[str, str]]
+    data: str
+    longest: int
 
-
-DATA_SETS = (
-    DataSet(
-        name="1k-keys",
-        rows=10_000_000,
-        keys=1000,
-        queries=(
-            *("tumble", "hop", "cumulate", "session", "cascade", "over_range", "over_rows", "over_all"),
-            *("group", "count_distinct", "retract"),
-        ),
-    ),
-    DataSet(name="1m-keys", rows=5_000_000, keys=1_000_000, queries=("tumble", "session", "group", "retract")),
-    DataSet(name="20m-keys", rows=20_000_000, keys=20_000_000, queries=("group",)),
-)
-NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
-GROUPS = ("group", "count_distinct", "retract")
-"""The queries for which Flink has a mini-batch mode."""
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths of input that may be measured."""
+        return [each for each in LENGTHS if self.data_set.shortest <= each <= self.longest]
 
 
-def command(engine: str, data: Path, queries: Sequence[str]) -> list[str]:
-    """Return the command that measures an engine."""
-    if engine.startswith("flink"):
-        jars = ":".join(map(str, parquet_jars()))
-        mode = ["--mini-batch"] if engine == "flink-mini-batch" else []
-        return [str(flink_python()), str(HERE / "run_flink.py"), "--data", str(data), "--jars", jars, *mode, *queries]
-    return [sys.executable, str(HERE / f"run_{engine}.py"), "--data", str(data), *queries]
+@dataclass(slots=True)
+class Lengths:
+    """The lengths of the inputs of a task, found out by its first repetition."""
+
+    short: int
+    long: int | None = None
 
 
-def measure(engine: str, data: Path, queries: Sequence[str], log: Path) -> list[str]:
-    """Run an engine's script and return its measurements. All other output goes to the log."""
-    with log.open("w") as errors:
-        done = subprocess.run(
-            command(engine, data, queries), check=False, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-    if done.returncode != 0:
-        raise SystemExit(f"{engine} failed on {data.name}: see {log}")
-    return [line for line in done.stdout.splitlines() if line.startswith("{")]
+@dataclass(slots=True)
+class Runner:
+    """Measures tasks.
 
-
-def prepare(data_set: DataSet, folder: Path, rows: int) -> Path:
-    """Return the folder of a data set, and create it if it does not exist.
-
-    Its name contains its size.
+    seconds: the least time of a long run.
+    lengths: of the tasks that were measured before.
     """
-    data = folder / f"{data_set.name}-{rows // 1000}k-rows"
-    if not (data / "lanes").exists():
-        files = max(rows // 1_000_000, FEWEST_FILES)
-        make_stream.main(["--out", str(data), "--rows", str(rows), "--keys", str(data_set.keys), "--files", str(files)])
-    return data
+
+    store: Store
+    seconds: float
+    timeout_s: float
+    lengths: dict[tuple[str, str, str], Lengths] = field(default_factory=dict)
+
+    def measure(self, task: Task, repetition: int) -> Measurement:
+        """Measure a task in a new process."""
+        log = self.store.folder / f"{task.engine}-{task.data.replace(', ', '-')}.log"
+        with EngineProcess(engine_command(task.engine), log) as process:
+            process.wait_until_ready(START_TIMEOUT_S)
+            right = self._check(process, task)
+            lengths = self.lengths.setdefault(
+                (task.engine, task.query, task.data), Lengths(short=task.data_set.shortest)
+            )
+            first = self._run(process, task, CHECKED_LENGTH)
+            if lengths.long is None:
+                lengths.short = self._shortest_for(task, self.seconds / SHORT_PART, first.rows_per_s)
+            warm = self._run(process, task, lengths.short)
+            if lengths.long is None:
+                rate = warm.rows_per_s
+                if warm.rows > first.rows and warm.seconds > first.seconds:
+                    rate = (warm.rows - first.rows) / (warm.seconds - first.seconds)
+                lengths.long = self._longer(task, lengths.short, self._shortest_for(task, self.seconds, rate))
+            long = self._run(process, task, lengths.long)
+            while long.seconds < self.seconds and (more := self._longer(task, lengths.long, 0)) > lengths.long:
+                lengths.long = more
+                long = self._run(process, task, lengths.long)
+            short = self._run(process, task, lengths.short)
+        return Measurement(
+            engine=task.engine,
+            query=task.query,
+            data=task.data,
+            repetition=repetition,
+            short=short,
+            long=long,
+            right=right,
+        )
+
+    def _check(self, process: EngineProcess, task: Task) -> bool:
+        folder = self.store.prepare(task.data_set, CHECKED_LENGTH)
+        request = Request(action=CHECK, query=task.query, connector=task.connector(task.engine, folder))
+        reply, _ = process.ask(request, self.timeout_s)
+        check = Check(**reply)
+        if is_right(task.engine, task.query, check, folder):
+            return True
+        right = compute_expected(task.query, folder, check.until_ms)
+        print(f"wrong: {task.engine} {task.query} on {task.data}: {check}, expected {right}", file=sys.stderr)
+        return False
+
+    def _run(self, process: EngineProcess, task: Task, length: int) -> Run:
+        folder = self.store.prepare(task.data_set, length)
+        request = Request(action=RUN, query=task.query, connector=task.connector(task.engine, folder))
+        reply, usage = process.ask(request, self.timeout_s)
+        return Run(
+            rows=count_rows(folder),
+            seconds=round(reply["seconds"], 3),
+            cpu_seconds=usage.cpu_seconds,
+            driver_mb=usage.driver_mb,
+            workers_mb=usage.workers_mb,
+        )
+
+    def _shortest_for(self, task: Task, seconds: float, rate: float) -> int:
+        """Return the least length that takes this long at a rate."""
+        allowed = task.lengths if seconds == self.seconds else task.lengths[:-1]
+        enough = [each for each in allowed if each * self.store.file_rows >= seconds * rate * MARGIN]
+        return min(enough, default=allowed[-1])
+
+    @staticmethod
+    def _longer(task: Task, than: int, at_least: int) -> int:
+        """Return the least length over another one, or the same if there is none."""
+        longer = [each for each in task.lengths if each > than]
+        return min((each for each in longer if each >= at_least), default=max(longer, default=than))
+
+
+def engine_command(engine: str) -> list[str]:
+    """Return the command that starts an engine's script."""
+    if engine.startswith("flink"):
+        jars = ":".join(map(str, flink_jars()))
+        mode = ["--mini-batch"] if engine == "flink-mini-batch" else []
+        return [str(flink_python()), str(HERE / "run_flink.py"), "--jars", jars, *mode]
+    return [sys.executable, str(HERE / f"run_{engine}.py")]
+
+
+def read_parquet(engine: str, folder: Path) -> dict[str, str]:
+    """Return the options of an engine's source of Parquet files."""
+    return parquet_connector(folder / ("lanes" if engine.startswith("flink") else "files"))
+
+
+def list_tasks(options: argparse.Namespace, kafka: KafkaInput | None) -> Iterator[list[Task]]:
+    """Yield the tasks of each query; the engines take turns within them."""
+    for data_set in (DATA_SETS[name] for name in options.data_sets):
+        for query in data_set.queries:
+            if options.queries and query not in options.queries:
+                continue
+            engines = [each for each in options.engines if _can_run(each, query, data_set)]
+            if kafka is not None and query not in ON_KAFKA:
+                continue
+            yield [
+                Task(
+                    engine=each,
+                    query=query,
+                    data_set=data_set,
+                    connector=kafka.connector if kafka else read_parquet,
+                    data=f"{data_set.name}, Kafka" if kafka else data_set.name,
+                    longest=min(data_set.longest, KAFKA_LONGEST) if kafka else data_set.longest,
+                )
+                for each in engines
+            ]
+
+
+def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
+    if engine == "spark":
+        return query not in NOT_IN_SPARK and data_set.keys is not None
+    return engine != "flink-mini-batch" or query in MINI_BATCH
+
+
+def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput | None, results: Path) -> bool:
+    """Measure all tasks, append the measurements to a file, and return whether all was right."""
+    right = True
+    for tasks in list_tasks(options, kafka):
+        for repetition in range(options.repeat):
+            for task in tasks:
+                try:
+                    measured = runner.measure(task, repetition)
+                except (EngineTimeout, EngineFailure) as failure:
+                    print(f"failed: {task.engine} {task.query} on {task.data}: {failure}", file=sys.stderr)
+                    right = right and isinstance(failure, EngineTimeout)
+                    continue
+                right = right and measured.right
+                line = measured.to_json(**describe_circumstances())
+                with results.open("a") as file:
+                    file.write(line + "\n")
+                print(_summarize(measured), file=sys.stderr, flush=True)
+    return right
+
+
+def _summarize(measured: Measurement) -> str:
+    long, verdict = measured.long, "" if measured.right else " WRONG"
+    return (
+        f"{measured.data} {measured.query} {measured.engine} #{measured.repetition}: "
+        f"{measured.rate / 1e6:.3f} M/s; {long.rows:,} rows in {long.seconds:.1f} s, "
+        f"{measured.short.rows:,} in {measured.short.seconds:.1f} s, start-up {measured.startup_seconds:.1f} s, "
+        f"{long.driver_mb} + {long.workers_mb} MB{verdict}"
+    )
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the engines on the queries and compare them.")
+    parser.add_argument("--engines", nargs="+", choices=compare.ENGINES, default=list(compare.ENGINES))
+    parser.add_argument("--data-sets", nargs="+", choices=DATA_SETS, default=["1k-keys", "1m-keys"])
+    parser.add_argument("--queries", nargs="+", help="default: all")
+    parser.add_argument("--kafka", action="store_true", help="read JSON records from a Kafka broker")
+    parser.add_argument("--repeat", type=int, help="measurements of each query; default: 3, with --quick 1")
+    parser.add_argument("--seconds", type=float, help="least time of the long run; default: 60, with --quick 5")
+    parser.add_argument("--timeout", type=float, default=900, help="most seconds of a run")
+    parser.add_argument("--quick", action="store_true", help="short inputs")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH)
+    parser.add_argument("--results", type=Path, help="default: a file in history/, with --quick in the scratch folder")
+    options = parser.parse_args(arguments)
+    options.repeat = options.repeat or (1 if options.quick else 3)
+    options.seconds = options.seconds or (5 if options.quick else 60)
+    return options
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Run the benchmarks.")
-    parser.add_argument("--engines", nargs="+", choices=compare.ENGINES, default=list(compare.ENGINES))
-    parser.add_argument("--repeat", type=int, default=1, help="measurements of each query; the median counts")
-    parser.add_argument("--data-sets", nargs="+", choices=[each.name for each in DATA_SETS], help="default: all")
-    parser.add_argument("--queries", nargs="+", help="default: all")
-    parser.add_argument("--quick", action="store_true", help="a million rows of each data set")
-    parser.add_argument("--scratch", type=Path, default=SCRATCH)
-    options = parser.parse_args(arguments)
+    options = parse_options(arguments)
     options.scratch.mkdir(parents=True, exist_ok=True)
-    results = options.scratch / ("quick.jsonl" if options.quick else "results.jsonl")
-    results.write_text("")
-    for data_set in (each for each in DATA_SETS if not options.data_sets or each.name in options.data_sets):
-        data = prepare(data_set, options.scratch, QUICK_ROWS if options.quick else data_set.rows)
-        for engine in options.engines * options.repeat:
-            queries = [each for each in data_set.queries if engine != "flink-mini-batch" or each in GROUPS]
-            queries = [each for each in queries if not options.queries or each in options.queries]
-            if engine == "spark":
-                queries = [each for each in queries if each not in NOT_IN_SPARK]
-            if not queries:
-                continue
-            lines = measure(engine, data, queries, options.scratch / f"{engine}-{data.name}.log")
-            with results.open("a") as file:
-                file.writelines(f"{line}\n" for line in lines)
-            print(*lines, sep="\n", file=sys.stderr, flush=True)
-    return compare.main([str(results), "--data", str(options.scratch)])
+    results = options.results or (options.scratch / "quick.jsonl" if options.quick else history_file())
+    if options.quick and not options.results:
+        results.unlink(missing_ok=True)
+    store = Store(options.scratch, QUICK_FILE_ROWS if options.quick else FILE_ROWS)
+    runner = Runner(store, options.seconds, options.timeout)
+    if options.kafka:
+        with KafkaInput() as kafka:
+            right = measure_all(runner, options, kafka, results)
+    else:
+        right = measure_all(runner, options, None, results)
+    print(f"measurements: {results}", file=sys.stderr)
+    compare.main([str(results)])
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
+    end_cleanly_on_signals()
     sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,9 @@
-"""Measure Spark's own windowed streaming aggregation on the benchmark queries.
-
-    python run_spark.py --data ../scratch/bench/1k tumble hop session
+"""Measure Spark's own windowed streaming aggregation; `run.py` starts this script and sends it
+requests (`engine_protocol.py`).
 
 This is what a Spark user would write: `withWatermark` and `groupBy(window(…))` or
 `groupBy(session_window(…))` in append mode, RocksDB with its changelog as the state store, one file
-per micro-batch, into a sink that drops every row. Spark has no CUMULATE. It emits a window only
+(or half a million records) per micro-batch, into a sink that drops every row. Spark has no CUMULATE. It emits a window only
 when a later row's time has passed its end, so the windows after the last watermark stay in the
 state; the check reports where that was.
 """
@@ -16,16 +15,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
-from measurement import Check, make_measurement
+from engine_protocol import CHECK, STREAM, Request, serve
+from measurement import Check
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA = "a BIGINT, b BIGINT, c BIGINT, ts TIMESTAMP"
 GROUP = "group"
+RECORDS_PER_BATCH = 500_000
+"""The records of a batch from Kafka, which is everfold's default as well."""
 WINDOWS: dict[str, Callable[..., Column]] = {
     "tumble": sf.window,
     "hop": sf.window,
@@ -43,6 +46,7 @@ def start_spark(cores: int, memory: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
@@ -77,13 +81,32 @@ def aggregate_groups(source: DataFrame) -> DataFrame:
     return result.select("*", sf.col("s").alias("checksum"))
 
 
-def run(spark: SparkSession, data: Path, query: str) -> tuple[float, Check]:
-    """Run a query over all files. Return the seconds from its start on, and its output.
+def read_source(spark: SparkSession, connector: dict[str, str]) -> DataFrame:
+    """Return the stream of a table of Parquet files or of a topic with JSON records."""
+    if connector["connector"] == "filesystem":
+        return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(connector["path"])
+    from everfold.connectors.kafka.jars import add_jars
+
+    add_jars(spark)
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", connector["properties.bootstrap.servers"])
+        .option("subscribe", connector["topic"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", RECORDS_PER_BATCH)
+        .load()
+    )
+    return records.select(sf.from_json(sf.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
+
+
+def run(spark: SparkSession, request: Request) -> tuple[float, Check]:
+    """Run a query over its whole input. Return the seconds from its start on, and its output.
 
     For a result that changes, each batch emits the changed rows; the final rows are then read from
     the state.
     """
-    source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(data / "files"))
+    query = request.query
+    source = read_source(spark, request.connector)
     observed = (aggregate_groups(source) if query == GROUP else aggregate_windows(source, query)).observe(
         "out", sf.count("*").alias("rows_out"), sf.coalesce(sf.sum("checksum"), sf.lit(0)).alias("sum")
     )
@@ -99,6 +122,25 @@ def run(spark: SparkSession, data: Path, query: str) -> tuple[float, Check]:
         stream.awaitTermination()
         seconds = time.perf_counter() - start
         return seconds, summarize_groups(spark, checkpoint) if query == GROUP else summarize_stream(stream)
+
+
+def write_counts(spark: SparkSession, request: Request) -> None:
+    """Write the number of rows of each key to a topic as it changes, until the process is ended."""
+    counts = read_source(spark, request.connector).groupBy("a").agg(sf.count("*").alias("n"))
+    with tempfile.TemporaryDirectory() as checkpoint:
+        stream = (
+            counts.select(
+                sf.to_json(sf.struct("a")).alias("key"),
+                sf.to_json(sf.struct("a", "n")).alias("value"),
+            )
+            .writeStream.format("kafka")
+            .outputMode("update")
+            .option("kafka.bootstrap.servers", request.sink["properties.bootstrap.servers"])
+            .option("topic", request.sink["topic"])
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        stream.awaitTermination()
 
 
 def summarize_stream(stream: StreamingQuery) -> Check:
@@ -126,20 +168,18 @@ def _millis(timestamp: str) -> int:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Measure Spark's own windowed streaming aggregation.")
-    parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="6g")
-    parser.add_argument("queries", nargs="+", choices=[*WINDOWS, GROUP])
     options = parser.parse_args(arguments)
     spark = start_spark(options.cores, options.memory)
-    for query in options.queries:
-        # As for the other engines, the second of two runs is timed.
-        run(spark, options.data, query)
-        seconds, check = run(spark, options.data, query)
-        print(
-            make_measurement(engine="spark", query=query, data=options.data, seconds=seconds, check=check).to_json(),
-            flush=True,
-        )
+
+    def answer(request: Request) -> dict[str, Any]:
+        if request.action == STREAM:
+            write_counts(spark, request)
+        seconds, check = run(spark, request)
+        return asdict(check) if request.action == CHECK else {"seconds": seconds}
+
+    serve(answer)
     spark.stop()
 
 
