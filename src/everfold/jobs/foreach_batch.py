@@ -26,7 +26,7 @@ from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.stream import Stream
 from everfold.spark.tail import OutputRows
-from everfold.spark.task_input import FORWARDED, READ, STATS, TaskReads
+from everfold.spark.task_input import BATCH_TIME, FORWARDED, READ, STATS, TaskReads
 from everfold.types import physical_name
 
 if TYPE_CHECKING:

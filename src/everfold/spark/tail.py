@@ -18,7 +18,7 @@ from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import Expr, InputRef, column_references, conjunction, inputs_of, substitute, walk
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.exchange import ROWS
-from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, Chunk
+from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, Chunk, read_time
 from everfold.spark.worker_inputs import add_hashes, reason_not_prepared, to_milliseconds
 from everfold.spark.worker_scalars import evaluate_expressions
 from everfold.types import Schema, physical_name
