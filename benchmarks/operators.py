@@ -30,7 +30,8 @@ from typing import TypeVar
 
 import polars as pl
 from make_stream import START_MS, make_rows
-from queries import QUERIES, source_ddl
+from queries import QUERIES
+from query import parquet_connector
 
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import Meta, Operator
@@ -65,7 +66,8 @@ OTHERS = {
 def plan_of(query: str) -> StatefulNode:
     """Return the only stateful node of a query."""
     text = QUERIES[query].select if query in QUERIES else OTHERS[query]
-    submits = [each for each in Session(folder=Path()).run(f"{source_ddl(Path())}; {text}") if isinstance(each, Submit)]
+    tables = "; ".join(QUERIES["tumble"].source_statements(parquet_connector(Path())))
+    submits = [each for each in Session(folder=Path()).run(f"{tables}; {text}") if isinstance(each, Submit)]
     (node,) = operators_of(submits[-1].roots)
     return node
 

@@ -17,8 +17,10 @@ from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
 from everfold.jobs.packed_batch import empty_rows, find_failed_sink
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import InputRef, Literal, column_references
-from everfold.spark.exchange import META, ROWS, to_ipc
-from everfold.spark.tail import OutputRows, decode_rows, read_payloads, to_milliseconds
+from everfold.spark.exchange import ROWS, to_ipc
+from everfold.spark.tail import OutputRows, decode_rows, read_payloads
+from everfold.spark.task_input import META
+from everfold.spark.worker_inputs import to_milliseconds
 from everfold.sql.functions import build
 from everfold.types import BIGINT, STRING, DataType, Field, Schema, TimestampType
 
