@@ -49,6 +49,8 @@ QUERY_CONF: Mapping[str, str] = {
     _STREAMING + "offsetLog.formatVersion": "2",
     _STREAMING + "noDataMicroBatches.enabled": "false",
     _STREAMING + "stopTimeout": "60s",
+    _STREAMING
+    + "checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 }
 """Settings that queries rely on, fixed for the lifetime of a job (docs/design/checkpoints.md)."""
 
