@@ -19,9 +19,13 @@ from typing import Any
 
 FOLDER = "EVERFOLD_PROFILE_FOLDER"
 STAGES = {
-    "receive": ("everfold.spark.exchange", "chunks"),
+    "receive": ("everfold.spark.task_input", "combine_batches"),
+    "decode": ("everfold.connectors.filesystem.worker_files", "FileReader.read"),
+    "compute": ("everfold.spark.worker_scan", "ScanQuery.compute"),
+    "hash": ("everfold.spark.worker_scan", "add_hashes"),
     "pack": ("everfold.spark.exchange", "Pack.__call__"),
-    "unpack": ("everfold.spark.exchange", "Unpack.__call__"),
+    "unpack": ("everfold.spark.tail", "Unpack.__call__"),
+    "deliver": ("everfold.jobs.packed_batch", "_Deliver.__call__"),
     "process": ("everfold.spark.processor", "BucketProcessor.handleInputRows"),
     "state read": ("everfold.spark.processor", "MapStateStore.get"),
     "state write": ("everfold.spark.processor", "MapStateStore.put"),
