@@ -165,6 +165,21 @@ def test_columns_of_folders_and_files(run: Run, tmp_path: Path) -> None:
     assert "rows.json" in done.out
 
 
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_folder_with_a_bad_value_stops_the_job(run: Run, tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "in" / "day=notadate"
+    folder.mkdir(parents=True)
+    if form == "json":
+        (folder / "rows.json").write_text('{"n": 1}\n')
+    else:
+        pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), folder / "rows.parquet")
+    source = f"""(n INT, `day` DATE) PARTITIONED BY (`day`)
+    WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = '{form}')"""
+    done = both(run, tmp_path, source, "SELECT `day`, SUM(n) FROM t GROUP BY `day`")
+    assert "rows" in done.first
+    assert "field `day` is not a value of DATE: `notadate`" in done.first
+
+
 def test_what_is_not_proven_equal_is_left_to_catalyst(run: Run, tmp_path: Path) -> None:
     write_json(tmp_path / "in", make_rows(20))
     done = both(run, tmp_path, SOURCE.format("json"), "SELECT UPPER(s), COUNT(*) FROM t GROUP BY UPPER(s)")

@@ -396,7 +396,8 @@ class FileSource(Source):
     def _bad_record(self, report: dict[str, object]) -> ConnectorError:
         path = Path(str(report.get("path")))
         column, text = report.get("column"), str(report.get("text", ""))
-        found = _find_in_file(path, self.format, self.columns) if path.is_file() else None
+        is_text = self.format_name != "parquet"
+        found = _find_in_file(path, self.format, self.columns) if is_text and path.is_file() else None
         if found is not None:
             line, reason, record = found
             where = f"`{self._display_path(path)}` line {line}"
@@ -410,6 +411,11 @@ class FileSource(Source):
                     if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
                 )
                 reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
+        return self._bad_record_error(where, reason, record)
+
+    def _bad_record_error(self, where: str, reason: str, record: str = "") -> ConnectorError:
+        if self.format_name == "parquet":  # only the folder of a file can be wrong
+            return ConnectorError.of("bad-record", f"{where}: {reason}", help="move the file")
         return self.format.bad_record_error(where, reason, record)
 
     def _timeless_line(self, timeless: NullRowtime) -> str | None:
@@ -493,6 +499,14 @@ class FileSource(Source):
     def _positions(self) -> list[int]:
         return [column.position for column in self.columns]
 
+    def _convert_folder(self, column: TableColumn, text: str, path: Path) -> object:
+        """Return the value of a partition key. Raises ConnectorError `bad-record`."""
+        try:
+            return converter(column.type, _PARTITION_RULES)(text)
+        except (ValueError, OverflowError):
+            reason = f"field `{column.name}` is not a value of {column.type.sql}: `{excerpt(text)}`"
+            raise self._bad_record_error(f"`{self._display_path(path)}`", reason) from None
+
     def _build_table(
         self, found: dict[int, Any], count: int, path: Path, root: Path, wanted: Sequence[int] | None = None
     ) -> pa.Table:
@@ -508,9 +522,7 @@ class FileSource(Source):
             partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
         )
         if folder_values is None:
-            raise self.format.bad_record_error(
-                f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`", ""
-            )
+            raise self._bad_record_error(f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`")
         state = path.stat()
         for at in wanted:
             if at in found:
@@ -528,7 +540,7 @@ class FileSource(Source):
                     value = datetime.fromtimestamp(state.st_mtime_ns // 1_000_000 / 1000, UTC)
                 case _:
                     text = folder_values[keys.index(column.name)]
-                    value = None if text is None else converter(column.type, _PARTITION_RULES)(text)
+                    value = None if text is None else self._convert_folder(column, text, path)
             found[at] = _arrow([value] * count, column.type)
         return pa.table(
             [found[at] for at in wanted],
