@@ -90,12 +90,16 @@ def _annotate(values: _Values) -> Any:
 # --- modules --------------------------------------------------------------------------------------
 
 
-def pickle_operator(operator: Operator, node: Plan) -> bytes:
-    """Pickle an operator for the workers, with the functions that the node calls."""
-    from pyspark import cloudpickle
-
+def ship_functions(node: Plan) -> None:
+    """Ship the functions that a node calls to the workers, with operators pickled from now on."""
     if isinstance(node, AggregateNode):
         pickle_by_value([call.python for call in node.calls if call.python is not None])
+
+
+def pickle_operator(operator: Operator) -> bytes:
+    """Pickle an operator for the workers. Call `ship_functions` before."""
+    from pyspark import cloudpickle
+
     dumps: Callable[[Operator], bytes] = cloudpickle.dumps
     return dumps(operator)
 

@@ -45,7 +45,7 @@ from everfold.plan.windows import Session
 from everfold.spark.exchange import WIRE, Pack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
 from everfold.spark.processor import PAYLOAD, BucketProcessor
-from everfold.spark.python import pickle_operator
+from everfold.spark.python import pickle_operator, ship_functions
 from everfold.spark.scalar import Scalars
 from everfold.spark.tail import OutputRows, Tail
 from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows, TaskInput
@@ -344,12 +344,11 @@ class StreamLowering:
     def _operator(self, node: StatefulNode) -> Stream:
         name = node.operator_id
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
+        ship_functions(node)
         packed, operator = self._pack_input(node)
         self.operators.append(node)
         first, strangers = self.bucket_ids[0], self.foreign_operators.get(name, ())
-        processor = BucketProcessor(
-            name, pickle_operator(operator, node), first, self.query_digest, self.epoch, strangers
-        )
+        processor = BucketProcessor(name, pickle_operator(operator), first, self.query_digest, self.epoch, strangers)
         stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
         changes = is_updating(node)
         tail = Tail(stepped, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
