@@ -205,7 +205,13 @@ def describe(values: pa.ChunkedArray) -> list[str]:
     return [repr(value) for value in values.to_pylist()]
 
 
-@pytest.mark.parametrize("of", EDGED, ids=lambda of: of.sql)
+QUICK = ("INT", "STRING", "DOUBLE", "TIMESTAMP(3)")
+"""The types whose values are compared in `make test`; all are in `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "of", [pytest.param(of, id=of.sql, marks=[] if of.sql in QUICK else [pytest.mark.slow]) for of in EDGED]
+)
 def test_both_engines_return_the_same_values(spark: SparkSession, of: DataType) -> None:
     from everfold.spark.session import create_session
 

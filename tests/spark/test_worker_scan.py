@@ -143,7 +143,14 @@ def test_a_row_without_a_time_stops_the_job_with_its_line(run: Run, tmp_path: Pa
     assert "1 row" in skipped.err
 
 
-@pytest.mark.parametrize("line", ['{"k": "x"}', '{"k": 1', "[1]", '{"n": 2147483648}', '{"ts": "yesterday"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"k": "x"}',
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ('{"k": 1', "[1]", '{"n": 2147483648}')),
+        '{"ts": "yesterday"}',
+    ],
+)
 def test_a_bad_record_stops_the_job_with_its_line(run: Run, tmp_path: Path, line: str) -> None:
     write_json(tmp_path / "in", make_rows(50))
     content = (tmp_path / "in" / "1.json").read_text().splitlines()
@@ -165,7 +172,7 @@ def test_columns_of_folders_and_files(run: Run, tmp_path: Path) -> None:
     assert "rows.json" in done.out
 
 
-@pytest.mark.parametrize("form", ["json", "parquet"])
+@pytest.mark.parametrize("form", [pytest.param("json", marks=pytest.mark.slow), "parquet"])
 def test_a_folder_with_a_bad_value_stops_the_job(run: Run, tmp_path: Path, form: str) -> None:
     folder = tmp_path / "in" / "day=notadate"
     folder.mkdir(parents=True)
