@@ -160,6 +160,7 @@ def test_a_bad_record_stops_the_job_with_its_line(run: Run, tmp_path: Path, line
     assert "`in/1.json` line 32" in done.first
 
 
+@pytest.mark.slow
 def test_columns_of_folders_and_files(run: Run, tmp_path: Path) -> None:
     for day in ("2026-01-01", "2026-01-02"):
         folder = tmp_path / "in" / f"day={day}"
@@ -187,6 +188,7 @@ def test_a_folder_with_a_bad_value_stops_the_job(run: Run, tmp_path: Path, form:
     assert "field `day` is not a value of DATE: `notadate`" in done.first
 
 
+@pytest.mark.slow
 def test_what_is_not_proven_equal_is_left_to_catalyst(run: Run, tmp_path: Path) -> None:
     write_json(tmp_path / "in", make_rows(20))
     done = both(run, tmp_path, SOURCE.format("json"), "SELECT UPPER(s), COUNT(*) FROM t GROUP BY UPPER(s)")
