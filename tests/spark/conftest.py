@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from broker import kafka_broker
+from spark.running import Run, runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-__all__ = ["kafka_broker", "spark"]
+__all__ = ["kafka_broker", "run", "spark"]
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +27,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark(master="local[2]", conf=conf, log_file=log_file)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run `everfold run job.sql` in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    return runner(spark, monkeypatch, capsys)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark.running import Run, runner
+from spark.running import Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.slow
 SCRIPT = """
@@ -31,15 +31,6 @@ INSERT INTO totals SELECT window_end, SUM(n) FROM TUMBLE(TABLE t, DESCRIPTOR(at_
 """
 MINUTES = 3
 WHOLE = [sum(range(60))] * MINUTES
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run `everfold run job.sql` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    return runner(spark, monkeypatch, capsys)
 
 
 def lines(minute: int, form: str = "json") -> list[str]:

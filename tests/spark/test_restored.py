@@ -18,12 +18,12 @@ from broker import KafkaBroker
 from click.testing import CliRunner, Result
 from postgres import Database
 from pyspark import SparkContext
-from spark.running import Done, Run, runner
+from spark.running import Done, Run
 
 from everfold.cli.main import everfold
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 Rows = list[tuple[Any, ...]]
 SOURCE = """
@@ -150,15 +150,6 @@ def read_files(folder: str) -> dict[str, bytes]:
     """Return the files of a job directory that a refused start must not change."""
     found = (each for each in Path(folder).rglob("*") if each.is_file())
     return {str(each.relative_to(folder)): each.read_bytes() for each in found if each.name not in ("lock", "job.log")}
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run `everfold run job.sql` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    return runner(spark, monkeypatch, capsys)
 
 
 def find_error(done: Done) -> str:

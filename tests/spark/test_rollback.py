@@ -15,7 +15,7 @@ import pytest
 from broker import KafkaBroker
 from click.testing import CliRunner
 from postgres import Database
-from spark.running import Done, Run, runner
+from spark.running import Done, Run
 
 from everfold import TableEnvironment
 from everfold.cli.main import everfold
@@ -73,15 +73,6 @@ def rollback(version: int, *options: str) -> str:
     done = CliRunner().invoke(everfold, ["rollback", "state", str(version), *options])
     assert done.exception is None, done.exception
     return done.stdout
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run `everfold run job.sql` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    return runner(spark, monkeypatch, capsys)
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -29,14 +29,6 @@ State = Callable[..., Done]
 
 
 @pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return runner(spark, monkeypatch, capsys)
-
-
-@pytest.fixture
 def state(run: Run, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> State:
     """Run `everfold state job` with additional arguments.
 

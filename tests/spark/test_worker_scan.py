@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark.running import Done, Run, runner
+from spark.running import Done, Run
 
 from everfold.spark.key_hash import hash_columns
 
@@ -50,15 +50,6 @@ def test_hashes_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     for chosen in [*([name] for name in names), ["l", "s"], ["s", "l", "b", "d"], ["x", "i", "z", "h"], names]:
         expected = [row[0] for row in frame.selectExpr(f"xxhash64({', '.join(chosen)})").collect()]
         assert hash_columns([table[name].combine_chunks() for name in chosen]).tolist() == expected, chosen
-
-
-@pytest.fixture
-def run(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Run `everfold run job.sql` in the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    return runner(spark, monkeypatch, capsys)
 
 
 def both(run: Run, folder: Path, source: str, query: str, *settings: str) -> Done:

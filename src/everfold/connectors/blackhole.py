@@ -50,7 +50,7 @@ class BlackholeSink(ClusterSink):
 
     @property
     def takes_packed_rows(self) -> bool:
-        """Return True."""
+        """Whether workers count the rows: they always do."""
         return True
 
     def begin_batch(self, batch: BatchId) -> WorkerTask:

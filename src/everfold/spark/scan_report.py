@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from everfold.connectors.contract import Role
 from everfold.connectors.validate import check_table
-from everfold.operators.factory import clock_of, operator_of
-from everfold.operators.protocol import TABLES
-from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Root, Scan, StatefulNode, is_stateful
 from everfold.plan.parts import streamed_children
 from everfold.plan.walk import operators_of
@@ -25,9 +22,10 @@ def describe_scans(roots: Sequence[Root], settings: Settings) -> str:
 
 
 def _describe_inputs(node: StatefulNode, settings: Settings) -> Iterator[str]:
-    for scan in _scans_below(node):
-        reason = _reason_not_in_worker(node, settings)
-        where = "Python workers" if reason is None else f"Catalyst ({reason})"
+    scans = list(_scans_below(node))
+    reason = _reason_not_in_worker(node, settings) if scans else None
+    where = "Python workers" if reason is None else f"Catalyst ({reason})"
+    for scan in scans:
         yield f"  {scan.table.name} -> {type(node).__name__}: {where}"
 
 
@@ -45,9 +43,7 @@ def _scans_below(node: StatefulNode) -> Iterator[Scan]:
 def _reason_not_in_worker(node: StatefulNode, settings: Settings) -> str | None:
     if settings.scan == "catalyst":
         return "'everfold.scan' = 'catalyst'"
-    updating = is_updating(node.input)
-    operator = operator_of(node, node.operator_id, clock_of(node, (), None, (TABLES,)), updating=updating)
-    plan = plan_worker_scan(node.input, operator)
+    plan = plan_worker_scan(node)
     if isinstance(plan, str):
         return plan
     if plan.scan.table.connector is None:

@@ -154,7 +154,7 @@ class StreamLowering:
     query_digest, foreign_operators: see `BucketProcessor`.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
-    has_batch_time: whether the runner sets the time of a batch (`exchange.BATCH_TIME`).
+    has_batch_time: whether the runner sets the time of a batch (`task_input.BATCH_TIME`).
     has_reemitted_rows: whether the first batch may have re-emitted rows.
     read_lookup_table: reads the lookup table of a join.
     fused: whether workers that unpack an operator's rows also do what follows, as far as they can.
@@ -362,10 +362,10 @@ class StreamLowering:
             return scanned
         below = self.lower(node.input)
         operator = self._create_operator(node, below.splits, below.inputs, updating=below.has_row_kinds)
-        repacked = None if below.tail is None else below.tail.feed(operator)
-        if repacked is not None:
-            rows = self._with_control(repacked.frame, {"payload": "BINARY"}, operator)
-            return self._pack(rows, operator, repacked.rows), operator
+        packed_rows = None if below.tail is None else below.tail.feed(operator)
+        if below.tail is not None and packed_rows is not None:
+            rows = self._with_control(below.tail.stepped, {"payload": "BINARY"}, operator)
+            return self._pack(rows, operator, packed_rows), operator
         split = below.splits[0] if len(below.splits) == 1 else ""
         return self._pack(self._exchange_input(below, operator), operator, CatalystRows(split)), operator
 
@@ -391,14 +391,13 @@ class StreamLowering:
         """Return the packed input of an operator that workers decode, None if they cannot."""
         if self.open_in_worker is None:
             return None
-        updating = is_updating(node.input)
-        plan = plan_worker_scan(node.input, self._create_operator(node, (), (TABLES,), updating=updating))
+        plan = plan_worker_scan(node)
         if isinstance(plan, str):
             return None
         source = self.open_in_worker(plan.scan.table, plan.scan.source_name, plan.columns)
         if source is None:
             return None
-        operator = self._create_operator(node, source.splits, (TABLES,), updating=updating)
+        operator = self._create_operator(node, source.splits, (TABLES,), updating=is_updating(node.input))
         query = make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime)
         rows = self._with_control(source.input.frame, source.input.columns, operator)
         scan = WorkerScan(query, source.input.reader, source.splits[0])

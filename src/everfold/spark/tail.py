@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from everfold.operators.protocol import InputColumn, Meta, Operator
 from everfold.plan.changelog import KIND, ORDER
@@ -212,13 +212,6 @@ class OperatorRows:
         return add_hashes(pa.table(columns), self.keys, hashed)
 
 
-class Feed(NamedTuple):
-    """The packed rows of an operator for the next one: the frame of payloads, and their reader."""
-
-    frame: DataFrame
-    rows: OperatorRows
-
-
 @dataclass(frozen=True, slots=True)
 class Tail:
     """Rows of an operator that are still packed.
@@ -244,15 +237,15 @@ class Tail:
         unpack = Unpack(self.rows)
         return self.stepped.mapInArrow(unpack, unpack.types)
 
-    def feed(self, operator: Operator) -> Feed | None:
-        """Return the payloads for the next operator, None if Catalyst must prepare its input."""
+    def feed(self, operator: Operator) -> OperatorRows | None:
+        """Return the rows as input of the next operator, None if Catalyst must prepare them."""
         if not operator.inputs or reason_not_prepared(operator) is not None:
             return None
         rows = self.rows.project([each.expression for each in operator.inputs])
         if rows is None:
             return None
         hidden = (*[ORDER] * operator.ordered, *[KIND] * operator.updating)
-        return Feed(self.stepped, OperatorRows(rows, tuple(operator.inputs), tuple(operator.hash_columns), hidden))
+        return OperatorRows(rows, tuple(operator.inputs), tuple(operator.hash_columns), hidden)
 
 
 def read_payloads(payloads: pa.Array) -> Iterator[tuple[bytes, pa.Buffer]]:

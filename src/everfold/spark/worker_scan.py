@@ -16,11 +16,21 @@ from everfold.connectors.null_rowtime import NullRowtime
 from everfold.connectors.skipped_rows import NO_TIME
 from everfold.connectors.worker_reader import Piece, WorkerReader
 from everfold.memory.duck import Duck, connect
+from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of
-from everfold.plan.nodes import Filter, Plan, Project, Scan, WatermarkAssigner, WindowTableFunction, is_stateful
+from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of, substitute
+from everfold.plan.nodes import (
+    Filter,
+    Plan,
+    Project,
+    Scan,
+    StatefulNode,
+    WatermarkAssigner,
+    WindowTableFunction,
+    is_stateful,
+)
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.task_input import CONTROL, FLUSH, Chunk, TaskReads, read_time
 from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared, to_milliseconds
@@ -124,12 +134,12 @@ class WorkerScan:
         report = TaskReads(handles, read, {NO_TIME: timeless} if timeless else {})
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
         meta = Meta(now, watermarks, FLUSH in controls)
-        return Chunk(frame, meta, [report.encode()] if pieces else [], controls)
+        return Chunk(frame, meta, [report.encode()] if pieces or handles else [], controls)
 
     def _find_time(self, pieces: Sequence[Piece]) -> tuple[int | None, int]:
         """Return the greatest watermark and the number of rows without a time.
 
-        Raises ConnectorError `null-rowtime` unless such rows are skipped.
+        Raises the report of `NullRowtime` unless such rows are skipped.
         """
         import pyarrow as pa
 
@@ -149,7 +159,7 @@ class WorkerScan:
         latest = self.query.latest
         if latest is None or not rows.num_rows or rows.column(latest).null_count:
             return rows
-        greatest = pa.array([pc.max(rows.column(latest)).as_py()], rows.schema.field(latest).type)
+        greatest = pa.repeat(pc.max(rows.column(latest)), 1)
         return rows.slice(0, 1).set_column(rows.schema.get_field_index(latest), latest, greatest)
 
     def _locate_timeless(self, pieces: Sequence[Piece]) -> Exception:
@@ -188,19 +198,20 @@ class ScanPlan:
     node: Plan
 
 
-def plan_worker_scan(node: Plan, operator: Operator) -> ScanPlan | str:
+def plan_worker_scan(node: StatefulNode) -> ScanPlan | str:
     """Return the part of the plan that workers can run below an operator, or why they cannot."""
+    operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=is_updating(node.input))
     needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
     reason = reason_not_prepared(operator)
     if reason is not None:
         return reason
-    below = node
+    below = node.input
     while not isinstance(below, Scan):
         found = _columns_below(below, needed)
         if isinstance(found, str):
             return found
         below, needed = found
-    return ScanPlan(below, tuple(sorted(needed or {0})), node)
+    return ScanPlan(below, tuple(sorted(needed or {0})), node.input)
 
 
 def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[int]] | str:
@@ -327,21 +338,16 @@ class _QueryWriter:
 
     def _find_plain(self, operator: Operator) -> tuple[tuple[str, bool], ...] | None:
         """Return the decoded columns that are the operator's inputs, None if any is computed."""
-        positions = [each.expression.position for each in operator.inputs if isinstance(each.expression, InputRef)]
-        if len(positions) < len(operator.inputs) or not positions or self._drops:
+        if not operator.inputs or self._drops:
             return None
+        expressions = [each.expression for each in operator.inputs]
         node = self._plan.node
-        while not isinstance(node, Scan):
-            match node:
-                case WatermarkAssigner():
-                    node = node.input
-                case Project():
-                    moved = [node.expressions[at] for at in positions]
-                    positions = [each.position for each in moved if isinstance(each, InputRef)]
-                    if len(positions) < len(moved):
-                        return None
-                    node = node.input
-                case _:
-                    return None
-        found = [(physical_name(at), each.as_ms) for at, each in zip(positions, operator.inputs, strict=True)]
+        while isinstance(node, WatermarkAssigner | Project):
+            if isinstance(node, Project):
+                expressions = [substitute(each, node.expressions) for each in expressions]
+            node = node.input
+        columns = [physical_name(each.position) for each in expressions if isinstance(each, InputRef)]
+        if not isinstance(node, Scan) or len(columns) < len(expressions):
+            return None
+        found = [(name, each.as_ms) for name, each in zip(columns, operator.inputs, strict=True)]
         return (*found, *((name, False) for name in self._hidden))

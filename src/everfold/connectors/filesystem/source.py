@@ -208,7 +208,7 @@ class FileSource(Source):
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
         """Return a stream of the paths of files."""
-        self._base_folder = context.base_folder.absolute()  # a worker runs in another folder
+        self._base_folder = context.base_folder
         root = self._path_outside_job(context)
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import check_first_file
@@ -217,7 +217,13 @@ class FileSource(Source):
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS {PATH}"))
-        return WorkerInput(frame, {PATH: "STRING"}, FileReader(self, columns, root))
+        return WorkerInput(frame, {PATH: "STRING"}, FileReader(self._for_worker(context.base_folder), columns, root))
+
+    def _for_worker(self, base_folder: Path) -> FileSource:
+        """Return the source without listed folders; a worker runs in another folder."""
+        source = FileSource(self.table, self.options)
+        source._base_folder = base_folder.absolute()
+        return source
 
     def _stream_reader(self, context: SourceContext) -> Any:
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)

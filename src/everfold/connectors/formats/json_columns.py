@@ -49,13 +49,12 @@ class DecodedRecords:
     records: Sequence[int] | None
 
 
-@dataclass(frozen=True, slots=True)
 class BadRecord(Exception):
     """A record that cannot be read. index: its position among the records."""
 
-    index: int
-    reason: str
-    record: bytes
+    def __init__(self, index: int, reason: str, record: bytes) -> None:
+        super().__init__(reason)
+        self.index, self.reason, self.record = index, reason, record
 
 
 def reason_not_in_columns(form: JsonFormat, columns: Sequence[RecordColumn]) -> str | None:
