@@ -364,7 +364,7 @@ class PackedRows(Protocol):
         """Return the number of rows."""
 
     def read(self) -> pa.Table:
-        """Return the rows, with the columns `c0…` and without their kind."""
+        """Return the rows: `c0…` and `__kind`."""
 
 
 class RowWriter(Protocol):

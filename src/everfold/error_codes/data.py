@@ -73,13 +73,6 @@ ENTRIES = (
         "aggregate the values of each key first, or use `JSON_ARRAYAGG`.",
     ),
     ErrorCode(
-        "null-map-key",
-        Family.DATA,
-        "A `MAP` that is written as JSON has a NULL key.",
-        "The keys of a JSON object are strings.",
-        "set `json.map-null-key.mode` to `DROP` or `LITERAL`.",
-    ),
-    ErrorCode(
         "null-rowtime",
         Family.DATA,
         "The time attribute of a row is NULL.",

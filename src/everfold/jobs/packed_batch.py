@@ -111,7 +111,8 @@ class _Rows:
         return self.tail.count(self.payload)
 
     def read(self) -> pa.Table:
-        return self.tail.read(self.payload)
+        kind = (KIND,) if self.tail.has_row_kinds else ()
+        return _set_kinds(self.tail.read(self.payload, kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -295,7 +296,14 @@ class SessionOperator(_Sessions):
         return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
 
     def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
+        if items.is_empty():
+            return self._no_output
         return window_rows(items, self._layout, self.schema, self._node.zone)
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        """The output of a batch that completes no session, which most small batches are."""
+        return window_rows(self._empty(), self._layout, self.schema, self._node.zone)
 
 
 class GrowingSessionOperator(SessionOperator):

@@ -21,6 +21,7 @@ each row is part of six windows: 2.4M output rows); CUMULATE 1 min, 10 min 8.5M 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -141,7 +142,7 @@ class WindowOperator:
             rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
         self._keep(rows.select(*self._by, *self._layout.slots), slices, since)
         write_head(store, self._epoch, head | {"slices": slices.encode()})
-        return self._emit(self._layout.empty({"end": pl.Int64()}))
+        return self._no_output
 
     # Input
 
@@ -316,6 +317,14 @@ class WindowOperator:
         return pl.concat([frame.filter(~repeated), folded.select(frame.columns)])
 
     def _emit(self, results: pl.DataFrame) -> pl.DataFrame:
+        return self._no_output if results.is_empty() else self._to_output(results)
+
+    @cached_property
+    def _no_output(self) -> pl.DataFrame:
+        """The output of a batch that completes no window, which most small batches are."""
+        return self._to_output(self._layout.empty({"end": pl.Int64()}))
+
+    def _to_output(self, results: pl.DataFrame) -> pl.DataFrame:
         end, window = pl.col("end"), self._window
         if isinstance(window, Cumulate):
             start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms

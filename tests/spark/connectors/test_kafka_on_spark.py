@@ -18,6 +18,7 @@ from broker import KafkaBroker
 from unit.connectors.tables import TableMaker, table
 
 from everfold.connectors.contract import BatchId, LocalSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
@@ -147,6 +148,22 @@ def test_a_bounded_stream_keeps_its_end_and_commits_its_group(topic: Callable[[i
     assert [
         row[0] for row in of.batch(**{"scan.startup.mode": "group-offsets", "properties.group.id": f"g-{of.name}"})
     ] == [99]
+
+
+def test_a_batch_has_as_many_records_as_fit(topic: Callable[[int], Topic]) -> None:
+    of = topic(3)
+
+    def records_per_batch(**options: str) -> int:
+        source, context = of.source(**options)
+        assert isinstance(source, KafkaSource)
+        return source.batch_records(context, source.client.partitions())
+
+    assert records_per_batch() == 500_000  # nothing is known of the records
+    of.broker.produce(of.name, [("key", '{"i":1}'.ljust(size), at % 2) for at, size in enumerate((7, 97, 7, 97))])
+    assert records_per_batch() == 5_000_000
+    assert records_per_batch(**{"scan.max-bytes-per-batch": "5500 b"}) == 100
+    assert records_per_batch(**{"scan.max-bytes-per-batch": "1 b"}) == 1
+    assert records_per_batch(**{"scan.max-bytes-per-batch": "5500 b", "scan.max-records-per-batch": "7"}) == 7
 
 
 def test_keys_and_raw_numbers(topic: Callable[[int], Topic]) -> None:

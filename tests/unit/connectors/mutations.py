@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from random import Random
 
 from unit.connectors.samples import JSON_TEXTS, NESTED, TYPES
+from unit.connectors.tables import encode_rows
 
 from everfold.types import (
     INT,
@@ -331,9 +332,8 @@ def _avro(random: Random) -> bytes:
 
     fields = fields_of("avro")
     columns = [RecordColumn(name, at, of) for at, (name, of) in enumerate(fields)]
-    record = AvroFormat().encoder(columns)(
-        [None if random.random() < 0.5 else value_for(of, random) for _, of in fields]
-    )
+    row = [None if random.random() < 0.5 else value_for(of, random) for _, of in fields]
+    (record,) = encode_rows(AvroFormat(), columns, [row])
     assert record is not None
     return record
 

@@ -1,10 +1,30 @@
-"""Short constructors of tables for tests."""
+"""Short constructors of tables for tests, and their rows as records."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from everfold.connectors.formats.format import Format, RecordColumn
 from everfold.errors import Span
+from everfold.plan.changelog import KIND
 from everfold.plan.nodes import Table, TableColumn
-from everfold.types import DataType
+from everfold.types import DataType, physical_name
+
+
+def encode_rows(
+    form: Format, columns: Sequence[RecordColumn], rows: Sequence[Sequence[object]], kinds: Sequence[int] | None = None
+) -> list[bytes | None]:
+    """Return the records of rows, whose values are those that Arrow converts to Python."""
+    arrays = {
+        physical_name(column.position): pa.chunked_array([pa.array([row[at] for row in rows], column.type.arrow)])
+        for at, column in enumerate(columns)
+    }
+    if kinds is not None:
+        arrays[KIND] = pa.chunked_array([pa.array(kinds, pa.int8())])
+    found: list[bytes | None] = form.encode(pa.table(arrays), columns).cast(pa.large_binary()).to_pylist()
+    return found
 
 
 def table(

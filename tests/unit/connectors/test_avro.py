@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_reader
-from unit.connectors.tables import table
+from unit.connectors.tables import encode_rows, table
 
 from everfold.connectors.formats.avro import AvroFormat
 from everfold.connectors.formats.format import RecordColumn
@@ -79,7 +79,7 @@ def columns(*types: DataType) -> list[RecordColumn]:
 def test_values_are_written_and_read(of: DataType, schema: Any, value: object, meant: object) -> None:
     """A nullable column is a union with null, and null comes first."""
     whole = {"type": "record", "name": "r", "fields": [{"name": "f0", "type": ["null", schema]}, {"name": "f1", "type": ["null", "int"]}]}  # fmt: skip
-    record = FORMAT.encoder(columns(of, INT))([value, None])
+    (record,) = encode_rows(FORMAT, columns(of, INT), [[value, None]])
     assert record is not None
     found: Any = schemaless_reader(io.BytesIO(record), parse_schema(whole), None)
     if isinstance(of, TimeType):
@@ -91,8 +91,8 @@ def test_values_are_written_and_read(of: DataType, schema: Any, value: object, m
 
 
 def test_a_column_that_is_not_null_is_not_a_union() -> None:
-    assert FORMAT.encoder(columns(INT.as_nullable(False)))([3]) == b"\x06"
-    assert FORMAT.encoder(columns(INT))([3]) == b"\x02\x06"
+    assert encode_rows(FORMAT, columns(INT.as_nullable(False)), [[3]]) == [b"\x06"]
+    assert encode_rows(FORMAT, columns(INT), [[3]]) == [b"\x02\x06"]
 
 
 @pytest.mark.parametrize(("record", "reason"), [(b"", "not an Avro record"), (b"\x02\x06\x00", "1 bytes are left over"), (b"\x08", "not an Avro record")])  # fmt: skip
@@ -118,7 +118,8 @@ def test_numbers_out_of_range_are_refused(of: DataType, record: int) -> None:
 
 
 def test_a_decimal_with_too_many_digits_is_refused() -> None:
-    record = FORMAT.encoder(columns(DecimalType(precision=20, scale=2)))([Decimal("123456789012.00")])
+    wider = columns(DecimalType(precision=20, scale=2))
+    (record,) = encode_rows(FORMAT, wider, [[Decimal("123456789012.00")]])
     assert record is not None
     with pytest.raises(BadValue, match="is outside of DECIMAL"):
         list(FORMAT.decoder(columns(DECIMAL))(record))
@@ -137,6 +138,6 @@ def test_types_and_names_that_avro_lacks_are_refused(name: str, of: DataType) ->
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -2.25e-300, 5e-324, float("inf"), 1.7976931348623157e308])
 def test_a_raw_double_has_the_bytes_of_kafkas_serializer(value: float) -> None:
     raw = RawFormat()
-    assert raw.encoder(columns(DOUBLE))([value]) == struct.pack(">d", value)
+    assert encode_rows(raw, columns(DOUBLE), [[value]]) == [struct.pack(">d", value)]
     (read,) = raw.decoder(columns(DOUBLE))(struct.pack(">d", value))
     assert read == [value]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from unit.connectors.envelopes import ROWS, SAMPLES, Sample
-from unit.connectors.tables import table
+from unit.connectors.tables import encode_rows, table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.formats.format import Format, record_columns
@@ -115,10 +115,12 @@ def make_codec(
     )
     form: Format = format_of(name, of, connector_of(of).check(of, Role.SINK), f"{name}.")
     columns = record_columns(of, Role.SINK)
-    encode, decode = form.encoder(columns), form.decoder(columns)
+    decode = form.decoder(columns)
 
     def encode_line(change: list[object]) -> str:
-        found = encode(change)
+        *row, kind = change
+        assert isinstance(kind, int)
+        (found,) = encode_rows(form, columns, [row], [kind])
         assert found is not None
         return found.decode()
 

@@ -14,6 +14,7 @@ from everfold.connectors.contract import BatchId, Role, SinkContext
 from everfold.connectors.filesystem import sink as file_sink
 from everfold.connectors.filesystem.sink import FileSink
 from everfold.connectors.validate import check_table
+from everfold.plan.changelog import KIND, RowKind
 from everfold.types import BIGINT
 
 BATCH = BatchId("job", "0_t", 0, 3, "digest")
@@ -29,12 +30,15 @@ class Packed:
         return len(self.values)
 
     def read(self) -> pa.Table:
-        return pa.table({"c0": pa.array(self.values, pa.int64())})
+        kinds = pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), len(self.values))
+        return pa.table({"c0": pa.array(self.values, pa.int64()), KIND: kinds})
 
 
-def open_sink(folder: Path, **options: str) -> FileSink:
+def open_sink(folder: Path, keys: tuple[str, ...] = (), **options: str) -> FileSink:
     """Return the sink of a job that is started."""
-    declared = table(n=BIGINT).with_("filesystem", path="out", **({"format": "parquet"} | options))
+    declared = table("t", keys, n=BIGINT, **dict.fromkeys(keys, BIGINT)).with_(
+        "filesystem", path="out", **({"format": "parquet"} | options)
+    )
     context = SinkContext(name="0_t", base_folder=folder, table=declared)
     made = check_table(declared, Role.SINK).sink(context)
     assert isinstance(made, FileSink)
@@ -96,6 +100,21 @@ def test_a_batch_without_rows_leaves_no_file(tmp_path: Path) -> None:
     assert not list(sink.root.glob("*part-*"))
 
 
-def test_only_parquet_in_one_folder_takes_packed_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "lines"), [("json", ['{"n":1}', '{"n":2}', '{"n":3}']), ("csv", ["1", "2", "3"])])
+def test_records_of_text_formats_are_written(tmp_path: Path, name: str, lines: list[str]) -> None:
+    sink = open_sink(tmp_path, format=name)
+    assert sink.finish_batch(run_tasks(sink, [1, 2], [], [3]), BATCH) == 3
+    (file,) = sink.root.glob("part-*")
+    assert file.read_text() == "".join(f"{line}\n" for line in lines)
+
+
+def test_a_change_is_written_with_its_kind(tmp_path: Path) -> None:
+    sink = open_sink(tmp_path, format="debezium-json")
+    assert sink.finish_batch(run_tasks(sink, [1]), BATCH) == 1
+    (file,) = sink.root.glob("part-*")
+    assert file.read_text() == '{"before":null,"after":{"n":1},"op":"c"}\n'
+
+
+def test_partitions_are_sorted_by_catalyst(tmp_path: Path) -> None:
     assert open_sink(tmp_path).takes_packed_rows
-    assert not open_sink(tmp_path, format="json").takes_packed_rows
+    assert not open_sink(tmp_path, keys=("day",)).takes_packed_rows

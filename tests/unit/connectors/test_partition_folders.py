@@ -18,6 +18,8 @@ from unit.connectors.tables import table
 from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.parts import FOLDER, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, is_hidden, partition_values
+from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.registry import connector_of
 from everfold.errors import SqlError
 from everfold.types import INT, STRING
@@ -57,8 +59,8 @@ def test_the_name_for_null_must_be_a_plain_name(name: str) -> None:
 
 def write(root: Path, *folders: str) -> None:
     """Write one row for each directory, as a task does."""
-    batch = pa.record_batch({"line": ["{}\n"] * len(folders), FOLDER: list(folders)})
-    list(PartWriter(str(root), "stem", "json")(iter([batch])))
+    batch = pa.record_batch({"c0": [1] * len(folders), FOLDER: list(folders)})
+    list(PartWriter(str(root), "stem", "json", (RecordColumn("a", 0, INT),), JsonFormat())(iter([batch])))
 
 
 def test_a_link_out_of_the_table_is_refused(tmp_path: Path) -> None:

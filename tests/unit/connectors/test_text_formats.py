@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from unit.connectors.samples import FLINK_READS, JSON_TEXTS, OURS, TYPES
-from unit.connectors.tables import table
+from unit.connectors.tables import encode_rows, table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.formats.format import Format, record_columns
@@ -309,27 +309,25 @@ def test_values_are_written_as_in_flink(case: tuple[DataType, object, str, str])
     of, value, as_json, as_csv = case
     for name, expected in (("json", '{"x":' + as_json + "}"), ("csv", as_csv)):
         target = table(x=of).with_("filesystem", path="x", format=name)
-        written = form(target).encoder(record_columns(target, Role.SINK))([value])
-        assert written == expected.encode()
+        written = encode_rows(form(target), record_columns(target, Role.SINK), [[value]])
+        assert written == [expected.encode()]
 
 
-def test_json_writes_null_map_keys_and_null_fields_as_configured() -> None:
-    of = table(m=MapType(key=STRING, value=DOUBLE), n=INT)
+def test_json_leaves_out_null_fields_as_configured() -> None:
+    of = table(m=MapType(key=STRING, value=DOUBLE), n=INT, s=STRING)
     base = {"connector": "filesystem", "path": "x", "format": "json"}
     columns = record_columns(of.with_options(base), Role.SINK)
-    row: list[object] = [[("k", 1.0), (None, 2.0)], None]
-    with pytest.raises(ConnectorError, match="NULL key"):
-        form(of.with_options(base)).encoder(columns)(row)
-    drop = form(of.with_options({**base, "json.map-null-key.mode": "DROP", "json.encode.ignore-null-fields": "true"}))
-    assert drop.encoder(columns)(row) == b'{"m":{"k":1.0}}'
-    literal = form(of.with_options({**base, "json.map-null-key.mode": "LITERAL", "json.map-null-key.literal": "none"}))
-    assert literal.encoder(columns)(row) == b'{"m":{"k":1.0,"none":2.0},"n":null}'
+    rows: list[list[object]] = [[[("k", 1.0)], None, "a"], [None, 1, None], [None, None, None]]
+    with_nulls = [b'{"m":{"k":1.0},"n":null,"s":"a"}', b'{"m":null,"n":1,"s":null}', b'{"m":null,"n":null,"s":null}']
+    assert encode_rows(form(of.with_options(base)), columns, rows) == with_nulls
+    without = form(of.with_options({**base, "json.encode.ignore-null-fields": "true"}))
+    assert encode_rows(without, columns, rows) == [b'{"m":{"k":1.0},"s":"a"}', b'{"n":1}', b"{}"]
 
 
 def test_a_csv_without_quotes_refuses_values_that_need_them() -> None:
     of = csv(disable_quote_character="true")
     with pytest.raises(ConnectorError, match="csv-needs-quotes"):
-        form(of).encoder(record_columns(of, Role.SINK))([1, "a,b"])
+        encode_rows(form(of), record_columns(of, Role.SINK), [[1, "a"], [1, "a,b"]])
 
 
 @pytest.mark.parametrize(

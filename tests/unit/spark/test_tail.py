@@ -14,6 +14,7 @@ import pytest
 
 from everfold.connectors.blackhole import CountRows
 from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
+from everfold.connectors.formats.format import RecordColumn
 from everfold.jobs.packed_batch import empty_rows, find_failed_sink
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import InputRef, Literal, column_references
@@ -135,7 +136,8 @@ def test_rows_are_counted_or_written_to_a_hidden_file(tmp_path: Path) -> None:
     counter.write(Packed(output_rows()))
     assert counter.close() == b"6"
     schema = pa.schema([("n", pa.int64()), ("k", pa.string())]).serialize().to_pybytes()
-    parts = PackedPartWriter(PartWriter(str(tmp_path), "x-0-1", "parquet", schema), ("c1", "c0"))
+    columns = (RecordColumn("n", 1, BIGINT), RecordColumn("k", 0, STRING))
+    parts = PackedPartWriter(PartWriter(str(tmp_path), "x-0-1", "parquet", columns, None, schema))
     writer = parts.open()
     writer.write(Packed(output_rows()))
     [[temporary, final, rows]] = json.loads(writer.close())

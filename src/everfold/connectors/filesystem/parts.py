@@ -10,17 +10,19 @@ import errno
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from everfold.error_transport import write_report
+from everfold.error_transport import transport_errors, write_report
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.connectors.contract import PackedRows, RowWriter
+    from everfold.connectors.formats.format import Format, RecordColumn
 
 REPORT = "temporary STRING, final STRING, rows BIGINT"
 """Spark schema of a task's report: the paths of its files, relative to the table's folder."""
@@ -35,26 +37,28 @@ Missing in a table without partitions.
 class PartWriter:
     """Writes the rows of one task.
 
-    stem: identifies the batch in file names. extension: of the format. schema: for Parquet, the
-    schema of the file (as Arrow IPC), and the columns are in its order; None for text formats,
-    whose only column is the line.
+    stem: identifies the batch in file names. extension: of the format. columns: those in the files,
+    in their order. form: a text format with one record per line, None for Parquet. schema: of
+    Parquet files, as Arrow IPC.
     """
 
     root: str
     stem: str
     extension: str
-    schema: bytes | None = None
+    columns: tuple[RecordColumn, ...]
+    form: Format | None
+    schema: bytes = b""
     compression: str = "snappy"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the batches and report the files."""
+        """Write the rows (`c0…`, `__kind`, `__folder`), and report the files."""
         import pyarrow as pa
 
         parts = PartFiles(self)
         with parts.discard_on_failure():
             for batch in batches:
                 for folder, rows in _by_folder(batch):
-                    parts.write(folder, rows)
+                    parts.write(folder, pa.Table.from_batches([rows]))
             files = parts.close()
         report = {
             "temporary": [temporary for temporary, _, _ in files],
@@ -92,7 +96,7 @@ class PartFiles:
         self._writer = writer
         self._files: list[_Part] = []
 
-    def write(self, folder: str, rows: pa.RecordBatch | pa.Table) -> None:
+    def write(self, folder: str, rows: pa.Table) -> None:
         """Append rows to the file of a folder; a change of the folder closes the previous file."""
         if not self._files or self._files[-1].folder != folder:
             if self._files:
@@ -115,7 +119,8 @@ class PartFiles:
     def discard_on_failure(self) -> Iterator[None]:
         """Return a context that deletes the files after an error, and reports those of the disk."""
         try:
-            yield
+            with transport_errors():
+                yield
         except BaseException as error:
             self.discard()
             if isinstance(error, OSError):
@@ -127,30 +132,26 @@ class PartFiles:
 
 @dataclass(frozen=True, slots=True)
 class PackedPartWriter:
-    """Writes Parquet files of packed rows, without partition folders.
-
-    columns: the names of the rows' columns, in the order of the file.
-    """
+    """Writes files of packed rows, without partition folders."""
 
     parts: PartWriter
-    columns: tuple[str, ...]
 
     def open(self) -> RowWriter:
         """Begin the work of one Spark task."""
-        return _PackedParts(PartFiles(self.parts), self.columns)
+        return _PackedParts(PartFiles(self.parts))
 
 
 class _PackedParts:
     """The files of one task that has packed rows."""
 
-    def __init__(self, files: PartFiles, columns: Sequence[str]) -> None:
-        self._files, self._columns = files, list(columns)
+    def __init__(self, files: PartFiles) -> None:
+        self._files = files
 
     def write(self, packed: PackedRows) -> None:
         rows = packed.read()
         if rows.num_rows:
             with self._files.discard_on_failure():
-                self._files.write("", rows.select(self._columns))
+                self._files.write("", rows)
 
     def close(self) -> bytes:
         with self._files.discard_on_failure():
@@ -168,8 +169,9 @@ class _Part:
         self.rows = 0
         self._path = os.path.join(of.root, temporary)
         self._file: Any = open(self._path, "xb")  # noqa: SIM115
+        self._form, self._columns = of.form, of.columns
         self._parquet: Any = None
-        if of.schema is not None:
+        if of.form is None:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
@@ -177,15 +179,16 @@ class _Part:
             compression = "none" if of.compression == "uncompressed" else of.compression
             self._parquet = pq.ParquetWriter(self._file, self._schema, compression=compression)
 
-    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+    def write(self, rows: pa.Table) -> None:
         """Append rows."""
         import pyarrow as pa
 
         self.rows += rows.num_rows
-        if self._parquet is None:
-            self._file.write(_concat_lines(rows.column(0)))
+        if self._form is not None:
+            self._file.write(_join_lines(self._form.encode(rows, self._columns)))
             return
-        columns = [values.cast(field.type) for values, field in zip(rows.columns, self._schema, strict=True)]
+        columns = [rows.column(physical_name(each.position)) for each in self._columns]
+        columns = [values.cast(field.type) for values, field in zip(columns, self._schema, strict=True)]
         self._parquet.write_table(pa.Table.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
@@ -209,22 +212,22 @@ class _Part:
             os.unlink(self._path)
 
 
-def _concat_lines(lines: pa.Array) -> memoryview | bytes:
-    """Return the lines as one buffer, without a copy.
-
-    Each line ends with its line break, so this is the buffer of the array.
-    """
+def _join_lines(records: pa.Array) -> memoryview:
+    """Return the records as lines; NULL is an empty one."""
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    assert lines.null_count == 0, "a row has a line"
-    if not len(lines):
-        return b""
-    offsets = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, lines.buffers()[1]], offset=lines.offset)
-    return memoryview(lines.buffers()[2])[offsets[0].as_py() : offsets[len(lines)].as_py()]
+    nothing, end = (pa.scalar(each, pa.large_binary()) for each in (b"", b"\n"))
+    wide = records.cast(pa.large_binary()).fill_null(nothing)
+    lines = pc.binary_join_element_wise(wide, nothing, end)
+    _, offsets, values = lines.buffers()
+    ends = np.frombuffer(offsets, np.int64)[lines.offset :]
+    return memoryview(values)[ends[0] : ends[len(lines)]]
 
 
 def _by_folder(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Split a batch into runs of rows with the same folder, and drop the folder's column."""
+    """Split a batch into runs of rows with the same folder."""
     import pyarrow.compute as pc
 
     at = batch.schema.get_field_index(FOLDER)
@@ -232,10 +235,8 @@ def _by_folder(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if batch.num_rows:
             yield "", batch
         return
-    folders = batch.column(at)
-    rows = batch.drop_columns([FOLDER])
     start = 0
-    runs = pc.run_end_encode(folders)
+    runs = pc.run_end_encode(batch.column(at))
     for folder, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield folder, rows.slice(start, end - start)
+        yield folder, batch.slice(start, end - start)
         start = end

@@ -37,6 +37,7 @@ from everfold.connectors.applied import is_applied
 from everfold.connectors.blackhole import CountRows
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
+    KIND,
     AppliedBatch,
     BatchId,
     ClusterSink,
@@ -50,10 +51,9 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, PackedPartWriter, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
-from everfold.connectors.formats.csv import needs_quotes_error
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
-from everfold.connectors.formats.text_encode import scalar_string_sql
+from everfold.connectors.formats.text_encode import string_sql
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
@@ -183,16 +183,15 @@ class FileSink(ClusterSink):
 
     @property
     def takes_packed_rows(self) -> bool:
-        """Whether the files are Parquet in one folder; everything else is formatted by Catalyst."""
-        return self.options.string("format") == "parquet" and not self.table.partition_keys
+        """Whether the files are in one folder; rows of partitions are sorted by Catalyst."""
+        return not self.table.partition_keys
 
     def begin_batch(self, batch: BatchId) -> WorkerTask:
         """Return the task that writes hidden files, or drops the rows of an applied batch."""
         try:
             if self._complete_applied(batch) is not None:
                 return CountRows()
-            columns = tuple(physical_name(column.position) for column in self._columns)
-            return PackedPartWriter(self._part_writer(self._begin(batch)), columns)
+            return PackedPartWriter(self._part_writer(self._begin(batch)))
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
 
@@ -258,21 +257,20 @@ class FileSink(ClusterSink):
         return self.records / f"{batch.epoch}-{batch.batch}.json"
 
     def _part_writer(self, stem: str) -> PartWriter:
-        name = self.options.string("format")
+        name, root = self.options.string("format"), str(self.root)
         if name != "parquet":
-            return PartWriter(str(self.root), stem, _EXTENSIONS.get(name, "json"))
+            form = format_of(name, self.table, self.options, f"{name}.")
+            return PartWriter(root, stem, _EXTENSIONS.get(name, "json"), self._columns, form)
         schema = self._parquet_schema().serialize().to_pybytes()
         compression = self.options.string("parquet.compression").lower()
-        return PartWriter(str(self.root), stem, _EXTENSIONS[name], schema, compression)
+        return PartWriter(root, stem, _EXTENSIONS[name], self._columns, None, schema, compression)
 
     def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
         """Run the tasks and return temporary path, final path and rows of each written file."""
-        name = self.options.string("format")
-        if name == "parquet":
-            columns = [physical_name(column.position) for column in self._columns]
-        else:
-            line = format_of(name, self.table, self.options, f"{name}.").line(self._columns)
-            columns = [f"concat({line}, '\\n') AS line"]
+        writer = self._part_writer(stem)
+        columns = [physical_name(column.position) for column in self._columns]
+        if writer.form is not None and writer.form.is_changelog:
+            columns.append(KIND)
         if self.table.partition_keys:
             columns.append(f"{self._folder()} AS {FOLDER}")
         frame = frame.selectExpr(*columns)
@@ -282,7 +280,7 @@ class FileSink(ClusterSink):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
         try:
-            written = frame.mapInArrow(as_spark_function(self._part_writer(stem)), REPORT).collect()
+            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
         except Exception as error:
             known = self.parse_failure(str(error))
             if known is not None:
@@ -296,7 +294,7 @@ class FileSink(ClusterSink):
         positions = {column.name: (at, column.type) for at, column in enumerate(columns_of(self.table, Role.SINK))}
         for key in self.table.partition_keys:
             at, of = positions[key]
-            text = scalar_string_sql(of, physical_name(at))
+            text = string_sql(of, physical_name(at))
             for character in _escaped_characters():
                 text = f"replace({text}, char({ord(character)}), {spark_string(escape(character))})"
             null_name = self.options.string("partition.default-name")
@@ -386,8 +384,6 @@ class FileSink(ClusterSink):
         for reason in find_reports(error_text, "write-failed"):
             number = getattr(errno, reason["errno"] or "EIO", errno.EIO)
             return self._write_error(OSError(number, reason["text"]))
-        for bare in find_reports(error_text, "csv-needs-quotes"):
-            return needs_quotes_error(bare["text"])
         return None
 
     def _write_error(self, wrong: OSError) -> ConnectorError:

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, values_by_row
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
 from everfold.engine_literals import spark_identifier
@@ -100,8 +100,9 @@ class AvroFormat(Format):
         """Return the field, which is the value already."""
         return field
 
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row to its record."""
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return a record for each row."""
+        import pyarrow as pa
         from fastavro import parse_schema, schemaless_writer
 
         of = _record_type(columns)
@@ -109,12 +110,12 @@ class AvroFormat(Format):
         names = [column.name for column in columns]
         convert = _to_avro(of)
 
-        def encode(values: Sequence[object]) -> bytes:
+        def write(values: Sequence[object]) -> bytes:
             record = io.BytesIO()
             schemaless_writer(record, schema, convert(dict(zip(names, values, strict=True))))
             return record.getvalue()
 
-        return encode
+        return pa.array(map(write, values_by_row(rows, columns)), pa.binary())
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from a record to its row."""
@@ -312,7 +313,8 @@ def _to_avro(of: DataType) -> Conversion:
         case DateType():
             return lambda value: (value - date(1970, 1, 1)).days
         case DecimalType():
-            return lambda value: _number_bytes(int(value.scaleb(of.scale)))
+            exact = Context(prec=of.precision)
+            return lambda value: _number_bytes(int(value.scaleb(of.scale, exact)))
         case _:
             return lambda value: value
 

@@ -11,18 +11,18 @@ Source: Flink 2.3 (asked of it, 2026-11).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from everfold.connectors.formats.envelope import (
     COMMON,
-    IS_RETRACTION,
     TEXT,
     Envelope,
     Rows,
     change_sql,
     declared_metadata,
+    is_retraction,
 )
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.json import JsonFormat
@@ -32,6 +32,9 @@ from everfold.engine_literals import spark_identifier, spark_string
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OPTIONS = OptionSet(
     (
@@ -170,22 +173,14 @@ class CanalFormat(Envelope):
 
     # -- encoding ----------------------------------------------------------------------------------
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the change as a JSON object."""
-        row = self.json.struct(columns)
-        return self.json.to_json_sql(
-            f"named_struct('data', array({row}), 'type', IF({IS_RETRACTION}, 'DELETE', 'INSERT'))"
-        )
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return an object for each change."""
+        import polars as pl
 
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row, followed by its kind, to the object."""
-        write = self.json.writer(columns)
-
-        def encode(values: Sequence[object]) -> bytes:
-            is_retraction = values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            return f'{{"data":[{write(values[:-1])}],"type":"{"DELETE" if is_retraction else "INSERT"}"}}'.encode()
-
-        return encode
+        kind = pl.when(is_retraction(rows)).then(pl.lit("DELETE")).otherwise(pl.lit("INSERT"))
+        row = self.json.objects(rows, columns)
+        found = pl.concat_str(pl.lit('{"data":['), row, pl.lit('],"type":"'), kind, pl.lit('"}'))
+        return pl.select(found).to_series().to_arrow()
 
 
 FORMAT = CanalFormat

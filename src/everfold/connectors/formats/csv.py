@@ -17,29 +17,26 @@ from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
-from everfold.connectors.formats.text_encode import scalar_string_sql, string_encoder
+from everfold.connectors.formats.text_encode import string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.error_transport import raise_report_in_spark
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
     BooleanType,
-    BytesType,
     DataType,
-    DateType,
     MapType,
     NumericType,
     RowType,
     StringType,
-    TimestampType,
-    TimeType,
     physical_name,
     with_article,
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet(
@@ -291,80 +288,46 @@ class CsvFormat(Format):
             else "[" + "".join(_literal(each) for each in special if each) + "\\s#]"
         )
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the line of a row."""
-        return f"concat_ws({spark_string(self.delimiter)}, {', '.join(self._field(column) for column in columns)})"
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return a line for each row. Raises ConnectorError `csv-needs-quotes`."""
+        import polars as pl
 
-    def _field(self, column: RecordColumn) -> str:
-        value = physical_name(column.position)
-        match column.type:
-            case ArrayType(element=element):
-                parts = f"transform({value}, x -> coalesce({scalar_string_sql(element, 'x')}, ''))"
-                text = f"array_join({parts}, {spark_string(self.element_delimiter)})"
-            case RowType(fields=fields):
-                parts = ", ".join(
-                    f"coalesce({scalar_string_sql(part.type, f'{value}.{spark_identifier(part.name)}')}, '')"
-                    for part in fields
-                )
-                text = f"IF({value} IS NULL, NULL, array_join(array({parts}), {spark_string(self.element_delimiter)}))"
-            case of:
-                text = scalar_string_sql(of, value)
-        if isinstance(column.type, StringType | TimestampType | ArrayType | RowType | BytesType | DateType | TimeType):
-            text = self._quote_sql(text)
-        return f"coalesce({text}, {spark_string(self.null_literal or '')})"
+        fields = [self._write_field(rows.column(physical_name(each.position)), each.type) for each in columns]
+        return pl.select(pl.concat_str(fields, separator=self.delimiter)).to_series().to_arrow()
 
-    def _quote_sql(self, text: str) -> str:
+    def _write_field(self, values: pa.ChunkedArray, of: DataType) -> pl.Series:
+        import polars as pl
+
+        if isinstance(of, ArrayType | RowType):
+            write = self._text_writer(of)
+            texts = (None if value is None else write(value) for value in values.to_pylist())
+            found = pl.Series(list(texts), dtype=pl.String)
+        else:
+            found = to_strings(values, of)
+        quoted = found if isinstance(of, BooleanType | NumericType) else self._quote(found)
+        return quoted.fill_null(self.null_literal or "")
+
+    def _quote(self, texts: pl.Series) -> pl.Series:
+        """Put strings in quotes, or escape their special characters."""
+        import polars as pl
+
         if self.quote is not None:
-            body = text
+            special = (texts.str.len_chars() > _LONG_STRING) | texts.str.contains(self._must_quote())
+            body = texts
             if self.escape is not None:
-                body = f"replace({body}, {spark_string(self.escape)}, {spark_string(self.escape * 2)})"
-            body = f"replace({body}, {spark_string(self.quote)}, {spark_string(self.quote * 2)})"
-            inside = f"concat({spark_string(self.quote)}, {body}, {spark_string(self.quote)})"
-            special = f"rlike({text}, {spark_string(self._must_quote())})"
-            return f"IF(length({text}) > {_LONG_STRING} OR {special}, {inside}, {text})"
-        body = text
+                body = body.str.replace_all(self.escape, self.escape * 2, literal=True)
+            body = body.str.replace_all(self.quote, self.quote * 2, literal=True)
+            return pl.select(pl.when(special).then(self.quote + body + self.quote).otherwise(texts)).to_series()
         if self.escape is not None:
-            for special in (self.escape, self.delimiter):
-                body = f"replace({body}, {spark_string(special)}, {spark_string(self.escape + special)})"
+            for each in (self.escape, self.delimiter):
+                texts = texts.str.replace_all(each, self.escape + each, literal=True)
             for letter, means in _ESCAPES[:2]:
-                body = f"replace({body}, {spark_string(means)}, {spark_string(self.escape + letter)})"
-            return body
-        stop = raise_report_in_spark("csv-needs-quotes", {"text": text})
-        special = "[" + _literal(self.delimiter) + "\\r\\n]"
-        return f"IF(rlike({text}, {spark_string(special)}), {stop}, {text})"
-
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row to its line."""
-        writers = [self._writer(column) for column in columns]
-        return lambda values: self.delimiter.join(
-            write(value) for write, value in zip(writers, values, strict=True)
-        ).encode()
-
-    def _writer(self, column: RecordColumn) -> Callable[[object], str]:
-        must_quote = re.compile(self._must_quote())
-        always_bare = isinstance(column.type, BooleanType | NumericType)
-        text = self._text_writer(column.type)
-
-        def write(value: object) -> str:
-            if value is None:
-                return self.null_literal or ""
-            written = text(value)
-            if always_bare:
-                return written
-            if self.quote is not None:
-                if len(written) <= _LONG_STRING and must_quote.search(written) is None:
-                    return written
-                body = written if self.escape is None else written.replace(self.escape, self.escape * 2)
-                return self.quote + body.replace(self.quote, self.quote * 2) + self.quote
-            if self.escape is not None:
-                for special in (self.escape, self.delimiter):
-                    written = written.replace(special, self.escape + special)
-                return written.replace("\n", self.escape + "n").replace("\r", self.escape + "r")
-            if any(each in written for each in (self.delimiter, "\r", "\n")):
-                raise needs_quotes_error(written)
-            return written
-
-        return write
+                texts = texts.str.replace_all(means, self.escape + letter, literal=True)
+            return texts
+        bare = texts.filter(texts.str.contains(f"[{_literal(self.delimiter)}\r\n]").fill_null(value=False))
+        if len(bare):
+            raise needs_quotes_error(bare[0])
+        return texts
 
     def _text_writer(self, of: DataType) -> Callable[[object], str]:
         match of:
@@ -486,7 +449,7 @@ def _fields(count: int) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a string as a literal in regular expressions of both Java and Python."""
+    """Return a string as a literal in regular expressions of Java and of Polars."""
     return "".join(
         each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
     )

@@ -9,11 +9,11 @@ Source: Flink 2.3 (asked of it, 2026-11).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from everfold.connectors.formats.envelope import COMMON, IS_RETRACTION, Envelope, Rows, change_sql, declared_metadata
+from everfold.connectors.formats.envelope import COMMON, Envelope, Rows, change_sql, declared_metadata, is_retraction
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.formats.text_decode import BadValue
@@ -21,6 +21,9 @@ from everfold.connectors.options import Option, OptionSet, OptionValues
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, STRING, TIMESTAMP_LTZ3, DataType, MapType, RowField, RowType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OPTIONS = OptionSet(
     (
@@ -128,26 +131,17 @@ class DebeziumFormat(Envelope):
 
     # -- encoding ----------------------------------------------------------------------------------
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the change as a JSON object."""
-        row = self.json.struct(columns)
-        return self.json.to_json_sql(
-            f"named_struct('before', IF({IS_RETRACTION}, {row}, NULL), 'after', IF({IS_RETRACTION}, NULL, {row}),"
-            f" 'op', IF({IS_RETRACTION}, 'd', 'c'))"
-        )
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return an object for each change."""
+        import polars as pl
 
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row, followed by its kind, to the object."""
-        write = self.json.writer(columns)
-        before, after = ('"before":null,', '"after":null,') if not self.json.ignore_nulls else ("", "")
-
-        def encode(values: Sequence[object]) -> bytes:
-            row = write(values[:-1])
-            if values[-1] in (RowKind.UPDATE_BEFORE, RowKind.DELETE):
-                return f'{{"before":{row},{after}"op":"d"}}'.encode()
-            return f'{{{before}"after":{row},"op":"c"}}'.encode()
-
-        return encode
+        row, retracted = self.json.objects(rows, columns), is_retraction(rows)
+        before, after = ("", "") if self.json.ignore_nulls else ('"before":null,', '"after":null,')
+        return pl.select(
+            pl.when(retracted)
+            .then(pl.concat_str(pl.lit('{"before":'), row, pl.lit(f',{after}"op":"d"}}')))
+            .otherwise(pl.concat_str(pl.lit(f'{{{before}"after":'), row, pl.lit(',"op":"c"}')))
+        ).to_series().to_arrow()  # fmt: skip
 
 
 FORMAT = DebeziumFormat

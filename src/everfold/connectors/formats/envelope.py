@@ -25,6 +25,8 @@ from everfold.plan.nodes import Table
 from everfold.types import DataType, RowField, RowType, StringType
 
 if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _EXCLUDED = ("fail-on-missing-field", "decode.json-parser.enabled")
@@ -33,8 +35,6 @@ COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.nam
 VALUE = "value."
 """Prefix of the METADATA keys of a value's format in a Kafka table."""
 
-IS_RETRACTION = f"{KIND} IN ({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})"
-"""Spark SQL: whether a row that is written retracts another one."""
 TEXT = "__text"
 """Column of a frame during parsing: the object as a string."""
 Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
@@ -190,6 +190,13 @@ def _drop_wrong_shapes(written: Any, shape: object) -> Any:
     if isinstance(written, dict) and isinstance(shape, dict):
         return {name: _drop_wrong_shapes(value, shape[name]) for name, value in written.items() if name in shape}
     return None if shape is None else written
+
+
+def is_retraction(rows: pa.Table) -> pl.Series:
+    """Return for each row (with `__kind`) whether it retracts another one."""
+    import polars as pl
+
+    return pl.Series(pl.from_arrow(rows.column(KIND))).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
 
 
 def change_sql(kind: RowKind, row: str) -> str:

@@ -22,9 +22,10 @@ from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
-from everfold.types import DataType, StringType
+from everfold.types import DataType, StringType, physical_name
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 BAD = "__bad"
@@ -65,6 +66,11 @@ class RecordLocation:
     parts: tuple[tuple[str, str], ...]
 
 
+def values_by_row(rows: pa.Table, columns: Sequence[RecordColumn]) -> Iterator[tuple[object, ...]]:
+    """Yield the values of each row, as Arrow converts them to Python."""
+    yield from zip(*(rows.column(physical_name(each.position)).to_pylist() for each in columns), strict=True)
+
+
 def raise_bad_record(location: RecordLocation, column: str | None, text: str) -> str:
     """Return Spark SQL that fails the job at a bad record.
 
@@ -102,8 +108,8 @@ class Format(ABC):
     """A format with a table's options.
 
     ignore_option: the option that lets a job continue after bad records. If records are changes,
-    `from_text` adds the column `__kind`, `line` reads it, and it is the last value of the rows that
-    `decoder` returns and `encoder` accepts.
+    `from_text` adds the column `__kind`, `encode` reads it, and it is the last value of the rows
+    that `decoder` returns.
     """
 
     ignore_errors: bool = False
@@ -199,15 +205,11 @@ class Format(ABC):
         """Return Spark SQL over a parsed frame for a metadata key, None for an unknown key."""
         return None
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: a row (`c0…`) as a text record. Not called for a binary format."""
-        raise NotImplementedError
-
     @abstractmethod
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row to a record.
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return the records of rows (`c0…`) as STRING or BINARY; NULL for a row without one.
 
-        The values are those to which Arrow converts its own in Python.
+        Raises ConnectorError for a value that the format cannot represent.
         """
 
     def bad_record_error(self, where: str, reason: str, record: str, *, lasting: bool = False) -> ConnectorError:

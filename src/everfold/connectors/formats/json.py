@@ -29,15 +29,16 @@ from everfold.connectors.formats.format import BAD, Format, RecordColumn, Record
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
-from everfold.connectors.formats.text_encode import string_encoder, string_sql
+from everfold.connectors.formats.text_encode import string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
     BooleanType,
     DataType,
+    FloatingType,
     IntervalType,
     MapType,
     NumericType,
@@ -48,6 +49,8 @@ from everfold.types import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _MAX_CHARACTERS = 20_000_000
@@ -55,6 +58,8 @@ _MAX_CHARACTERS = 20_000_000
 
 Spark's parser would need several times its size in memory.
 """
+_SPECIAL = r'[\x00-\x1f"\\]'
+"""Characters that are escaped in strings."""
 _PARSER_OPTIONS = {
     "maxStringLen": str(_MAX_CHARACTERS),
     "mode": "PERMISSIVE",
@@ -72,13 +77,14 @@ _OBJECT = "__object"
 """Column of a frame during parsing: an object as a string."""
 ObjectReader = Callable[[Mapping[str, object], str], list[object]]
 
+_NO_NULL_KEYS = "has no meaning here: a MAP has no NULL keys"
 OPTIONS = OptionSet(
     (
         Option("fail-on-missing-field", "bool", "false", meaning="fail if a record lacks a field"),
         Option("ignore-parse-errors", "bool", "false", meaning="skip and count unreadable records instead of failing"),
         Option("timestamp-format.standard", ("SQL", "ISO-8601"), "SQL", meaning="format of timestamps"),
-        Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", meaning="what to do with a NULL key of a MAP"),
-        Option("map-null-key.literal", "string", "null", meaning="the key written for NULL in mode LITERAL"),
+        Option("map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL", note=_NO_NULL_KEYS),
+        Option("map-null-key.literal", "string", "null", note=_NO_NULL_KEYS),
         Option("encode.decimal-as-plain-number", "bool", "false", meaning="write decimals without an exponent"),
         Option("encode.ignore-null-fields", "bool", "false", meaning="do not write fields that are NULL"),
         Option("decode.json-parser.enabled", "bool", "true", note="has no meaning here: there is one parser"),
@@ -92,8 +98,6 @@ class JsonFormat(Format):
 
     fail_on_missing: bool = False
     iso: bool = False
-    null_key: str = "FAIL"
-    null_key_literal: str = "null"
     ignore_nulls: bool = False
 
     @classmethod
@@ -111,8 +115,6 @@ class JsonFormat(Format):
             ignore_errors=options.flag(f"{prefix}ignore-parse-errors"),
             ignore_option=f"{prefix}ignore-parse-errors",
             iso=options.string(f"{prefix}timestamp-format.standard") == "ISO-8601",
-            null_key=options.string(f"{prefix}map-null-key.mode"),
-            null_key_literal=options.string(f"{prefix}map-null-key.literal"),
             ignore_nulls=options.flag(f"{prefix}encode.ignore-null-fields"),
         )
 
@@ -236,47 +238,24 @@ class JsonFormat(Format):
 
     # -- encoding ----------------------------------------------------------------------------------
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the object of a row, as a string."""
-        return self.to_json_sql(self.struct(columns))
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return an object for each row."""
+        return self.objects(rows, columns).to_arrow()
 
-    def to_json_sql(self, value: str) -> str:
-        """Return Spark SQL: a struct as a JSON string."""
-        return f"to_json({value}, map('ignoreNullFields', '{'true' if self.ignore_nulls else 'false'}'))"
+    def objects(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pl.Series:
+        """Return an object for each row, as a string."""
+        import polars as pl
 
-    def struct(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the object of a row, as a struct."""
-        parts = ", ".join(
-            f"{spark_string(column.name)}, {_sql(column.type, physical_name(column.position), self.iso)}"
-            for column in columns
-        )
-        return f"named_struct({parts})"
-
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the values of a row to the bytes of its object."""
-        write = self.writer(columns)
-        return lambda values: write(values).encode()
-
-    def writer(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], str]:
-        """Return a function from the values of a row to its object as a string."""
-        names = [column.name for column in columns]
-        write = _object_writer([(column.name, column.type) for column in columns], self)
-        return lambda values: write(dict(zip(names, values, strict=True)))
-
-    def key_string(self, key: object) -> str | None:
-        """Return the string of a MAP key, None if its entry is not written.
-
-        Raises ConnectorError `null-map-key`.
-        """
-        if key is not None:
-            return str(key)
-        if self.null_key == "FAIL":
-            raise ConnectorError.of(
-                "null-map-key",
-                "a MAP has a NULL key, which JSON cannot hold",
-                help="set 'json.map-null-key.mode' = 'DROP' or 'LITERAL'",
-            )
-        return self.null_key_literal if self.null_key == "LITERAL" else None
+        members: list[pl.Expr] = []
+        for column in columns:
+            name = pl.lit(f",{_dump(column.name)}:")
+            value = _to_json(rows.column(physical_name(column.position)), column.type, self)
+            if self.ignore_nulls:
+                members.append(pl.concat_str(name, pl.lit(value)).fill_null(""))
+            else:
+                members += [name, pl.lit(value).fill_null("null")]
+        written = pl.concat_str(*members, pl.repeat("", rows.num_rows)).str.slice(1)  # without the first comma
+        return pl.select(pl.concat_str(pl.lit("{"), written, pl.lit("}"))).to_series()
 
     # -- decoding in Python ------------------------------------------------------------------------
 
@@ -468,9 +447,31 @@ def _match_end(pattern: str, text: str, at: int) -> int:
 # --- encoding -------------------------------------------------------------------------------------
 
 
-def _sql(of: DataType, value: str, iso: bool) -> str:
-    """Return Spark SQL: a value in a form that `to_json` writes as Flink does."""
-    return rewrite_scalars(value, of, lambda scalar, of, _: string_sql(of, scalar, iso=iso) or scalar)
+def _to_json(values: pa.ChunkedArray, of: DataType, form: JsonFormat) -> pl.Series:
+    """Convert a column to JSON; NULL stays NULL."""
+    import polars as pl
+
+    match of:
+        case ArrayType() | MapType() | RowType() | FloatingType():
+            write = _writer(of, form)
+            texts = (None if value is None else write(value) for value in values.to_pylist())
+            return pl.Series(list(texts), dtype=pl.String)
+        case BooleanType() | NumericType() | IntervalType():
+            return to_strings(values, of)
+        case _:
+            return _quote(to_strings(values, of, iso=form.iso))
+
+
+def _quote(texts: pl.Series) -> pl.Series:
+    """Convert strings to JSON."""
+    import polars as pl
+
+    quoted = '"' + texts + '"'
+    special = texts.str.contains(_SPECIAL).fill_null(value=False)
+    if special.any():
+        escaped = [json.dumps(each, ensure_ascii=False) for each in texts.filter(special).to_list()]
+        quoted = quoted.scatter(special.arg_true(), pl.Series(escaped, dtype=pl.String))
+    return quoted
 
 
 def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
@@ -485,8 +486,7 @@ def _writer(of: DataType, form: JsonFormat) -> Callable[[object], str]:
             def mapping(value: object) -> str:
                 if not isinstance(value, list):
                     return "null"
-                members = [(form.key_string(key), entry(each)) for key, each in value]
-                return "{" + ",".join(f"{_dump(key)}:{each}" for key, each in members if key is not None) + "}"
+                return "{" + ",".join(f"{_dump(key)}:{entry(each)}" for key, each in value) + "}"
 
             return mapping
         case RowType():

@@ -31,6 +31,7 @@ from everfold.types import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet(
@@ -134,31 +135,29 @@ class RawFormat(Format):
     def _width(column: RecordColumn) -> int | None:
         return None if isinstance(column.type, StringType | BytesType) else _bytes_of(column.type)
 
-    def line(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the line of a row; only a STRING is written as lines."""
-        return f"coalesce({physical_name(columns[0].position)}, '')"
+    def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
+        """Return the value of each row as bytes; NULL has none."""
+        import pyarrow as pa
 
-    def encoder(self, columns: Sequence[RecordColumn]) -> Callable[[Sequence[object]], bytes | None]:
-        """Return a function from the value to its bytes; NULL has none."""
-        of = columns[0].type
+        (column,) = columns
+        values = rows.column(physical_name(column.position)).combine_chunks()
+        if isinstance(column.type, BytesType) or (isinstance(column.type, StringType) and self.charset == "utf-8"):
+            return values
+        return pa.array((self._write(value, column.type) for value in values.to_pylist()), pa.binary())
 
-        def encode(values: Sequence[object]) -> bytes | None:
-            match values[0]:
-                case None:
-                    return None
-                case bytes() as data:
-                    return data
-                case str() as text:
-                    return text.encode(self.charset, "replace")
-                case bool() as flag:
-                    return b"\1" if flag else b"\0"
-                case float() as number:
-                    return struct.pack(self._struct_format(of), number)
-                case value:
-                    assert isinstance(value, int)
-                    return value.to_bytes(_bytes_of(of), "little" if self.little else "big", signed=True)
-
-        return encode
+    def _write(self, value: object, of: DataType) -> bytes | None:
+        match value:
+            case None:
+                return None
+            case str():
+                return value.encode(self.charset, "replace")
+            case bool():
+                return b"\1" if value else b"\0"
+            case float():
+                return struct.pack(self._struct_format(of), value)
+            case _:
+                assert isinstance(value, int)
+                return value.to_bytes(_bytes_of(of), "little" if self.little else "big", signed=True)
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from bytes to the row."""

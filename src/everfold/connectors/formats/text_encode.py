@@ -1,8 +1,9 @@
-"""Convert values to strings as Flink 2.3 writes them into JSON and CSV, in Catalyst and in Python.
+"""Convert values to strings as Flink 2.3 writes them into JSON and CSV.
 
-Times always have seconds, and a fraction without trailing zeros. Decimals are written without an
-exponent and with their full scale. (By default Flink drops trailing zeros, so that `100.00` becomes
-`1E+2`, the same number.)
+Whole columns are converted with Polars, the elements of nested values one by one, and the values
+in folder names in Catalyst. Times always have seconds, and a fraction without trailing zeros.
+Decimals are written without an exponent and with their full scale. (By default Flink drops trailing
+zeros, so that `100.00` becomes `1E+2`, the same number.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from everfold.types import (
     BooleanType,
@@ -21,35 +22,67 @@ from everfold.types import (
     DecimalType,
     FloatingType,
     FloatType,
+    IntegerType,
     StringType,
     TimestampType,
     TimeType,
 )
 from everfold.value_text import format_float, format_time, format_timestamp
 
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
 _T = TypeVar("_T")
 
 
-def string_sql(of: DataType, value: str, *, iso: bool = False) -> str | None:
-    """Return Spark SQL: a date, time or bytes as a string, None for types written unchanged."""
+def string_sql(of: DataType, value: str) -> str:
+    """Return Spark SQL: a value of a scalar type as a string."""
     match of:
-        case DateType():
-            return f"CAST({value} AS STRING)"
+        case StringType():
+            return value
         case TimeType():
             return f"substring(CAST(timestamp_millis({value}) AS STRING), 12)"
-        case TimestampType():
-            text = f"CAST({value} AS STRING)"
-            text = f"replace({text}, ' ', 'T')" if iso else text
-            return f"concat({text}, 'Z')" if of.local_zone else text
+        case TimestampType(local_zone=True):
+            return f"concat(CAST({value} AS STRING), 'Z')"
         case BytesType():
             return f"base64({value})"
         case _:
-            return None
+            return f"CAST({value} AS STRING)"
 
 
-def scalar_string_sql(of: DataType, value: str) -> str:
-    """Return Spark SQL: a value of any scalar type as a string."""
-    return string_sql(of, value) or (value if isinstance(of, StringType) else f"CAST({value} AS STRING)")
+def to_strings(values: pa.ChunkedArray, of: DataType, *, iso: bool = False) -> pl.Series:
+    """Convert a column of a scalar type to strings; NULL stays NULL.
+
+    iso: whether `T` separates the date and the time of a TIMESTAMP.
+    """
+    import polars as pl
+
+    column = pl.Series(pl.from_arrow(values))
+    match of:
+        case StringType():
+            return column
+        case BooleanType() | IntegerType() | DecimalType():
+            return column.cast(pl.String)
+        case DateType():
+            return column.dt.strftime("%Y-%m-%d")
+        case TimeType():
+            return _strip_fraction((column.cast(pl.Int64) * 1000).cast(pl.Datetime("us")), "%H:%M:%S%.6f")
+        case TimestampType():
+            local = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if of.local_zone else column
+            found = _strip_fraction(local, f"%Y-%m-%d{'T' if iso else ' '}%H:%M:%S%.6f")
+            return found + "Z" if of.local_zone else found
+        case BytesType():
+            return column.bin.encode("base64")
+        case _:
+            convert = string_encoder(of, iso=iso)
+            texts = [None if value is None else convert(value) for value in values.to_pylist()]
+            return pl.Series(texts, dtype=pl.String)
+
+
+def _strip_fraction(times: pl.Series, pattern: str) -> pl.Series:
+    """Format times; fractions of a second lose their trailing zeros."""
+    return times.dt.strftime(pattern).str.strip_chars_end("0").str.strip_chars_end(".")
 
 
 def string_encoder(of: DataType, *, iso: bool = False) -> Callable[[object], str]:

@@ -19,6 +19,8 @@ from everfold.secrets import is_secret
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 TIMEOUT_S = 10.0
+_SAMPLED_PARTITIONS, _SAMPLED_RECORDS = 8, 50
+_SAMPLE_S, _MORE_S = 2.0, 0.1
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
 
@@ -167,6 +169,24 @@ class Client:
         with self._convert_errors():
             low, high = self.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
         return int(low), int(high)
+
+    def mean_record_bytes(self, partitions: Mapping[str, list[int]]) -> int | None:
+        """Return the mean size of the newest records, keys and values; None if none can be read."""
+        newest: list[TopicPartition] = []
+        for topic, of in partitions.items():
+            for at in of:
+                low, high = self._watermarks(topic, at)
+                if high > low and len(newest) < _SAMPLED_PARTITIONS:
+                    newest.append(TopicPartition(topic, at, max(low, high - _SAMPLED_RECORDS)))
+        if not newest:
+            return None
+        with self._convert_errors():
+            self.consumer.assign(newest)
+            found = self.consumer.consume(1, timeout=_SAMPLE_S)
+            found += self.consumer.consume(_SAMPLED_RECORDS * len(newest), timeout=_MORE_S) if found else []
+            self.consumer.unassign()
+        sizes = [len(each.key() or b"") + len(each.value() or b"") for each in found if each.error() is None]
+        return sum(sizes) // len(sizes) if sizes else None
 
     def offsets_at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
         """Return the first offsets with a timestamp from `millis` on; the end if there is none."""

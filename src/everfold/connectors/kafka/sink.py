@@ -5,11 +5,12 @@ A batch and the mark that records it are one Kafka transaction (`transaction`).
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -25,6 +26,7 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
+from everfold.connectors.formats.format import Format, RecordColumn
 from everfold.connectors.kafka.client import Client, client_settings, consumer_group, kafka_error
 from everfold.connectors.kafka.key_snapshot import KeySnapshot
 from everfold.connectors.kafka.table_options import (
@@ -53,7 +55,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_T = TypeVar("_T")
 _EXAMPLES = 5
+_NO_HEADERS: Sequence[tuple[str, bytes | None]] = ()
 
 
 class KafkaSink(LocalSink):
@@ -198,45 +202,58 @@ class KafkaSink(LocalSink):
         )
 
     def _records(self, rows: pa.Table) -> Iterator[OutgoingRecord]:
-        value = value_format(self.table, self.options)
-        values = value_columns(self.table, self.options, Role.SINK)
-        encode_value = value.encoder(values)
-        key = key_format(self.table, self.options)
         keys = key_columns(self.table, self.options, Role.SINK)
-        encode_key = None if key is None else key.encoder(keys)
-        metadata = {
-            column.metadata_key: at
-            for at, column in enumerate(columns_of(self.table, Role.SINK))
-            if column.metadata_key
-        }
-        partitioner = self.options.string("sink.partitioner")
-        width = len(columns_of(self.table, Role.SINK))
         if self.upsert:
             rows = last_by_key(rows, [physical_name(column.position) for column in keys])
-        columns = [rows.column(at).to_pylist() for at in range(width)]
-        kinds = rows.column(KIND).to_pylist()
-        for number, (kind, *row) in enumerate(zip(kinds, *columns, strict=True)):
-            partition = None
-            if partitioner == "fixed":
-                partition = self._partition_list[0]
-            elif partitioner == "round-robin":
-                partition = self._partition_list[number % len(self._partition_list)]
-            at = metadata.get("timestamp")
-            tombstone = self.upsert and kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
-            extra = [kind] if value.is_changelog else []
-            yield OutgoingRecord(
-                None if encode_key is None else encode_key([row[column.position] for column in keys]),
-                None if tombstone else encode_value([*(row[column.position] for column in values), *extra]),
-                partition,
-                None if at is None or row[at] is None else _millis(row[at]),
-                _headers(row[metadata["headers"]]) if "headers" in metadata else (),
-            )
+        form = key_format(self.table, self.options)
+        written = self._encode(
+            rows, value_format(self.table, self.options), value_columns(self.table, self.options, Role.SINK)
+        )
+        if self.upsert:
+            kinds = rows.column(KIND).to_pylist()
+            written = [None if _is_deleted(kind) else value for kind, value in zip(kinds, written, strict=True)]
+        return map(
+            OutgoingRecord,
+            itertools.repeat(None) if form is None else self._encode(rows, form, keys),
+            written,
+            self._partitions(rows),
+            self._metadata(rows, "timestamp", _millis, None),
+            self._metadata(rows, "headers", _headers, _NO_HEADERS),
+        )
+
+    @staticmethod
+    def _encode(rows: pa.Table, form: Format, columns: Sequence[RecordColumn]) -> list[bytes | None]:
+        import pyarrow as pa
+
+        records: list[bytes | None] = form.encode(rows, columns).cast(pa.large_binary()).to_pylist()
+        return records
+
+    def _partitions(self, rows: pa.Table) -> Iterable[int | None]:
+        match self.options.string("sink.partitioner"):
+            case "fixed":
+                return itertools.repeat(self._partition_list[0])
+            case "round-robin":
+                return itertools.cycle(self._partition_list)
+            case _:
+                return itertools.repeat(None)
+
+    def _metadata(self, rows: pa.Table, key: str, convert: Callable[[Any], _T], missing: _T) -> Iterable[_T]:
+        """Yield the METADATA of each record, `missing` if the table or the row has none."""
+        columns = columns_of(self.table, Role.SINK)
+        at = next((at for at, column in enumerate(columns) if column.metadata_key == key), None)
+        if at is None:
+            return itertools.repeat(missing)
+        values = rows.column(physical_name(at)).to_pylist()
+        return (missing if value is None else convert(value) for value in values)
 
 
-def _millis(instant: object) -> int:
-    assert isinstance(instant, datetime)
+def _is_deleted(kind: int) -> bool:
+    return kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+def _millis(instant: datetime) -> int:
     return int(instant.timestamp() * 1000)
 
 
-def _headers(entries: object) -> Sequence[tuple[str, bytes | None]]:
-    return [(str(key), value) for key, value in entries] if isinstance(entries, list) else []
+def _headers(entries: Sequence[tuple[str, bytes | None]]) -> Sequence[tuple[str, bytes | None]]:
+    return [(str(key), value) for key, value in entries]

@@ -42,6 +42,10 @@ from everfold.types import physical_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_MOST_RECORDS = 5_000_000
+"""The limit of a batch of small records: OVER keeps all rows of a batch in memory."""
+_UNKNOWN_RECORDS = 500_000
+"""The limit of a batch if the topics are still empty when a job is started."""
 _RAW_BYTES = 20_000
 """How much of a bad record an error carries, to find out what is wrong with it."""
 _METADATA = {
@@ -149,11 +153,24 @@ class KafkaSource(Source):
         self._ends = self._fixed_ends(context, partitions)
         add_jars(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
-        most = self.options.number("scan.max-records-per-batch")
-        if context.settings is not None and "scan.max-records-per-batch" not in self.options.explicit:
-            most = context.settings.batch_rows or most
-        reader = reader.option("maxOffsetsPerTrigger", str(most))
+        reader = reader.option("maxOffsetsPerTrigger", str(self.batch_records(context, partitions)))
         return reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
+
+    def batch_records(self, context: SourceContext, partitions: dict[str, list[int]]) -> int:
+        """Return how many records a batch may read.
+
+        A batch reads what has arrived since the one before, so only a backlog reaches this limit.
+        The larger its batches are, the less of its time is spent on their fixed costs.
+        """
+        explicit = self.options.number_or_none("scan.max-records-per-batch")
+        if explicit is not None:
+            return explicit
+        if context.settings is not None and context.settings.batch_rows is not None:
+            return context.settings.batch_rows
+        size = self.client.mean_record_bytes(partitions)
+        if size is None:
+            return _UNKNOWN_RECORDS
+        return min(max(self.options.number("scan.max-bytes-per-batch") // max(size, 1), 1), _MOST_RECORDS)
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the current records as a batch frame."""

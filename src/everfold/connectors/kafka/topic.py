@@ -31,7 +31,7 @@ _STORAGE = (*SINGLE_VALUE, "json", "avro")
 _KAFKA_OPTIONS = (
     "properties.bootstrap.servers", "properties.group.id", "properties.*", "scan.startup.mode", "scan.startup.specific-offsets",
     "scan.startup.timestamp-millis", "scan.bounded.mode", "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis",
-    "scan.max-records-per-batch", "sink.transactional-id-prefix",
+    "scan.max-bytes-per-batch", "scan.max-records-per-batch", "sink.transactional-id-prefix",
 )  # fmt: skip
 OPTIONS = OptionSet(
     (

@@ -31,8 +31,8 @@ from everfold.plan.nodes import Table
 
 _KAFKA_OPTIONS = (
     "properties.bootstrap.servers", "properties.group.id", "properties.*", "key.fields-prefix", "value.fields-include", "scan.bounded.mode",
-    "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis", "scan.topic-partition-discovery.interval", "scan.max-records-per-batch",
-    "sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism",
+    "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis", "scan.topic-partition-discovery.interval", "scan.max-bytes-per-batch",
+    "scan.max-records-per-batch", "sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism",
 )  # fmt: skip
 _ONE_BATCH = "has no meaning here: a batch writes one record per key"
 
