@@ -49,9 +49,10 @@ class _Sample:
 
 
 def sample_session(session: int) -> _Sample:
-    """Add up the processor time and resident memory of all processes of a session.
+    """Add up the processor time and memory of all processes of a session.
 
-    The process that started it and its JVMs are the driver; other Python processes are workers.
+    The process that started it and its JVMs are the driver; other Python processes are workers. The
+    workers are copies of one process: a page that several of them share is divided among them.
     """
     cpu, driver, workers = 0.0, 0.0, 0.0
     for folder in os.listdir("/proc"):
@@ -63,12 +64,17 @@ def sample_session(session: int) -> _Sample:
                 continue
             # User and system time of the process and of its children that have ended.
             cpu += sum(int(each) for each in fields[11:15]) / _TICKS
-            resident = int(fields[21]) * _PAGE_MB
             if int(folder) == session or name == "java":
-                driver += resident
+                driver += int(fields[21]) * _PAGE_MB
             elif "python" in name:  # not the short-lived copies of a JVM that start a command
-                workers += resident
+                workers += _read_proportional_mb(Path("/proc", folder, "smaps_rollup"))
     return _Sample(cpu, driver, workers)
+
+
+def _read_proportional_mb(path: Path) -> float:
+    """Return the proportional set size of a process."""
+    found = next((line for line in path.read_text().splitlines() if line.startswith("Pss:")), "Pss: 0")
+    return int(found.split()[1]) / 1024
 
 
 def _read_stat(path: Path) -> tuple[str, list[str]]:

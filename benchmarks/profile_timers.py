@@ -25,7 +25,7 @@ STAGES = {
     "hash": ("everfold.spark.worker_scan", "add_hashes"),
     "pack": ("everfold.spark.exchange", "Pack.__call__"),
     "unpack": ("everfold.spark.tail", "Unpack.__call__"),
-    "deliver": ("everfold.jobs.packed_batch", "_Deliver.__call__"),
+    "deliver": ("everfold.spark.delivery", "TaskDelivery.deliver"),
     "process": ("everfold.spark.processor", "BucketProcessor.handleInputRows"),
     "state read": ("everfold.spark.processor", "MapStateStore.get"),
     "state write": ("everfold.spark.processor", "MapStateStore.put"),

@@ -162,6 +162,8 @@ def test_columns_of_folders_and_files(run: Run, tmp_path: Path) -> None:
     done = both(run, tmp_path, source, "SELECT `day`, f, SUM(n) FROM t GROUP BY `day`, f")
     assert "2026-01-02" in done.out
     assert "rows.json" in done.out
+    done = both(run, tmp_path, source, "SELECT `day`, COUNT(*) FROM t GROUP BY `day`")
+    assert done.code == 0
 
 
 @pytest.mark.parametrize("form", [pytest.param("json", marks=pytest.mark.slow), "parquet"])

@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
 from everfold.errors import ConnectorError
 from everfold.jobs.batch_log import BatchLog
-from everfold.jobs.packed_batch import (
-    TARGET,
-    empty_rows,
-    find_failed_sink,
-    run_packed_batch,
-)
+from everfold.jobs.packed_batch import TARGET, run_packed_batch
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.spark.delivery import empty_rows, find_failed_sink
+from everfold.spark.output_rows import OutputRows
 from everfold.spark.stream import Stream
-from everfold.spark.tail import OutputRows
 from everfold.spark.task_input import BATCH_TIME, FORWARDED, READ, STATS, TaskReads
 from everfold.types import physical_name
 
@@ -132,7 +128,7 @@ class Router:
             for target in self.targets
         ]
         try:
-            found = run_packed_batch(frame, packed, tasks)
+            found = run_packed_batch(frame, batch, tasks)
         except Exception as error:
             known = self._parse_failure(str(error))
             if known is not None:

@@ -95,6 +95,7 @@ class StreamJob:
             self.job_dir.path / "beside",
             unfinished=has_unfinished_batch(checkpoint),
         )
+        buckets = bucket_ids(self.manifest.buckets, self.manifest.partitions)
         lowering = StreamLowering(
             spark=self.spark,
             zone=settings.local_time_zone,
@@ -102,7 +103,7 @@ class StreamJob:
             open_in_worker=self.sources.stream_in_worker if settings.scan == "auto" else None,
             fused=settings.scan == "auto",
             control_folder=str(self.job_dir.control),
-            bucket_ids=bucket_ids(self.manifest.buckets, self.manifest.partitions),
+            bucket_ids=buckets,
             idle_timeout_ms=settings.idle_timeout_ms,
             drop_null_rowtime=settings.null_rowtime == "drop",
             epoch=self.manifest.version.state_epoch,
@@ -127,7 +128,10 @@ class StreamJob:
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
-        batches = combine_streams(streams) if router.packed is None else combine_payloads(streams)
+        if router.packed is None:
+            batches = combine_streams(streams)
+        else:
+            batches = combine_payloads(streams, buckets, self.manifest.partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()

@@ -14,19 +14,21 @@ import struct
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from io import BytesIO
+from typing import TYPE_CHECKING, TypeAlias
 
 from everfold.error_transport import transport_errors
 from everfold.operators.protocol import Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
-from everfold.spark.task_input import HASH, META, Chunk, TaskInput
+from everfold.spark.task_input import HASH, META, ROWS, Chunk, TaskInput
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, BACKFILL, REEMIT_REQUEST, REEMITTED = b"D", b"P", b"R", b"G"
+BACKFILL, REEMIT_REQUEST, REEMITTED = b"P", b"R", b"G"
+Blob: TypeAlias = "bytes | pa.Buffer"
 WIRE = "bucket BIGINT, payload BINARY"
 
 TICK, BACKFILL_COMMAND, REEMIT_COMMAND = "tick", "past", "again"
@@ -40,29 +42,52 @@ TASK_SHIFT = 40
 
 No task has that many rows in a batch.
 """
-_NUMBERED = struct.Struct("<cq")
+_NUMBERED = struct.Struct("<c7xq")
+_LARGE_BYTES, _LARGE_ROWS = 100_000, 2_000
+"""From this size on, Arrow's encoder pays off: it is slower to start than that of Polars, and
+copies each value once.
+"""
 
 
-def to_ipc(frame: pl.DataFrame, kind: bytes = b"") -> bytes:
-    """Encode rows as an uncompressed Arrow IPC stream, preceded by the kind of the payload."""
-    from io import BytesIO
+def to_ipc(frame: pl.DataFrame, prefix: bytes = b"") -> pa.Buffer:
+    """Encode rows as an uncompressed Arrow IPC stream after a prefix: the kind of the payload."""
+    import pyarrow as pa
 
-    stream = BytesIO()
-    stream.write(kind)
-    frame.write_ipc_stream(stream)
-    return stream.getvalue()
+    if frame.height < _LARGE_ROWS:
+        stream = BytesIO()
+        stream.write(prefix)
+        frame.write_ipc_stream(stream)
+        return pa.py_buffer(stream.getvalue())
+    rows = frame.to_arrow()
+    counted = pa.MockOutputStream()
+    _write_stream(counted, rows)
+    blob = pa.allocate_buffer(len(prefix) + counted.size())
+    out = pa.FixedSizeBufferWriter(blob)
+    out.write(prefix)
+    _write_stream(out, rows)
+    return blob
+
+
+def _write_stream(out: pa.NativeFile, rows: pa.Table) -> None:
+    import pyarrow as pa
+
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+
+
+def from_ipc(blob: bytes, prefix: int = 1) -> pl.DataFrame:
+    """Decode rows from an Arrow IPC stream after a prefix; large ones are not copied."""
+    import polars as pl
+    import pyarrow as pa
+
+    if len(blob) < _LARGE_BYTES:
+        return pl.read_ipc_stream(blob[prefix:])
+    return pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(pa.py_buffer(blob).slice(prefix)).read_all()))
 
 
 def decode_in_task_order(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
     """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival."""
-    return [from_ipc(memoryview(blob)[_NUMBERED.size :]) for blob in sorted(blobs, key=_NUMBERED.unpack_from)]
-
-
-def from_ipc(blob: memoryview | bytes) -> pl.DataFrame:
-    """Decode rows from an Arrow IPC stream."""
-    import polars as pl
-
-    return pl.read_ipc_stream(bytes(blob))
+    return [from_ipc(blob, _NUMBERED.size) for blob in sorted(blobs, key=_NUMBERED.unpack_from)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +109,12 @@ class Pack:
                 wire = self._pack(chunk, seq)
                 seq += chunk.rows.height
                 metas.append(chunk.meta)
-                yield _wire_batch([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
+                yield from _wire_batches([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
         if metas:
             blob = META + Meta.merge(metas).encode()
-            yield _wire_batch([(bucket, blob) for bucket in self.bucket_ids])
+            yield from _wire_batches([(bucket, blob) for bucket in self.bucket_ids])
 
-    def _pack(self, chunk: Chunk, seq: int) -> list[tuple[int, bytes]]:
+    def _pack(self, chunk: Chunk, seq: int) -> list[tuple[int, Blob]]:
         import polars as pl
 
         data = chunk.rows
@@ -106,17 +131,17 @@ class Pack:
             wire += self._prepare(given, REEMITTED)
         return wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
 
-    def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, bytes]]:
+    def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, Blob]]:
         if rows.is_empty():
             return []
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
         prepared = self.operator.prepare(rows.select(HASH, *wanted))
-        return [(bucket, what + to_ipc(part)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
+        return [(bucket, to_ipc(part, what)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
 
-    def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, bytes]]:
+    def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, Blob]]:
         """Return the commands of control files for this operator's buckets."""
-        found: list[tuple[int, bytes]] = []
+        found: list[tuple[int, Blob]] = []
         for what, operator, *rest in (line.split(" ") for line in controls if " " in line):
             if operator == self.operator.name and what == BACKFILL_COMMAND:
                 bucket, blob = rest
@@ -146,10 +171,21 @@ def split_by_bucket(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[t
     yield from ((bucket_ids[at], part) for (at,), part in parts.items())
 
 
-def _wire_batch(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
+def _wire_batches(blobs: Sequence[tuple[int, Blob]]) -> Iterator[pa.RecordBatch]:
+    """Yield small blobs together, and each large one alone, which does not copy it."""
     import pyarrow as pa
 
-    buckets, payloads = [bucket for bucket, _ in rows], [payload for _, payload in rows]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(buckets, pa.int64()), pa.array(payloads, pa.binary())], names=["bucket", "payload"]
-    )
+    small = [(bucket, blob) for bucket, blob in blobs if len(blob) < _LARGE_BYTES]
+    if small:
+        payloads = pa.array([bytes(blob) for _, blob in small], pa.binary())
+        yield _wire_batch([bucket for bucket, _ in small], payloads)
+    for bucket, blob in blobs:
+        if len(blob) >= _LARGE_BYTES:
+            ends = pa.py_buffer(struct.pack("<ii", 0, len(blob)))
+            yield _wire_batch([bucket], pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(blob)]))
+
+
+def _wire_batch(buckets: list[int], payloads: pa.Array) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.array(buckets, pa.int64()), payloads], names=["bucket", "payload"])

@@ -14,6 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 if TYPE_CHECKING:
+    from everfold.spark.delivery import Delivery, TaskDelivery
     from everfold.state.store import PageKey
 
 PAGE_KEY = "epoch INT, tbl STRING, at BIGINT, part INT"
@@ -60,6 +61,7 @@ class BucketProcessor(StatefulProcessor):
         mark: str | None = None,
         epoch: int = 0,
         strangers: tuple[str, ...] = (),
+        delivery: Delivery | None = None,
     ) -> None:
         """Create the processor; the operator is unpickled only in the workers that run it.
 
@@ -69,7 +71,10 @@ class BucketProcessor(StatefulProcessor):
         epoch: the epoch of the operator's state.
         strangers: other operators of the job whose state the checkpoint may contain at the start;
         it is removed.
+        delivery: where the rows go; by default they are the output of the operator.
         """
+        self._delivery = None if delivery is None else pickle.dumps(delivery)
+        self._delivered: TaskDelivery | None = None
         self._mark, self._epoch = mark, epoch
         self._name, self._strangers = operator_name, strangers
         self._pickled = operator
@@ -89,12 +94,11 @@ class BucketProcessor(StatefulProcessor):
             BACKFILL,
             REEMIT_REQUEST,
             REEMITTED,
-            ROWS,
             decode_in_task_order,
             from_ipc,
             to_ipc,
         )
-        from everfold.spark.task_input import META, READ, STATS
+        from everfold.spark.task_input import META, READ, ROWS, STATS
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -112,9 +116,9 @@ class BucketProcessor(StatefulProcessor):
             elif kind == META:
                 metas.append(Meta.decode(blob[1:]))
             elif kind == BACKFILL:
-                past.append(from_ipc(blob[1:]))
+                past.append(from_ipc(blob))
             elif kind == REEMITTED:
-                given.append(from_ipc(blob[1:]))
+                given.append(from_ipc(blob))
             elif kind == REEMIT_REQUEST:
                 repeat = True
             else:
@@ -124,9 +128,14 @@ class BucketProcessor(StatefulProcessor):
         with transport_errors():
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)
-        for changed in (*first.changes, step.rows):
-            if changed.height:
-                yield Row(payload=to_ipc(changed, ROWS))
+        changed = (*first.changes, step.rows)
+        if self._delivery is None:
+            yield from (Row(payload=to_ipc(frame, ROWS).to_pybytes()) for frame in changed if frame.height)
+        else:
+            if self._delivered is None:
+                self._delivered = pickle.loads(self._delivery).begin()
+            assert self._delivered is not None
+            yield from (Row(payload=blob) for blob in self._delivered.deliver(key[0], changed))
         yield Row(payload=STATS + step.stats.encode())
         if key[0] == self._first_bucket:
             yield Row(payload=META + step.meta.encode())

@@ -42,12 +42,14 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
+from everfold.spark.delivery import Delivery
 from everfold.spark.exchange import WIRE, Pack
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql, input_type
+from everfold.spark.output_rows import OutputRows
 from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickle_operator, ship_functions
 from everfold.spark.scalar import Scalars
-from everfold.spark.tail import OutputRows, Tail
+from everfold.spark.tail import Tail
 from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows, TaskInput
 from everfold.spark.worker_scan import WorkerScan, make_scan_query, plan_worker_scan
 from everfold.types import Schema, physical_name
@@ -348,10 +350,14 @@ class StreamLowering:
         packed, operator = self._pack_input(node)
         self.operators.append(node)
         first, strangers = self.bucket_ids[0], self.foreign_operators.get(name, ())
-        processor = BucketProcessor(name, pickle_operator(operator), first, self.query_digest, self.epoch, strangers)
-        stepped = packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
+        pickled = pickle_operator(operator)
+
+        def step(delivery: Delivery | None) -> DataFrame:
+            processor = BucketProcessor(name, pickled, first, self.query_digest, self.epoch, strangers, delivery)
+            return packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
+
         changes = is_updating(node)
-        tail = Tail(stepped, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
+        tail = Tail(step, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
         stream = Stream(tail, operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,))
         return stream if self.fused else replace(stream, rows=stream.frame)
 

@@ -1,130 +1,30 @@
-"""The tail of an operator: what happens to its output rows before another engine needs them.
+"""The tail of an operator: where its output rows go.
 
-The rows leave the stateful step packed in Arrow blobs. Filters and projections above the operator
-are evaluated where the blobs are unpacked, if workers may evaluate them
-(`plan.worker_expressions`). A sink or the exchange of the next operator takes the rows there. Only
-other nodes need them as typed rows in Catalyst.
+Rows for a sink are delivered in the stateful step (`delivery`). Others leave it packed in Arrow
+blobs. Filters and projections above the operator (`output_rows`) are evaluated where the blobs are
+unpacked: in the exchange of the next operator, or in a worker that returns typed rows, for nodes
+that need them in Catalyst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from everfold.operators.protocol import InputColumn, Meta, Operator
 from everfold.plan.changelog import KIND, ORDER
-from everfold.plan.expressions import Expr, InputRef, column_references, conjunction, inputs_of, substitute, walk
-from everfold.plan.worker_expressions import reason_not_in_worker
-from everfold.spark.exchange import ROWS
-from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, Chunk, read_time
+from everfold.plan.expressions import Expr
+from everfold.spark.delivery import Delivery
+from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
+from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, ROWS, Chunk, read_time
 from everfold.spark.worker_inputs import add_hashes, reason_not_prepared, to_milliseconds
-from everfold.spark.worker_scalars import evaluate_expressions
-from everfold.types import Schema, physical_name
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-_ALIGNMENT = 64
-_MAX_PARTS = 1000
-"""Largest number of parts of an expression; nested projections can multiply them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRows:
-    """Unpacks an operator's rows, and evaluates filters and projections over them.
-
-    schema: of the operator. is_timed: whether rows are ordered by the end of their window, and not
-    by a column `__order`. has_row_kinds: whether rows have a kind. conditions, expressions: over
-    the operator's columns; rows for which a condition is not TRUE are dropped.
-    """
-
-    schema: Schema
-    is_timed: bool
-    has_row_kinds: bool
-    conditions: tuple[Expr, ...] = ()
-    expressions: tuple[Expr, ...] = ()
-
-    @classmethod
-    def of(cls, operator: Operator, *, is_timed: bool, has_row_kinds: bool) -> OutputRows:
-        """Return the rows of an operator as they are."""
-        columns = column_references(operator.schema)
-        return cls(schema=operator.schema, is_timed=is_timed, has_row_kinds=has_row_kinds, expressions=columns)
-
-    def project(self, expressions: Sequence[Expr]) -> OutputRows | None:
-        """Return the rows with these columns, None if a worker must not evaluate them."""
-        moved = tuple(substitute(each, self.expressions) for each in expressions)
-        return replace(self, expressions=moved) if all(map(_is_allowed, moved)) else None
-
-    def filter(self, condition: Expr) -> OutputRows | None:
-        """Return the rows for which a condition is TRUE, None if a worker must not evaluate it."""
-        moved = substitute(condition, self.expressions)
-        return replace(self, conditions=(*self.conditions, moved)) if _is_allowed(moved) else None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all rows are kept, and every column is a column of the operator."""
-        return not self.conditions and all(isinstance(each, InputRef) for each in self.expressions)
-
-    def fields(self, hidden: Sequence[str] = ()) -> list[pa.Field]:
-        """Return the Arrow fields of the rows."""
-        import pyarrow as pa
-
-        data = [pa.field(physical_name(at), each.type.arrow) for at, each in enumerate(self.expressions)]
-        return data + [pa.field(name, _hidden_type(name)) for name in hidden]
-
-    def count(self, blob: pa.Buffer) -> int:
-        """Return the number of rows in a blob."""
-        import pyarrow.compute as pc
-
-        rows = decode_rows(blob)
-        if not self.conditions:
-            return int(rows.num_rows)
-        return pc.sum(self._find_wanted(self._convert(rows, self.conditions, ()))).as_py() or 0
-
-    def read(self, blob: pa.Buffer, hidden: Sequence[str] = ()) -> pa.Table:
-        """Return the rows of a blob, with these hidden columns: `__order` and `__kind`."""
-        import pyarrow as pa
-
-        rows = self._convert(decode_rows(blob), (*self.conditions, *self.expressions), hidden)
-        if self.conditions:
-            rows = rows.filter(self._find_wanted(rows))
-        columns = self._evaluate(rows, self.expressions)
-        return pa.Table.from_arrays(
-            [*columns, *(rows.column(name) for name in hidden)],
-            schema=pa.schema(self.fields(hidden)),
-        )
-
-    def null_row(self, hidden: Sequence[str]) -> pa.Table:
-        """Return one row of NULLs, for a payload without rows."""
-        import pyarrow as pa
-
-        fields = self.fields(hidden)
-        return pa.Table.from_arrays([pa.nulls(1, of.type) for of in fields], schema=pa.schema(fields))
-
-    def _convert(self, rows: pa.Table, expressions: Sequence[Expr], hidden: Sequence[str]) -> pa.Table:
-        """Return the columns that expressions read, in their Arrow types, and the hidden ones."""
-        import pyarrow as pa
-
-        used = sorted(frozenset[int]().union(*map(inputs_of, expressions)) or {0})
-        columns = {physical_name(at): rows.column(physical_name(at)).cast(self.schema[at].type.arrow) for at in used}
-        for name in hidden:
-            if name == ORDER and self.is_timed:
-                columns[name] = to_milliseconds(rows.column(physical_name(len(self.schema) - 2)))
-            else:
-                columns[name] = rows.column(name).cast(_hidden_type(name))
-        return pa.table(columns)
-
-    def _find_wanted(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Return for each row whether it is kept; NULL means no."""
-        (wanted,) = self._evaluate(rows, [conjunction(self.conditions)])
-        return wanted
-
-    def _evaluate(self, rows: pa.Table, expressions: Sequence[Expr]) -> list[pa.ChunkedArray]:
-        return evaluate_expressions(lambda at: rows.column(physical_name(at)), self.schema, expressions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +55,11 @@ class Unpack:
         schema = pa.schema([*self.rows.fields(self.hidden), pa.field(FORWARDED, pa.binary())])
         for batch in batches:
             for kind, payload in read_payloads(batch.column(0)):
-                rows = self.rows.read(payload, self.hidden) if kind == ROWS else self.rows.null_row(self.hidden)
+                rows = (
+                    self.rows.read(decode_rows(payload), self.hidden)
+                    if kind == ROWS
+                    else self.rows.null_row(self.hidden)
+                )
                 meta = (
                     pa.nulls(rows.num_rows, pa.binary())
                     if kind == ROWS
@@ -189,7 +93,7 @@ class OperatorRows:
             metas.append(Meta(read_time(batch), {}, FLUSH in controls))
             for kind, payload in read_payloads(batch.column("payload").drop_null()):
                 if kind == ROWS:
-                    waiting.append(self.rows.read(payload, self.hidden))
+                    waiting.append(self.rows.read(decode_rows(payload), self.hidden))
                 elif kind == META:
                     metas.append(Meta.decode(payload[1:].to_pybytes()))
                 else:
@@ -216,11 +120,17 @@ class OperatorRows:
 class Tail:
     """Rows of an operator that are still packed.
 
-    stepped: the frame of the payloads. rows: how to unpack them.
+    step: returns the frame of the operator's payloads, also with its rows delivered to a sink.
+    rows: how to evaluate the rows.
     """
 
-    stepped: DataFrame
+    step: Callable[[Delivery | None], DataFrame]
     rows: OutputRows
+
+    @property
+    def stepped(self) -> DataFrame:
+        """The frame of the payloads."""
+        return self.step(None)
 
     def project(self, expressions: Sequence[Expr]) -> Tail | None:
         """Return the tail with these columns, None if a worker must not evaluate them."""
@@ -246,34 +156,3 @@ class Tail:
             return None
         hidden = (*[ORDER] * operator.ordered, *[KIND] * operator.updating)
         return OperatorRows(rows, tuple(operator.inputs), tuple(operator.hash_columns), hidden)
-
-
-def read_payloads(payloads: pa.Array) -> Iterator[tuple[bytes, pa.Buffer]]:
-    """Yield the kind of each payload, and the rest of it for rows, the whole of it for others."""
-    for payload in payloads:
-        blob = payload.as_buffer()
-        kind = bytes(blob[:1])
-        yield kind, blob[1:] if kind == ROWS else blob
-
-
-def _hidden_type(name: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.int8() if name == KIND else pa.int64()
-
-
-def decode_rows(payload: pa.Buffer) -> pa.Table:
-    """Return the rows of an Arrow IPC stream at any position in memory."""
-    import pyarrow as pa
-
-    if payload.address % _ALIGNMENT:
-        # Engines may read columns with instructions that require aligned addresses.
-        aligned = pa.allocate_buffer(payload.size)
-        memoryview(aligned)[:] = memoryview(payload)
-        payload = aligned
-    return pa.ipc.open_stream(payload).read_all()
-
-
-def _is_allowed(expression: Expr) -> bool:
-    size = sum(1 for _ in islice(walk(expression), _MAX_PARTS))
-    return size < _MAX_PARTS and reason_not_in_worker(expression) is None

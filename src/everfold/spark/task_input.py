@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-META, STATS, READ = b"M", b"S", b"I"
-"""Kinds of blobs about a batch: a meta row, the statistics of a bucket, what a task has read."""
+ROWS, META, STATS, READ = b"D", b"M", b"S", b"I"
+"""Kinds of blobs: rows, a meta row, the statistics of a bucket, what a task has read."""
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
     "__split",

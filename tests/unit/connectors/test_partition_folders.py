@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.connectors.tables import table
 
+from everfold.cli.main import everfold
 from everfold.connectors.contract import Role
 from everfold.connectors.filesystem.parts import FOLDER, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, is_hidden, partition_values
@@ -55,6 +57,20 @@ def test_the_name_for_null_must_be_a_plain_name(name: str) -> None:
     )
     with pytest.raises(SqlError, match=r"`partition.default-name` contains a character"):
         connector_of(of).check(of, Role.SINK)
+
+
+@pytest.mark.parametrize("query", ["SELECT k, COUNT(*) AS n FROM t GROUP BY k", "SELECT k, 2 AS n FROM t GROUP BY k"])
+def test_a_query_may_read_columns_of_folders_only(tmp_path: Path, query: str) -> None:
+    for key in "ab":
+        (tmp_path / "t" / f"k={key}").mkdir(parents=True)
+        (tmp_path / "t" / f"k={key}" / "rows.json").write_text('{"a": 1}\n{"a": 2}\n')
+    script = tmp_path / "job.sql"
+    script.write_text(f"""CREATE TABLE t (k STRING, a INT) PARTITIONED BY (k)
+        WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'json');
+        SET 'execution.runtime-mode' = 'batch';
+        {query};""")
+    done = CliRunner().invoke(everfold, ["run", str(script), "--engine", "memory", "--format", "csv"])
+    assert (done.exit_code, sorted(done.stdout.splitlines()[-2:])) == (0, ["a,2", "b,2"]), done.output
 
 
 def write(root: Path, *folders: str) -> None:

@@ -15,12 +15,12 @@ import pytest
 from everfold.connectors.blackhole import CountRows
 from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
 from everfold.connectors.formats.format import RecordColumn
-from everfold.jobs.packed_batch import empty_rows, find_failed_sink
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import InputRef, Literal, column_references
-from everfold.spark.exchange import ROWS, to_ipc
-from everfold.spark.tail import OutputRows, decode_rows, read_payloads
-from everfold.spark.task_input import META
+from everfold.spark.delivery import empty_rows, find_failed_sink
+from everfold.spark.exchange import to_ipc
+from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
+from everfold.spark.task_input import META, ROWS
 from everfold.spark.worker_inputs import to_milliseconds
 from everfold.sql.functions import build
 from everfold.types import BIGINT, STRING, DataType, Field, Schema, TimestampType
@@ -44,7 +44,11 @@ def output_rows(*, has_row_kinds: bool = False) -> OutputRows:
 def payload() -> pa.Buffer:
     times = [datetime(1969, 12, 31, 23, 59, 59, 999_500), datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 1)]
     columns = {"c0": ["a", None, "c"], "c1": [1, 2, None], "c2": times, "c3": times, "c4": times}
-    return pa.py_buffer(to_ipc(pl.DataFrame(columns)))
+    return to_ipc(pl.DataFrame(columns))
+
+
+def table() -> pa.Table:
+    return decode_rows(payload())
 
 
 def column(position: int) -> InputRef:
@@ -56,29 +60,27 @@ def number(value: int, of: DataType = BIGINT) -> Literal:
 
 
 def test_rows_are_returned_in_the_types_of_the_schema() -> None:
-    rows = output_rows().read(payload(), (ORDER,))
+    rows = output_rows().read(table(), (ORDER,))
     assert rows.schema.types == [*SCHEMA.arrow.types, pa.int64()]
     assert rows[ORDER].to_pylist() == [-1, 1_577_836_800_000, 1_577_836_801_000]
-    assert output_rows().count(payload()) == 3
+    assert output_rows().count(table()) == 3
 
 
 def test_conditions_and_projections_are_combined() -> None:
     rows = output_rows().project([build("+", (column(1), number(1))), column(0), column(0)])
     assert rows is not None
-    assert not rows.is_plain
     kept = rows.filter(build(">", (InputRef(type=BIGINT, position=0), number(1))))
     assert kept is not None
     last = kept.filter(build("IS NULL", (InputRef(type=STRING, position=2),)))
     assert last is not None
-    assert last.read(payload()).to_pydict() == {"c0": [3], "c1": [None], "c2": [None]}
-    assert (rows.count(payload()), kept.count(payload()), last.count(payload())) == (3, 2, 1)
+    assert last.read(table()).to_pydict() == {"c0": [3], "c1": [None], "c2": [None]}
+    assert (rows.count(table()), kept.count(table()), last.count(table())) == (3, 2, 1)
 
 
 def test_a_condition_needs_no_projected_column() -> None:
     only = output_rows().project([column(0)])
     assert only is not None
-    assert only.is_plain
-    assert only.read(payload()).to_pydict() == {"c0": ["a", None, "c"]}
+    assert only.read(table()).to_pydict() == {"c0": ["a", None, "c"]}
 
 
 def test_what_workers_must_not_evaluate_is_left_to_catalyst() -> None:
@@ -124,10 +126,10 @@ class Packed:
     rows: OutputRows
 
     def count(self) -> int:
-        return self.rows.count(payload())
+        return self.rows.count(table())
 
     def read(self) -> pa.Table:
-        return self.rows.read(payload())
+        return self.rows.read(table())
 
 
 def test_rows_are_counted_or_written_to_a_hidden_file(tmp_path: Path) -> None:

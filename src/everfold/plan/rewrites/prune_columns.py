@@ -138,6 +138,10 @@ class _Pruning:
         if table.needs_all_columns:
             needed |= {at for at, column in enumerate(table.columns) if column.metadata_key is None}
         kept = sorted(needed) or [0]
+        if table.partition_keys and all(table.columns[at].name in table.partition_keys for at in kept):
+            # They are the names of folders: a column of the files shows how many rows there are.
+            others = (at for at, each in enumerate(table.columns) if each.name not in table.partition_keys)
+            kept = sorted({*kept, next(at for at in others if table.columns[at].metadata_key is None)})
         columns = tuple(table.columns[at] for at in kept)
         return _Pruned(replace(node, table=replace(table, columns=columns)), _number(kept))
 
