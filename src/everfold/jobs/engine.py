@@ -34,6 +34,7 @@ from everfold.operators.reemit import can_reemit
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import last_operators, tables_read
 from everfold.spark.batch import is_constant
+from everfold.spark.first_task import start_workers
 from everfold.spark.session import create_session, start_spark
 from everfold.sql.settings import Settings
 
@@ -226,6 +227,7 @@ class Engine:
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
         spark = create_session(self.spark(job_dir.log_file), partitions)
+        start_workers(spark)
         job_dir.lock_in_jvm(spark)
         return spark
 

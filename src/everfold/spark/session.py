@@ -30,6 +30,8 @@ from everfold.spark.pyspark_path import spark_home_without_zip
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
 _STREAMING = "spark.sql.streaming."
 QUERY_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -177,6 +179,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
         ):
             _import_early()
             session = builder.getOrCreate()
+            session.sparkContext._accumulatorServer.handle_error = _log_lost_connection  # type: ignore[assignment]
             if not in_process:
                 _ship_package(session)
             return session
@@ -194,6 +197,11 @@ def _import_early() -> None:
     importing = threading.Timer(_FORK_S, importlib.import_module, ("pyspark.testing.utils",))
     importing.daemon = True
     importing.start()
+
+
+def _log_lost_connection(*of: object) -> None:
+    """Log that the JVM is gone; by default, a traceback would be printed."""
+    log.debug("the JVM closed its connection", exc_info=True)
 
 
 def stop_jvm() -> None:
