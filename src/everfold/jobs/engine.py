@@ -226,8 +226,10 @@ class Engine:
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
+        starts_jvm = self.session is None and self._started is None
         spark = create_session(self.spark(job_dir.log_file), partitions)
-        start_workers(spark)
+        if starts_jvm:
+            start_workers(spark)
         job_dir.lock_in_jvm(spark)
         return spark
 
