@@ -181,6 +181,21 @@ def test_a_folder_with_a_bad_value_stops_the_job(run: Run, tmp_path: Path, form:
     assert "field `day` is not a value of DATE: `notadate`" in done.first
 
 
+def test_tables_of_a_union_are_decoded_by_workers(run: Run, tmp_path: Path) -> None:
+    rows = make_rows(60)
+    write_json(tmp_path / "in", rows[:30])
+    write_json(tmp_path / "more", rows[30:])
+    source = f"""{SOURCE.format("json")};
+    CREATE TABLE u (n INT, ts TIMESTAMP(3), s STRING, k BIGINT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+    WITH ('connector' = 'filesystem', 'path' = 'more', 'format' = 'json')"""
+    both_tables = "SELECT k, s, n + 1 AS n FROM t WHERE k > 0 UNION ALL SELECT k, s, n FROM u"
+    query = f"SELECT s, COUNT(*) AS c, SUM(n) AS n, MAX(k) AS k FROM ({both_tables}) GROUP BY s"
+    done = both(run, tmp_path, source, query)
+    assert done.code == 0
+    (tmp_path / "job.sql").write_text(f"CREATE TABLE t {source};\nEXPLAIN {query};\n")
+    assert run().out.count("Python workers") == 2
+
+
 @pytest.mark.slow
 def test_what_is_not_proven_equal_is_left_to_catalyst(run: Run, tmp_path: Path) -> None:
     write_json(tmp_path / "in", make_rows(20))

@@ -133,18 +133,22 @@ class Sources:
         self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
         return SourceStream(frame, source.splits(context))
 
-    def stream_in_worker(self, table: Table, name: str, columns: Sequence[int]) -> WorkerSource | None:
-        """Open some columns of a table as a stream that tasks decode, None if they cannot."""
+    def can_stream_in_worker(self, table: Table, columns: Sequence[int]) -> bool:
+        """Return whether tasks can decode some columns of a table."""
         external = self.externals.get(table.name)
         if external is not None:
-            if external.open_in_worker is None:
-                return None
+            return external.open_in_worker is not None
+        return self._source(table).reason_not_in_worker(columns) is None
+
+    def stream_in_worker(self, table: Table, name: str, columns: Sequence[int]) -> WorkerSource:
+        """Open some columns of a table as a stream that tasks decode."""
+        external = self.externals.get(table.name)
+        if external is not None:
+            assert external.open_in_worker is not None
             self.opened.append(OpenedSource(name, external.is_bounded))
             return WorkerSource(external.open_in_worker(self.spark, name, table), (table.name,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
-        if source.reason_not_in_worker(columns) is not None:
-            return None
         found = source.stream_in_worker(context, columns)
         self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
         return WorkerSource(found, source.splits(context))

@@ -100,7 +100,7 @@ class StreamJob:
             spark=self.spark,
             zone=settings.local_time_zone,
             open_source=self.sources.stream,
-            open_in_worker=self.sources.stream_in_worker if settings.scan == "auto" else None,
+            worker_sources=self.sources if settings.scan == "auto" else None,
             fused=settings.scan == "auto",
             control_folder=str(self.job_dir.control),
             bucket_ids=buckets,

@@ -9,7 +9,7 @@ from everfold.connectors.validate import check_table
 from everfold.plan.nodes import Root, Scan, StatefulNode, is_stateful
 from everfold.plan.parts import streamed_children
 from everfold.plan.walk import operators_of
-from everfold.spark.worker_scan import plan_worker_scan
+from everfold.spark.worker_scan import ScanPlan, plan_worker_scans
 from everfold.sql.settings import Settings
 
 
@@ -43,9 +43,13 @@ def _scans_below(node: StatefulNode) -> Iterator[Scan]:
 def _reason_not_in_worker(node: StatefulNode, settings: Settings) -> str | None:
     if settings.scan == "catalyst":
         return "'everfold.scan' = 'catalyst'"
-    plan = plan_worker_scan(node)
-    if isinstance(plan, str):
-        return plan
+    plans = plan_worker_scans(node)
+    if isinstance(plans, str):
+        return plans
+    return next(filter(None, map(_reason_of_source, plans)), None)
+
+
+def _reason_of_source(plan: ScanPlan) -> str | None:
     if plan.scan.table.connector is None:
         return "a DataFrame"
     return check_table(plan.scan.table, Role.SOURCE).source().reason_not_in_worker(plan.columns)

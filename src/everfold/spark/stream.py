@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
 from everfold.connectors.skipped_rows import count_null_rowtime
@@ -51,7 +51,7 @@ from everfold.spark.python import pickle_operator, ship_functions
 from everfold.spark.scalar import Scalars
 from everfold.spark.tail import Tail
 from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows, TaskInput
-from everfold.spark.worker_scan import WorkerScan, make_scan_query, plan_worker_scan
+from everfold.spark.worker_scan import BRANCH, UnionScan, WorkerScan, make_scan_query, plan_worker_scans
 from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
@@ -82,6 +82,16 @@ class WorkerSource:
 
     input: WorkerInput
     splits: tuple[str, ...]
+
+
+class WorkerSources(Protocol):
+    """Opens the tables of a job for workers."""
+
+    def can_stream_in_worker(self, table: Table, columns: Sequence[int]) -> bool:
+        """Return whether workers can decode some columns of a table."""
+
+    def stream_in_worker(self, table: Table, name: str, columns: Sequence[int]) -> WorkerSource:
+        """Open some columns of a table, under a source name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +158,7 @@ class StreamLowering:
     """Creates the streaming DataFrame of a plan, whose operators and sources are named.
 
     open_source: opens a table under a source name.
-    open_in_worker: opens some columns of a table for workers, under a source name; returns None if
-        they cannot decode it. Without it, Catalyst decodes all tables.
+    worker_sources: opens tables that workers decode. Without it, Catalyst decodes all tables.
     control_folder: the folder where the runner writes control files.
     bucket_ids: see `buckets`.
     epoch: the epoch of the state; pages of earlier epochs are discarded.
@@ -176,7 +185,7 @@ class StreamLowering:
     has_batch_time: bool = False
     has_reemitted_rows: bool = False
     read_lookup_table: Callable[[Plan], DataFrame] = _no_lookup_tables
-    open_in_worker: Callable[[Table, str, Sequence[int]], WorkerSource | None] | None = None
+    worker_sources: WorkerSources | None = None
     fused: bool = True
     operators: list[StatefulNode] = field(default_factory=list)
     _observed: int = 0
@@ -395,19 +404,26 @@ class StreamLowering:
 
     def _scan_in_workers(self, node: StatefulNode) -> tuple[DataFrame, Operator] | None:
         """Return the packed input of an operator that workers decode, None if they cannot."""
-        if self.open_in_worker is None:
+        opener = self.worker_sources
+        plans = plan_worker_scans(node)
+        if opener is None or isinstance(plans, str):
             return None
-        plan = plan_worker_scan(node)
-        if isinstance(plan, str):
+        if not all(opener.can_stream_in_worker(plan.scan.table, plan.columns) for plan in plans):
             return None
-        source = self.open_in_worker(plan.scan.table, plan.scan.source_name, plan.columns)
-        if source is None:
-            return None
-        operator = self._create_operator(node, source.splits, (TABLES,), updating=is_updating(node.input))
-        query = make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime)
-        rows = self._with_control(source.input.frame, source.input.columns, operator)
-        scan = WorkerScan(query, source.input.reader, source.splits[0])
-        return self._pack(rows, operator, scan), operator
+        sources = [opener.stream_in_worker(each.scan.table, each.scan.source_name, each.columns) for each in plans]
+        splits = tuple(split for source in sources for split in source.splits)
+        operator = self._create_operator(node, splits, (TABLES,), updating=is_updating(node.input))
+        scans = [
+            WorkerScan(
+                make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime),
+                source.input.reader,
+                source.splits[0],
+            )
+            for plan, source in zip(plans, sources, strict=True)
+        ]
+        frame, columns = _combine_handles([source.input for source in sources])
+        task_input = scans[0] if len(scans) == 1 else UnionScan(tuple(scans))
+        return self._pack(self._with_control(frame, columns, operator), operator, task_input), operator
 
     def _control_lines(self, operator: Operator) -> DataFrame:
         reader = self.spark.readStream
@@ -439,3 +455,20 @@ class StreamLowering:
         return data.union(
             control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), *self._now, f"value AS {CONTROL}")
         )
+
+
+def _combine_handles(inputs: Sequence[WorkerInput]) -> tuple[DataFrame, dict[str, str]]:
+    """Return the handles of all inputs in one frame, and the types of its columns by name.
+
+    Several inputs are told apart by BRANCH; columns of the others are NULL.
+    """
+    if len(inputs) == 1:
+        return inputs[0].frame, dict(inputs[0].columns)
+    columns = {name: of for each in inputs for name, of in each.columns.items()}
+    first: DataFrame | None = None
+    for at, each in enumerate(inputs):
+        own = [name if name in each.columns else f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
+        frame = each.frame.selectExpr(*own, f"{at} AS {BRANCH}")
+        first = frame if first is None else first.union(frame)
+    assert first is not None
+    return first, {**columns, BRANCH: "INT"}

@@ -9,7 +9,8 @@ equal there (`plan/worker_expressions.py`), and what a source cannot decode in a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import NullRowtime
@@ -27,6 +28,7 @@ from everfold.plan.nodes import (
     Project,
     Scan,
     StatefulNode,
+    Union,
     WatermarkAssigner,
     WindowTableFunction,
     is_stateful,
@@ -39,6 +41,8 @@ from everfold.types import TimestampType, physical_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+BRANCH = "__branch"
+"""Column of handles: the position of a table in a UNION ALL."""
 _LEAF = "decoded"
 _CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
 """What is computed at once. Pieces that fit into the processor's cache are folded a quarter faster
@@ -172,6 +176,24 @@ class WorkerScan:
         return NullRowtime(self.query.table, self.query.column, place).reported()
 
 
+@dataclass(frozen=True, slots=True)
+class UnionScan:
+    """The input of an exchange that is a UNION ALL of tables; BRANCH is the position of each."""
+
+    scans: tuple[WorkerScan, ...]
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
+        """Yield the rows in chunks of bounded size. An Arrow batch has rows of one branch."""
+        for at, group in groupby(batches, _find_branch):
+            yield from self.scans[at].read(group)
+
+
+def _find_branch(batch: pa.RecordBatch) -> int:
+    """Return the branch of a batch; lines of control files belong to none, and go to the first."""
+    (found,) = batch.column(BRANCH).unique().drop_null().to_pylist() or [0]
+    return int(found)
+
+
 def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str, list[Piece]]]:
     names = dict.fromkeys(piece.split or default for piece in pieces)
     yield from ((name, [piece for piece in pieces if (piece.split or default) == name]) for name in names)
@@ -198,20 +220,46 @@ class ScanPlan:
     node: Plan
 
 
-def plan_worker_scan(node: StatefulNode) -> ScanPlan | str:
-    """Return the part of the plan that workers can run below an operator, or why they cannot."""
+def plan_worker_scans(node: StatefulNode) -> tuple[ScanPlan, ...] | str:
+    """Return the parts of the plan that workers can run below an operator, or why they cannot.
+
+    There is one part for each table of a UNION ALL.
+    """
     operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=is_updating(node.input))
     needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
     reason = reason_not_prepared(operator)
     if reason is not None:
         return reason
-    below = node.input
+    plans = [_plan_scan(branch, needed) for branch in _split_unions(node.input)]
+    reason = next((each for each in plans if isinstance(each, str)), None)
+    if reason is not None:
+        return reason
+    found = tuple(each for each in plans if isinstance(each, ScanPlan))
+    if len({is_updating(each.scan) for each in found}) > 1:
+        return "UNION of rows and changes"
+    return found
+
+
+def _split_unions(node: Plan) -> Iterator[Plan]:
+    """Yield a plan without UNION ALL for each of its branches."""
+    match node:
+        case Union():
+            for each in node.inputs:
+                yield from _split_unions(each)
+        case Project() | Filter() | WatermarkAssigner() | WindowTableFunction() if not is_stateful(node):
+            yield from (replace(node, input=each) for each in _split_unions(node.input))
+        case _:
+            yield node
+
+
+def _plan_scan(node: Plan, needed: frozenset[int]) -> ScanPlan | str:
+    below = node
     while not isinstance(below, Scan):
         found = _columns_below(below, needed)
         if isinstance(found, str):
             return found
         below, needed = found
-    return ScanPlan(below, tuple(sorted(needed or {0})), node.input)
+    return ScanPlan(below, tuple(sorted(needed or {0})), node)
 
 
 def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[int]] | str:
@@ -239,7 +287,7 @@ def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[
 
 
 def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
-    """Return the SQL of a part of a plan that `plan_worker_scan` has returned."""
+    """Return the SQL of a part of a plan that `plan_worker_scans` has returned."""
     writer = _QueryWriter(Duck(zone, 0), plan, drops_timeless)
     below = writer.write(plan.node)
     return writer.finish(below, operator)
