@@ -460,7 +460,7 @@ class StreamLowering:
 def _combine_handles(inputs: Sequence[WorkerInput]) -> tuple[DataFrame, dict[str, str]]:
     """Return the handles of all inputs in one frame, and the types of its columns by name.
 
-    Several inputs are told apart by BRANCH; columns of the others are NULL.
+    BRANCH is the input of a row; columns of the others are NULL.
     """
     if len(inputs) == 1:
         return inputs[0].frame, dict(inputs[0].columns)
