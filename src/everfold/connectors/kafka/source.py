@@ -516,7 +516,11 @@ def _is_before_end(ends: Offsets) -> str:
 
     Partitions that were added later are not read.
     """
-    pairs = ", ".join(
-        f"{spark_string(f'{topic}/{at}')}, {end}L" for topic, of in ends.items() for at, end in of.items()
+    by_topic = (
+        f"topic = {spark_string(topic)} AND offset < CASE partition "
+        + " ".join(f"WHEN {at} THEN {end}L" for at, end in of.items())
+        + " ELSE 0L END"
+        for topic, of in ends.items()
+        if of
     )
-    return f"coalesce(offset < try_element_at(map({pairs}), concat(topic, '/', partition)), false)"
+    return " OR ".join(f"({each})" for each in by_topic) or "false"
