@@ -185,7 +185,10 @@ class Engine:
             _announce_rebuild(manifest, consent)
         elif plan.replaces is not None and manifest.version.state_epoch != manifest.version.number:
             _report_stale_rows(plan, consent)
+        starts_jvm = self.session is None and self._started is None
         spark = self._start(job_dir, manifest.partitions)
+        if starts_jvm:
+            start_workers(spark)
         move_job(job_dir, located)
         with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
             if not is_new:
@@ -226,10 +229,7 @@ class Engine:
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
-        starts_jvm = self.session is None and self._started is None
         spark = create_session(self.spark(job_dir.log_file), partitions)
-        if starts_jvm:
-            start_workers(spark)
         job_dir.lock_in_jvm(spark)
         return spark
 

@@ -18,10 +18,10 @@ from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, run_packed_batch
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
-from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RETRACTIONS, RowKind
 from everfold.spark.delivery import empty_rows, find_failed_sink
 from everfold.spark.output_rows import OutputRows
-from everfold.spark.stream import Stream
+from everfold.spark.stream import Stream, union_all
 from everfold.spark.task_input import BATCH_TIME, FORWARDED, READ, STATS, TaskReads
 from everfold.types import physical_name
 
@@ -50,7 +50,7 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
 
     `__target` is the branch of a row. Each branch has its own columns, NULL in rows of the others.
     """
-    first: DataFrame | None = None
+    frames = []
     for at, stream in enumerate(streams):
         kind = _KIND if stream.has_row_kinds else f"CAST(0 AS TINYINT) AS {KIND}"
         columns = [f"{at} AS {TARGET}", kind, FORWARDED, ORDER]
@@ -59,10 +59,8 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
                 own = physical_name(position) if other == at else f"CAST(NULL AS {column.type.spark})"
                 columns.append(f"{own} AS t{other}_{physical_name(position)}")
         kept = f"{FORWARDED} IS NOT NULL OR __keep" if stream.is_guarded else "TRUE"
-        frame = stream.frame.where(kept).selectExpr(*columns)
-        first = frame if first is None else first.union(frame)
-    assert first is not None
-    return first
+        frames.append(stream.frame.where(kept).selectExpr(*columns))
+    return union_all(frames)
 
 
 @dataclass(slots=True)
@@ -188,7 +186,7 @@ class Router:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        back = pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8())
+        back = pa.array(RETRACTIONS, pa.int8())
         ties = [of.name for of in rows.schema if of.name not in (ORDER, KIND) and not pa.types.is_nested(of.type)]
         rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
         return rows.sort_by([(name, "ascending") for name in (ORDER, "__new", *ties)])

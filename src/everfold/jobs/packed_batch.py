@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import ClusterSink, LocalSink, WorkerTask
 from everfold.spark.delivery import REPORT, SINK_TASKS, Delivery, encode_sink_tasks
 from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
-from everfold.spark.stream import Stream
+from everfold.spark.stream import Stream, union_all
 from everfold.spark.task_input import ROWS
 
 if TYPE_CHECKING:
@@ -47,14 +47,12 @@ def packed_rows(streams: Sequence[Stream], sinks: Sequence[LocalSink | ClusterSi
 
 def combine_payloads(streams: Sequence[Stream], bucket_ids: tuple[int, ...], partitions: int) -> DataFrame:
     """Return the payloads of all branches in one frame; `__target` is the branch of a payload."""
-    first: DataFrame | None = None
+    frames = []
     for at, stream in enumerate(streams):
         assert stream.tail is not None
         stepped = stream.tail.step(Delivery(stream.tail.rows, at, bucket_ids, partitions))
-        frame = stepped.selectExpr(f"{at} AS {TARGET}", "payload")
-        first = frame if first is None else first.union(frame)
-    assert first is not None
-    return first
+        frames.append(stepped.selectExpr(f"{at} AS {TARGET}", "payload"))
+    return union_all(frames)
 
 
 def run_packed_batch(frame: DataFrame, batch: int, tasks: Sequence[WorkerTask | None]) -> PackedBatch:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from everfold.operators.protocol import NO_WATERMARK
-from everfold.plan.changelog import KIND, ORDER, RowKind
+from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
 from everfold.types import Schema, physical_name
 
 INPUT_KIND = "kind"
@@ -18,7 +18,7 @@ INPUT_KIND = "kind"
 
 def is_retraction() -> pl.Expr:
     """Whether a row retracts an earlier one."""
-    return pl.col(INPUT_KIND).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
+    return pl.col(INPUT_KIND).is_in(RETRACTIONS)
 
 
 def sign() -> pl.Expr:

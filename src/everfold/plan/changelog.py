@@ -31,6 +31,8 @@ class RowKind(IntEnum):
         return ("+I", "-U", "+U", "-D")[self]
 
 
+RETRACTIONS = (RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
+"""The kinds of rows that retract an earlier one."""
 REEMIT, REEMIT_DELETE = 4, 5
 """Kinds besides `RowKind`: a re-emitted row whose value has not changed, and a re-emitted row that
 a later condition now excludes. Sinks get neither as such."""

@@ -7,7 +7,7 @@ distributes the buckets evenly to the shuffle partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 _MASK = 0xFFFFFFFF
@@ -37,6 +37,11 @@ def spark_hash(value: int) -> int:
 
 def _ids_in(partition: int, partitions: int) -> Iterator[int]:
     return (at for at in count() if spark_hash(at) % partitions == partition)
+
+
+def count_buckets_with(bucket: int, ids: Sequence[int], partitions: int) -> int:
+    """Return the number of buckets in the partition of a bucket. ids: those of `bucket_ids`."""
+    return len(ids[ids.index(bucket) % partitions :: partitions])
 
 
 def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:

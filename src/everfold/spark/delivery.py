@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import RowWriter, WorkerTask
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.spark.buckets import count_buckets_with
+from everfold.spark.exchange import encode_table
 from everfold.spark.output_rows import OutputRows
 from everfold.spark.task_input import ROWS
 
@@ -49,11 +51,6 @@ class Delivery:
         """Begin the work of one Spark task."""
         return TaskDelivery(self)
 
-    def count_buckets_with(self, bucket: int) -> int:
-        """Return the number of buckets in the partition of a bucket."""
-        partition = self.bucket_ids.index(bucket) % self.partitions
-        return len(self.bucket_ids[partition :: self.partitions])
-
 
 class TaskDelivery:
     """The delivery of the rows of one Spark task."""
@@ -75,10 +72,11 @@ class TaskDelivery:
         try:
             for frame in frames:
                 if frame.height and self._task is None:
-                    yield ROWS + _encode(convert_rows(self._delivery.rows, frame.to_arrow()))
+                    yield encode_table(convert_rows(self._delivery.rows, frame.to_arrow()), ROWS).to_pybytes()
                 elif frame.height:
                     self._write(frame)
-            if self._writer is not None and self._buckets == self._delivery.count_buckets_with(bucket):
+            of_task = count_buckets_with(bucket, self._delivery.bucket_ids, self._delivery.partitions)
+            if self._writer is not None and self._buckets == of_task:
                 with _name_sink(self._delivery.target):
                     yield REPORT + self._writer.close()
         except BaseException:
@@ -165,13 +163,3 @@ def _set_kinds(rows: pa.Table) -> pa.Table:
     for internal, shown in ((REEMIT, RowKind.UPDATE_AFTER), (REEMIT_DELETE, RowKind.DELETE)):
         kinds = pc.if_else(pc.equal(kinds, internal), pa.scalar(shown.value, pa.int8()), kinds)
     return rows.set_column(rows.column_names.index(KIND), KIND, kinds)
-
-
-def _encode(rows: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded

@@ -58,7 +58,13 @@ def to_ipc(frame: pl.DataFrame, prefix: bytes = b"") -> pa.Buffer:
         stream.write(prefix)
         frame.write_ipc_stream(stream)
         return pa.py_buffer(stream.getvalue())
-    rows = frame.to_arrow()
+    return encode_table(frame.to_arrow(), prefix)
+
+
+def encode_table(rows: pa.Table, prefix: bytes) -> pa.Buffer:
+    """Encode rows as an Arrow IPC stream after a prefix; each value is copied once."""
+    import pyarrow as pa
+
     counted = pa.MockOutputStream()
     _write_stream(counted, rows)
     blob = pa.allocate_buffer(len(prefix) + counted.size())

@@ -104,6 +104,7 @@ class BucketProcessor(StatefulProcessor):
             self._compare_mark(self._mark)
         if self._operator is None:
             self._operator = pickle.loads(self._pickled)
+            self._delivered = None if self._delivery is None else pickle.loads(self._delivery).begin()
         if self._epoch:
             self._store.begin(self._epoch)
         blobs, metas = [], []
@@ -129,12 +130,9 @@ class BucketProcessor(StatefulProcessor):
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)
         changed = (*first.changes, step.rows)
-        if self._delivery is None:
+        if self._delivered is None:
             yield from (Row(payload=to_ipc(frame, ROWS).to_pybytes()) for frame in changed if frame.height)
         else:
-            if self._delivered is None:
-                self._delivered = pickle.loads(self._delivery).begin()
-            assert self._delivered is not None
             yield from (Row(payload=blob) for blob in self._delivered.deliver(key[0], changed))
         yield Row(payload=STATS + step.stats.encode())
         if key[0] == self._first_bucket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
@@ -318,13 +319,11 @@ class StreamLowering:
     def _union(self, node: Union) -> Stream:
         streams = [self.lower(each) for each in node.inputs]
         changes = any(each.has_row_kinds for each in streams)
-        first, *others = (self._for_union(each, changes) for each in streams)
-        for each in others:
-            first = first.union(each)
+        rows = union_all([self._for_union(each, changes) for each in streams])
         splits = tuple(split for each in streams for split in each.splits)
         guarded = any(each.is_guarded for each in streams)
         inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
-        return Stream(first, node.schema, splits, guarded, changes, inputs)
+        return Stream(rows, node.schema, splits, guarded, changes, inputs)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
         """Return the stream with the name of its split in each row, and with row kinds.
@@ -465,10 +464,13 @@ def _combine_handles(inputs: Sequence[WorkerInput]) -> tuple[DataFrame, dict[str
     if len(inputs) == 1:
         return inputs[0].frame, dict(inputs[0].columns)
     columns = {name: of for each in inputs for name, of in each.columns.items()}
-    first: DataFrame | None = None
+    frames = []
     for at, each in enumerate(inputs):
         own = [name if name in each.columns else f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
-        frame = each.frame.selectExpr(*own, f"{at} AS {BRANCH}")
-        first = frame if first is None else first.union(frame)
-    assert first is not None
-    return first, {**columns, BRANCH: "INT"}
+        frames.append(each.frame.selectExpr(*own, f"{at} AS {BRANCH}"))
+    return union_all(frames), {**columns, BRANCH: "INT"}
+
+
+def union_all(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames, whose columns are the same."""
+    return reduce(lambda one, other: one.union(other), frames)

@@ -230,14 +230,15 @@ def plan_worker_scans(node: StatefulNode) -> tuple[ScanPlan, ...] | str:
     reason = reason_not_prepared(operator)
     if reason is not None:
         return reason
-    plans = [_plan_scan(branch, needed) for branch in _split_unions(node.input)]
-    reason = next((each for each in plans if isinstance(each, str)), None)
-    if reason is not None:
-        return reason
-    found = tuple(each for each in plans if isinstance(each, ScanPlan))
+    found: list[ScanPlan] = []
+    for branch in _split_unions(node.input):
+        plan = _plan_scan(branch, needed)
+        if isinstance(plan, str):
+            return plan
+        found.append(plan)
     if len({is_updating(each.scan) for each in found}) > 1:
         return "UNION of rows and changes"
-    return found
+    return tuple(found)
 
 
 def _split_unions(node: Plan) -> Iterator[Plan]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, values_by_row
+from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
 from everfold.engine_literals import spark_identifier
@@ -44,6 +44,7 @@ from everfold.types import (
     TemporalType,
     TimestampType,
     TimeType,
+    physical_name,
     with_article,
 )
 
@@ -107,15 +108,16 @@ class AvroFormat(Format):
 
         of = _record_type(columns)
         schema = parse_schema(_schema(of, _RECORD))
-        names = [column.name for column in columns]
         convert = _to_avro(of)
 
-        def write(values: Sequence[object]) -> bytes:
+        def write(row: Mapping[str, object]) -> bytes:
             record = io.BytesIO()
-            schemaless_writer(record, schema, convert(dict(zip(names, values, strict=True))))
+            schemaless_writer(record, schema, convert(row))
             return record.getvalue()
 
-        return pa.array(map(write, values_by_row(rows, columns)), pa.binary())
+        stored = rows.select([physical_name(column.position) for column in columns])
+        named = stored.rename_columns([column.name for column in columns])
+        return pa.array(map(write, named.to_pylist()), pa.binary())
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from a record to its row."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
-from everfold.connectors.formats.text_encode import string_encoder, to_strings
+from everfold.connectors.formats.text_encode import map_values, string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
@@ -296,14 +296,8 @@ class CsvFormat(Format):
         return pl.select(pl.concat_str(fields, separator=self.delimiter)).to_series().to_arrow()
 
     def _write_field(self, values: pa.ChunkedArray, of: DataType) -> pl.Series:
-        import polars as pl
-
-        if isinstance(of, ArrayType | RowType):
-            write = self._text_writer(of)
-            texts = (None if value is None else write(value) for value in values.to_pylist())
-            found = pl.Series(list(texts), dtype=pl.String)
-        else:
-            found = to_strings(values, of)
+        nested = isinstance(of, ArrayType | RowType)
+        found = map_values(values, self._text_writer(of)) if nested else to_strings(values, of)
         quoted = found if isinstance(of, BooleanType | NumericType) else self._quote(found)
         return quoted.fill_null(self.null_literal or "")
 

@@ -20,7 +20,7 @@ from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
 from everfold.engine_literals import spark_identifier
-from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.changelog import KIND, RETRACTIONS, RowKind
 from everfold.plan.nodes import Table
 from everfold.types import DataType, RowField, RowType, StringType
 
@@ -196,7 +196,7 @@ def is_retraction(rows: pa.Table) -> pl.Series:
     """Return for each row (with `__kind`) whether it retracts another one."""
     import polars as pl
 
-    return pl.Series(pl.from_arrow(rows.column(KIND))).is_in([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value])
+    return pl.Series(pl.from_arrow(rows.column(KIND))).is_in(RETRACTIONS)
 
 
 def change_sql(kind: RowKind, row: str) -> str:

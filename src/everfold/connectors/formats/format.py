@@ -22,7 +22,7 @@ from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
-from everfold.types import DataType, StringType, physical_name
+from everfold.types import DataType, StringType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,11 +64,6 @@ class RecordLocation:
 
     table: str
     parts: tuple[tuple[str, str], ...]
-
-
-def values_by_row(rows: pa.Table, columns: Sequence[RecordColumn]) -> Iterator[tuple[object, ...]]:
-    """Yield the values of each row, as Arrow converts them to Python."""
-    yield from zip(*(rows.column(physical_name(each.position)).to_pylist() for each in columns), strict=True)
 
 
 def raise_bad_record(location: RecordLocation, column: str | None, text: str) -> str:

@@ -29,7 +29,7 @@ from everfold.connectors.formats.format import BAD, Format, RecordColumn, Record
 from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
 from everfold.connectors.formats.nested import rewrite_scalars
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
-from everfold.connectors.formats.text_encode import string_encoder, to_strings
+from everfold.connectors.formats.text_encode import map_values, string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import UnsupportedFeature
@@ -449,13 +449,9 @@ def _match_end(pattern: str, text: str, at: int) -> int:
 
 def _to_json(values: pa.ChunkedArray, of: DataType, form: JsonFormat) -> pl.Series:
     """Convert a column to JSON; NULL stays NULL."""
-    import polars as pl
-
     match of:
         case ArrayType() | MapType() | RowType() | FloatingType():
-            write = _writer(of, form)
-            texts = (None if value is None else write(value) for value in values.to_pylist())
-            return pl.Series(list(texts), dtype=pl.String)
+            return map_values(values, _writer(of, form))
         case BooleanType() | NumericType() | IntervalType():
             return to_strings(values, of)
         case _:

@@ -75,9 +75,15 @@ def to_strings(values: pa.ChunkedArray, of: DataType, *, iso: bool = False) -> p
         case BytesType():
             return column.bin.encode("base64")
         case _:
-            convert = string_encoder(of, iso=iso)
-            texts = [None if value is None else convert(value) for value in values.to_pylist()]
-            return pl.Series(texts, dtype=pl.String)
+            return map_values(values, string_encoder(of, iso=iso))
+
+
+def map_values(values: pa.ChunkedArray, convert: Callable[[object], str]) -> pl.Series:
+    """Convert a column value by value; NULL stays NULL."""
+    import polars as pl
+
+    texts = [None if value is None else convert(value) for value in values.to_pylist()]
+    return pl.Series(texts, dtype=pl.String)
 
 
 def _strip_fraction(times: pl.Series, pattern: str) -> pl.Series:

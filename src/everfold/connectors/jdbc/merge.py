@@ -19,14 +19,14 @@ from everfold.connectors.jdbc.key_snapshot import KeySnapshot
 from everfold.connectors.jdbc.shape import Target, TargetColumn
 from everfold.connectors.jdbc.staging import COLUMNS, Report
 from everfold.errors import ConnectorError
-from everfold.plan.changelog import RowKind
+from everfold.plan.changelog import RETRACTIONS
 from everfold.types import physical_name
 
 COMMITS = "everfold_commits"
 _ADDED_COLUMNS = ("digest", "query", "folder")
 """Columns, all `text`, that the first version of `everfold_commits` did not have."""
 _KEPT_BATCHES = 50
-_RETRACT_KINDS = sql.SQL(f"({RowKind.UPDATE_BEFORE.value}, {RowKind.DELETE.value})")
+_RETRACT_KINDS = sql.SQL("({}, {})".format(*RETRACTIONS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from everfold.connectors.connector_errors import report_errors
 from everfold.connectors.jdbc.address import Address
 from everfold.connectors.jdbc.values import NulInString, to_csv
 from everfold.errors import ConnectorError
-from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.changelog import KIND, RETRACTIONS
 from everfold.types import DataType, physical_name
 
 if TYPE_CHECKING:
@@ -148,5 +148,5 @@ def _count_retracted(rows: pa.Table) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kinds: Any = pc.is_in(rows.column(KIND), pa.array([RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value], pa.int8()))
+    kinds: Any = pc.is_in(rows.column(KIND), pa.array(RETRACTIONS, pa.int8()))
     return int(pc.sum(kinds).as_py() or 0)

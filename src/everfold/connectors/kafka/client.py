@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -172,12 +173,13 @@ class Client:
 
     def mean_record_bytes(self, partitions: Mapping[str, list[int]]) -> int | None:
         """Return the mean size of the newest records, keys and values; None if none can be read."""
-        newest: list[TopicPartition] = []
-        for topic, of in partitions.items():
-            for at in of:
-                low, high = self._watermarks(topic, at)
-                if high > low and len(newest) < _SAMPLED_PARTITIONS:
-                    newest.append(TopicPartition(topic, at, max(low, high - _SAMPLED_RECORDS)))
+        bounds = ((topic, at, *self._watermarks(topic, at)) for topic, of in partitions.items() for at in of)
+        starts = (
+            TopicPartition(topic, at, max(low, high - _SAMPLED_RECORDS))
+            for topic, at, low, high in bounds
+            if high > low
+        )
+        newest = list(islice(starts, _SAMPLED_PARTITIONS))
         if not newest:
             return None
         with self._convert_errors():

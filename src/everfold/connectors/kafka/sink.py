@@ -48,7 +48,7 @@ from everfold.connectors.kafka.transaction import (
 )
 from everfold.connectors.sink_changelog import last_by_key
 from everfold.errors import ConnectorError, StateError
-from everfold.plan.changelog import RowKind
+from everfold.plan.changelog import RETRACTIONS
 from everfold.types import physical_name
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class KafkaSink(LocalSink):
         )
         if self.upsert:
             kinds = rows.column(KIND).to_pylist()
-            written = [None if _is_deleted(kind) else value for kind, value in zip(kinds, written, strict=True)]
+            written = [None if kind in RETRACTIONS else value for kind, value in zip(kinds, written, strict=True)]
         return map(
             OutgoingRecord,
             itertools.repeat(None) if form is None else self._encode(rows, form, keys),
@@ -245,10 +245,6 @@ class KafkaSink(LocalSink):
             return itertools.repeat(missing)
         values = rows.column(physical_name(at)).to_pylist()
         return (missing if value is None else convert(value) for value in values)
-
-
-def _is_deleted(kind: int) -> bool:
-    return kind in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
 def _millis(instant: datetime) -> int:
