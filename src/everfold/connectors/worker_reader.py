@@ -1,19 +1,24 @@
 """The interface between connectors and tasks that read a table themselves, without Catalyst.
 
 The JVM hands over rows that say what to read (the name of a file, the bytes of a record); a reader
-decodes them in the worker, only the columns that are needed.
+decodes them in the worker, only the columns that are needed. Such a row is a *handle*.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+HANDLE = "handle"
+"""The column of handles, BINARY. One column, as the JVM computes the size of all columns of a batch
+after each row: records of Kafka with five columns took twice as long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,10 @@ class WorkerReader(ABC):
     """Decodes rows of a table in a worker. It is pickled."""
 
     @abstractmethod
-    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+    def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         """Yield the rows that the handles stand for, in their order.
 
-        handles: rows of `WorkerInput.frame`. Raises ConnectorError.
+        handles: some of `WorkerInput.frame`, without NULL. Raises ConnectorError.
         """
 
 
@@ -47,9 +52,8 @@ class WorkerReader(ABC):
 class WorkerInput:
     """A stream that tasks decode.
 
-    frame: a streaming frame of handles. columns: the types of its columns in Spark SQL, by name.
+    frame: a streaming frame with the column HANDLE. A NULL stands for no rows.
     """
 
     frame: DataFrame
-    columns: Mapping[str, str]
     reader: WorkerReader

@@ -51,8 +51,19 @@ from everfold.spark.processor import PAYLOAD, BucketProcessor
 from everfold.spark.python import pickle_operator, ship_functions
 from everfold.spark.scalar import Scalars
 from everfold.spark.tail import Tail
-from everfold.spark.task_input import CONTROL, FORWARDED, HASH, KEEP, NOW, SPLIT, WATERMARK, CatalystRows, TaskInput
-from everfold.spark.worker_scan import BRANCH, UnionScan, WorkerScan, make_scan_query, plan_worker_scans
+from everfold.spark.task_input import (
+    COMMAND,
+    CONTROL,
+    FORWARDED,
+    HASH,
+    KEEP,
+    NOW,
+    SPLIT,
+    WATERMARK,
+    CatalystRows,
+    TaskInput,
+)
+from everfold.spark.worker_scan import UnionScan, WorkerScan, make_scan_query, mark_handles, plan_worker_scans
 from everfold.types import Schema, physical_name
 
 if TYPE_CHECKING:
@@ -378,7 +389,7 @@ class StreamLowering:
         operator = self._create_operator(node, below.splits, below.inputs, updating=below.has_row_kinds)
         packed_rows = None if below.tail is None else below.tail.feed(operator)
         if below.tail is not None and packed_rows is not None:
-            rows = self._with_control(below.tail.stepped, {"payload": "BINARY"}, operator)
+            rows = self._with_commands(below.tail.stepped, operator)
             return self._pack(rows, operator, packed_rows), operator
         split = below.splits[0] if len(below.splits) == 1 else ""
         return self._pack(self._exchange_input(below, operator), operator, CatalystRows(split)), operator
@@ -386,14 +397,11 @@ class StreamLowering:
     def _pack(self, rows: DataFrame, operator: Operator, task_input: TaskInput) -> DataFrame:
         return rows.mapInArrow(Pack(operator, self.bucket_ids, task_input), WIRE)
 
-    def _with_control(self, frame: DataFrame, columns: Mapping[str, str], operator: Operator) -> DataFrame:
-        """Return what workers decode, with the time of the batch and the lines of control files.
-
-        columns: the types of the frame's columns, by name.
-        """
-        rows = frame.selectExpr(*columns, *self._now, f"CAST(NULL AS STRING) AS {CONTROL}")
-        absent = [f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
-        return rows.union(self._control_lines(operator).selectExpr(*absent, *self._now, f"value AS {CONTROL}"))
+    def _with_commands(self, blobs: DataFrame, operator: Operator) -> DataFrame:
+        """Return what workers decode, with the time of the batch and the lines of control files."""
+        line = f"concat(X'{COMMAND.hex()}', CAST(value AS BINARY)) AS payload"
+        commands = self._control_lines(operator).selectExpr(line, *self._now)
+        return blobs.selectExpr("payload", *self._now).union(commands)
 
     def _create_operator(
         self, node: StatefulNode, splits: tuple[str, ...], inputs: tuple[str, ...], *, updating: bool
@@ -420,9 +428,9 @@ class StreamLowering:
             )
             for plan, source in zip(plans, sources, strict=True)
         ]
-        frame, columns = _combine_handles([source.input for source in sources])
         task_input = scans[0] if len(scans) == 1 else UnionScan(tuple(scans))
-        return self._pack(self._with_control(frame, columns, operator), operator, task_input), operator
+        handles = [mark_handles(source.input.frame, at) for at, source in enumerate(sources)]
+        return self._pack(self._with_commands(union_all(handles), operator), operator, task_input), operator
 
     def _control_lines(self, operator: Operator) -> DataFrame:
         reader = self.spark.readStream
@@ -454,21 +462,6 @@ class StreamLowering:
         return data.union(
             control.selectExpr(f"0L AS {HASH}", *absent, *empty.values(), *self._now, f"value AS {CONTROL}")
         )
-
-
-def _combine_handles(inputs: Sequence[WorkerInput]) -> tuple[DataFrame, dict[str, str]]:
-    """Return the handles of all inputs in one frame, and the types of its columns by name.
-
-    BRANCH is the input of a row; columns of the others are NULL.
-    """
-    if len(inputs) == 1:
-        return inputs[0].frame, dict(inputs[0].columns)
-    columns = {name: of for each in inputs for name, of in each.columns.items()}
-    frames = []
-    for at, each in enumerate(inputs):
-        own = [name if name in each.columns else f"CAST(NULL AS {of}) AS {name}" for name, of in columns.items()]
-        frames.append(each.frame.selectExpr(*own, f"{at} AS {BRANCH}"))
-    return union_all(frames), {**columns, BRANCH: "INT"}
 
 
 def union_all(frames: Sequence[DataFrame]) -> DataFrame:

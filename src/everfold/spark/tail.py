@@ -17,7 +17,7 @@ from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import Expr
 from everfold.spark.delivery import Delivery
 from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
-from everfold.spark.task_input import CHUNK_ROWS, CONTROL, FLUSH, FORWARDED, META, ROWS, Chunk, read_time
+from everfold.spark.task_input import CHUNK_ROWS, FLUSH, FORWARDED, META, ROWS, Chunk, read_time, split_commands
 from everfold.spark.worker_inputs import add_hashes, reason_not_prepared, to_milliseconds
 from everfold.types import physical_name
 
@@ -89,9 +89,10 @@ class OperatorRows:
         reports: list[bytes] = []
         controls: list[str] = []
         for batch in batches:
-            controls += batch.column(CONTROL).drop_null().to_pylist()
+            lines, payloads = split_commands(batch)
+            controls += lines
             metas.append(Meta(read_time(batch), {}, FLUSH in controls))
-            for kind, payload in read_payloads(batch.column("payload").drop_null()):
+            for kind, payload in read_payloads(payloads):
                 if kind == ROWS:
                     waiting.append(self.rows.read(decode_rows(payload), self.hidden))
                 elif kind == META:

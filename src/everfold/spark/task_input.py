@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, READ = b"D", b"M", b"S", b"I"
-"""Kinds of blobs: rows, a meta row, the statistics of a bucket, what a task has read."""
+ROWS, META, STATS, READ, TABLE, COMMAND = b"D", b"M", b"S", b"I", b"T", b"C"
+"""Kinds of blobs: rows, a meta row, the statistics of a bucket, what a task has read, a handle of a
+table, a line of a control file.
+"""
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
     "__split",
@@ -61,6 +63,20 @@ class Chunk:
     meta: Meta
     reports: list[bytes]
     controls: list[str]
+
+
+def split_commands(batch: pa.RecordBatch) -> tuple[list[str], pa.BinaryArray]:
+    """Return the lines of control files in a batch of blobs, and the other blobs without NULL."""
+    import pyarrow.compute as pc
+
+    blobs = batch.column("payload")
+    if blobs.null_count:
+        blobs = blobs.drop_null()
+    are_commands = pc.starts_with(blobs, pattern=COMMAND)
+    if not pc.any(are_commands).as_py():
+        return [], blobs
+    lines = [line[1:].decode() for line in blobs.filter(are_commands).to_pylist()]
+    return lines, blobs.filter(pc.invert(are_commands))
 
 
 class TaskInput(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import NullRowtime
 from everfold.connectors.skipped_rows import NO_TIME
-from everfold.connectors.worker_reader import Piece, WorkerReader
+from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader
 from everfold.memory.duck import Duck, connect
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator
@@ -34,15 +34,18 @@ from everfold.plan.nodes import (
     is_stateful,
 )
 from everfold.plan.worker_expressions import reason_not_in_worker
-from everfold.spark.task_input import CONTROL, FLUSH, Chunk, TaskReads, read_time
+from everfold.spark.task_input import FLUSH, TABLE, Chunk, TaskReads, read_time, split_commands
 from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared, to_milliseconds
 from everfold.types import TimestampType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
-BRANCH = "__branch"
-"""Column of handles: the position of a table in a UNION ALL."""
+_BRANCH_BYTES = 2
+_HEADER_BYTES = len(TABLE) + _BRANCH_BYTES
+"""What precedes a handle in its blob: the kind, and the position of its table in a UNION ALL."""
+_ALL_BYTES = 2**31 - 1
 _LEAF = "decoded"
 _CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
 """What is computed at once. Pieces that fit into the processor's cache are folded a quarter faster
@@ -102,15 +105,17 @@ class WorkerScan:
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Yield the rows in chunks of bounded size."""
+        import pyarrow.compute as pc
+
         waiting: list[Piece] = []
         rows = size = handles = 0
         now, controls = NO_WATERMARK, list[str]()
         for batch in batches:
             now = max(now, read_time(batch))
-            controls += batch.column(CONTROL).drop_null().to_pylist()
-            handed = batch.filter(batch.column(CONTROL).is_null())
-            handles += handed.num_rows
-            for piece in self.reader.read(handed) if handed.num_rows else ():
+            lines, found = split_commands(batch)
+            controls += lines
+            handles += batch.num_rows - len(lines)
+            for piece in self.reader.read(pc.binary_slice(found, _HEADER_BYTES, _ALL_BYTES)) if len(found) else ():
                 waiting.append(piece)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes
@@ -178,7 +183,7 @@ class WorkerScan:
 
 @dataclass(frozen=True, slots=True)
 class UnionScan:
-    """The input of an exchange that is a UNION ALL of tables; BRANCH is the position of each."""
+    """The input of an exchange that is a UNION ALL of tables, by their positions in it."""
 
     scans: tuple[WorkerScan, ...]
 
@@ -190,8 +195,8 @@ class UnionScan:
 
 def _find_branch(batch: pa.RecordBatch) -> int:
     """Return the branch of a batch; lines of control files belong to none, and go to the first."""
-    (found,) = batch.column(BRANCH).unique().drop_null().to_pylist() or [0]
-    return int(found)
+    _, found = split_commands(batch)
+    return int.from_bytes(found[0].as_py()[len(TABLE) : _HEADER_BYTES], "big") if len(found) else 0
 
 
 def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str, list[Piece]]]:
@@ -206,6 +211,12 @@ def _run(sql: str, rows: pa.Table) -> pa.Table:
 
 
 # --- on the driver --------------------------------------------------------------------------------
+
+
+def mark_handles(handles: DataFrame, branch: int) -> DataFrame:
+    """Return the handles of a table as blobs. branch: its position in a UNION ALL."""
+    header = TABLE + branch.to_bytes(_BRANCH_BYTES, "big")
+    return handles.selectExpr(f"concat(X'{header.hex()}', {HANDLE}) AS payload")
 
 
 @dataclass(frozen=True, slots=True)

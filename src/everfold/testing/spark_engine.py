@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from everfold.connectors.contract import History
 from everfold.connectors.null_rowtime import LOCATION
-from everfold.connectors.worker_reader import Piece, WorkerInput, WorkerReader
+from everfold.connectors.worker_reader import HANDLE, Piece, WorkerInput, WorkerReader
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
 from everfold.jobs.sources import External
@@ -140,8 +140,9 @@ class _Reader:
         self.folder.mkdir(parents=True, exist_ok=True)
         reader = spark.readStream.name(name).format("binaryFile").option("maxFilesPerTrigger", 1)
         schema = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-        frame = reader.schema(schema).load(str(self.folder)).selectExpr("_metadata.file_name AS name")
-        return WorkerInput(frame, {"name": "STRING"}, _BatchReader(self.folder, table))
+        frame = reader.schema(schema).load(str(self.folder))
+        frame = frame.selectExpr(f"CAST(_metadata.file_name AS BINARY) AS {HANDLE}")
+        return WorkerInput(frame, _BatchReader(self.folder, table))
 
     def past(self, spark: SparkSession, table: Table) -> History:
         """Return the batches that have been read before."""
@@ -171,14 +172,14 @@ class _BatchReader(WorkerReader):
     folder: Path
     table: Table
 
-    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+    def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         fields = list(self.table.schema.arrow)
         if _is_changing(self.table):
             fields.append(pa.field(KIND, pa.int8()))
-        for name in handles.column("name").to_pylist():
+        for name in map(bytes.decode, handles.to_pylist()):
             rows = pq.ParquetFile(self.folder / name).read()
             if _is_changing(self.table) and KIND not in rows.column_names:
                 rows = rows.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), rows.num_rows))

@@ -80,6 +80,8 @@ def test_damaged_records(seed: int) -> None:
     readable = [record for record in records if not isinstance(both.one_by_one([record]), tuple)]
     assert len(readable) > 50
     assert _plain(both.at_once(readable)) == _plain(both.one_by_one(readable))
+    for record in readable:
+        assert _plain(both.at_once([record] * 3)) == _plain(both.one_by_one([record] * 3)), record
     assert _plain(both.at_once(records)) == _plain(both.one_by_one(records))
 
 
@@ -106,6 +108,24 @@ def test_records_that_parsers_disagree_about(record: bytes) -> None:
     regular = [b'{"l":%d,"s":"v"}' % at for at in range(40)]
     mixed = [*regular[:17], record, *regular[17:]]
     assert _plain(both.at_once(mixed)) == _plain(both.one_by_one(mixed))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("l", [b"1", b"-7", b"0", b"null", b"9223372036854775807"]), ("l", [b"1", b"-0"]), ("l", [b"1", b"00"]), ("l", [b"1", b"0x7"]), ("l", [b"1", b"+1"]),
+        ("l", [b"1", b"9223372036854775808"]), ("i", [b"1", b"2147483648"]), ("i", [b"1", b"1.0"]), ("i", [b"1", b'"2"']), ("i", [b"1", b"true"]), ("l", [b"null", b"null"]),
+        ("x", [b"1", b"-0", b"1.5", b"1e3", b"null"]), ("x", [b"1", b".5"]), ("x", [b"1", b"5."]), ("x", [b"1", b"inf"]), ("x", [b"1", b"NaN"]), ("x", [b"1", b"1e999"]), ("f", [b"0.1", b"1e39"]),
+        ("b", [b"true", b"false", b"null"]), ("b", [b"true", b"TRUE"]), ("b", [b"true", b"1"]), ("s", [b'"a"', b'""', b'"\xc3\xbc"']), ("s", [b'"a"', b"null"]), ("s", [b"null"] * 2), ("s", [b"1", b"2"]),
+        ("s", [b'"a"', b'"\x7f"']), ("s", [b'"null"', b'"a"']), ("d", [b'"2026-01-01"', b'"2024-02-29"']), ("d", [b'"2026-01-01"', b'"2026-02-29"']), ("t", [b'"2026-01-01 00:00:00.5"', b'"2026-01-01 00:00:01"']),
+        ("t", [b'"2026-01-01 00:00:00"', b'"2026-01-01T00:00:00"']), ("z", [b'"2026-01-01 00:00:00Z"', b'"2026-01-01 00:00:00.25Z"']), ("q", [b"1", b"x"]), ("q", [b"1", b"-1.5e-3"]), ("q", [b"1", b"01"]),
+    ],
+)  # fmt: skip
+def test_records_of_one_shape(name: str, values: list[bytes]) -> None:
+    both = Records(FLAT)
+    for pattern in (b'{"%s":%s}', b'{"%s":%s,"q1":true}', b' { "q2" : "x", "%s" : %s , "q1":-1.5} '):
+        records = [pattern % (name.encode(), value) for value in values] * 10
+        assert _plain(both.at_once(records)) == _plain(both.one_by_one(records))
 
 
 def test_rows_know_their_records() -> None:

@@ -78,7 +78,10 @@ def test_both_clients_get_equivalent_settings(properties: dict[str, str], own: d
     checked = options(of(**properties))
     assert client_settings(checked) == {**OWN, **own}
     java = java_settings(checked)
-    ours = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
+    ours = {
+        "isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000", "max.poll.records": "10000",
+        "max.partition.fetch.bytes": "4194304", "fetch.max.wait.ms": "10",
+    }  # fmt: skip
     theirs = {name.replace("__", "."): value for name, value in properties.items()}
     theirs = {name: value for name, value in theirs.items() if name not in ("interceptor.classes", "group.id")}
     assert java == {**ours, **theirs, "bootstrap.servers": "localhost:9092"}

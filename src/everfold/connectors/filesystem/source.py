@@ -34,7 +34,7 @@ from everfold.connectors.filesystem.paths import (
     resolve,
     unescape_in_spark,
 )
-from everfold.connectors.filesystem.worker_files import PATH, FileReader
+from everfold.connectors.filesystem.worker_files import FileReader
 from everfold.connectors.formats.format import (
     BAD,
     Format,
@@ -50,7 +50,7 @@ from everfold.connectors.formats.json_columns import BadRecord, JsonDecoder, rea
 from everfold.connectors.formats.registry import changelog_of, format_of
 from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
-from everfold.connectors.worker_reader import WorkerInput
+from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError
 from everfold.plan.changelog import ChangelogMode
@@ -216,8 +216,9 @@ class FileSource(Source):
             check_first_file(list_files(root), self.table, self.columns)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
-        frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS {PATH}"))
-        return WorkerInput(frame, {PATH: "STRING"}, FileReader(self._for_worker(context.base_folder), columns, root))
+        frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS __path"))
+        frame = frame.selectExpr(f"CAST(__path AS BINARY) AS {HANDLE}")
+        return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, root))
 
     def _for_worker(self, base_folder: Path) -> FileSource:
         """Return the source without listed folders; a worker runs in another folder."""
@@ -237,7 +238,7 @@ class FileSource(Source):
         pattern = self.options.string_or_none("source.path.regex-pattern")
         if pattern is None:
             return frame
-        return frame.where(f"rlike({PATH}, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+        return frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows of the current files."""

@@ -12,9 +12,6 @@ from everfold.connectors.worker_reader import Piece, WorkerReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PATH = "__path"
-"""Column of the handles: the path of a file."""
-
 
 class ColumnSource(Protocol):
     """A source of files."""
@@ -25,14 +22,17 @@ class ColumnSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReader(WorkerReader):
-    """Reads whole files. columns: the needed positions. root: the path of the table."""
+    """Reads whole files, whose paths are the handles.
+
+    columns: the needed positions. root: the path of the table.
+    """
 
     source: ColumnSource
     columns: Sequence[int]
     root: Path
 
-    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+    def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         """Yield the rows file by file."""
-        for path in handles.column(PATH).to_pylist():
+        for path in map(bytes.decode, handles.to_pylist()):
             for rows in self.source.read_columns(Path(path), self.root, self.columns):
                 yield Piece(rows, locate=lambda _, path=path: path)  # type: ignore[misc]

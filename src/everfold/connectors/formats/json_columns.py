@@ -1,19 +1,22 @@
 """Decode JSON records into columns, many at once.
 
-Arrow's parser reads records whose meaning is beyond doubt: one flat object per record, every field
-in the JSON type of its column. It reads a block as a whole or not at all, so a block that it does
+Records of one shape are split into fields (`json_fields`). Of others, Arrow's parser reads those
+whose meaning is beyond doubt: one flat object per record, every field in the JSON type of its
+column. It reads a block as a whole or not at all, so a block that it does
 not take is halved until the other records are alone. Those are decoded one by one, as
 `Format.decoder` does it, which also says what is wrong with a bad record.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.json import JsonFormat
+from everfold.connectors.formats.json_fields import SCALAR, Field, split_fields
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.types import (
     BooleanType,
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
 _FEW_RECORDS = 16
 """A block with fewer records is not halved any further."""
-_NOT_FLAT = "\n|NaN|Inf"
-"""What Arrow's parser takes for more than it is: the end of a record, numbers unknown to JSON."""
+_NOT_JSON = re.compile(rb"[:,\[]\s*-?(NaN|Inf)")
+"""Numbers that Arrow's parser takes although JSON has none like them."""
 _MAX_BRACKETS = 64
 """A record with more brackets is not given to Arrow's parser, whose stack is limited."""
 
@@ -121,12 +124,18 @@ class JsonDecoder:
     def _parse(self, records: pa.Array) -> pa.Table | None:
         """Return the rows of regular records, None if some record is not regular."""
         import pyarrow as pa
-        import pyarrow.compute as pc
         import pyarrow.json as pj
 
-        if not len(records) or not _are_flat_objects(records):
+        try:
+            texts = records.cast(pa.string())
+        except pa.ArrowInvalid:
             return None
-        content = pc.binary_join(pa.LargeListArray.from_arrays([0, len(records)], records), b"\n")[0].as_buffer()
+        rows = self._split(texts) if len(records) else None
+        if rows is not None:
+            return rows
+        content = _join_flat_objects(texts) if len(records) else None
+        if content is None:
+            return None
         try:
             parsed = pj.read_json(
                 pa.BufferReader(content),
@@ -138,6 +147,51 @@ class JsonDecoder:
             return self._build([self._convert(parsed.column(each.name), each.type) for each in self._columns])
         except pa.ArrowInvalid:
             return None
+
+    def _split(self, texts: pa.StringArray) -> pa.Table | None:
+        """Return the rows of records of one shape, None if a parser is needed."""
+        import pyarrow as pa
+
+        fields = split_fields(texts, [column.name for column in self._columns])
+        if fields is None:
+            return None
+        try:
+            return self._build(
+                [self._convert_field(fields.get(each.name), each.type, len(texts)) for each in self._columns]
+            )
+        except pa.ArrowInvalid:
+            return None
+
+    def _convert_field(self, field: Field | None, of: DataType, count: int) -> Any:
+        """Return the values of a column. Raises ArrowInvalid if one is not regular."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if field is None:
+            return pa.nulls(count, of.arrow)
+        texts = field.texts
+        if field.is_quoted:
+            if not isinstance(of, StringType | TimestampType | DateType):
+                raise pa.ArrowInvalid
+            return self._convert(texts, of)
+        are_null = pc.equal(texts, "null")
+        if pc.any(are_null).as_py():
+            texts = pc.if_else(are_null, None, texts)
+        match of:
+            case BooleanType():
+                values = pc.equal(texts, "true")
+                is_regular = pc.or_(values, pc.equal(texts, "false"))
+            case IntegerType():
+                values = texts.cast(of.arrow)
+                is_regular = pc.equal(values.cast(pa.string()), texts)
+            case FloatingType():
+                is_regular = pc.match_substring_regex(texts, SCALAR)
+                values = texts.cast(of.arrow)
+            case _:
+                values, is_regular = pa.nulls(count, of.arrow), are_null
+        if not pc.all(is_regular, min_count=0).as_py():
+            raise pa.ArrowInvalid
+        return values
 
     def _convert(self, values: Any, of: DataType) -> Any:
         """Return the values of a column. Raises ArrowInvalid if one is not regular."""
@@ -171,19 +225,30 @@ class JsonDecoder:
         return pa.table(list(values), pa.schema(fields))
 
 
-def _are_flat_objects(records: pa.Array) -> bool:
-    """Return whether each record is UTF-8, one line, and looks like one object of limited depth."""
+def _join_flat_objects(texts: pa.StringArray) -> pa.Buffer | None:
+    """Return records as lines.
+
+    None unless each is one line, and looks like one object of limited depth.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    try:
-        texts = records.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    shaped = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+        return None
+    content = pc.binary_join(pa.LargeListArray.from_arrays([0, len(texts)], texts), "\n")[0].as_buffer()
+    found = bytes(content)
+    if found.count(b"\n") >= len(texts):
+        return None
+    if (b"NaN" in found or b"Inf" in found) and _NOT_JSON.search(found):
+        return None
+    return content if found.count(b"{") + found.count(b"[") <= len(texts) or _are_shallow(texts) else None
+
+
+def _are_shallow(texts: pa.Array) -> bool:
+    import pyarrow.compute as pc
+
     brackets = pc.add(pc.count_substring(texts, "{"), pc.count_substring(texts, "["))
-    flat = pc.and_(pc.invert(pc.match_substring_regex(texts, _NOT_FLAT)), pc.less_equal(brackets, _MAX_BRACKETS))
-    return bool(pc.all(pc.and_(shaped, flat)).as_py())
+    return bool(pc.all(pc.less_equal(brackets, _MAX_BRACKETS)).as_py())
 
 
 def _parsed_type(of: DataType) -> pa.DataType:

@@ -35,14 +35,26 @@ _STORES = ("ssl.truststore.", "ssl.keystore.")
 _VERIFICATION = "ssl.endpoint.identification.algorithm"
 
 
+_JAVA_DEFAULTS = {
+    "isolation.level": "read_committed",
+    "default.api.timeout.ms": "15000",
+    "request.timeout.ms": "12000",
+    # After each poll Spark asks for the first and the last offset: 1,100 ns a record became 600.
+    "max.poll.records": "10000",
+    "max.partition.fetch.bytes": str(4 << 20),
+    # The last poll of a batch also asks for records that do not exist yet. The broker answers
+    # nothing else on the connection before that, so each batch waited half a second.
+    "fetch.max.wait.ms": "10",
+}
+
+
 def java_settings(options: OptionValues) -> dict[str, str]:
     """Return the settings for Spark's Kafka client.
 
     Those of the table, and timeouts that are short enough to report a broker that is down.
     """
     given = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
-    defaults = {"isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000"}
-    return {**defaults, **given, "bootstrap.servers": options.string(SERVERS)}
+    return {**_JAVA_DEFAULTS, **given, "bootstrap.servers": options.string(SERVERS)}
 
 
 def client_settings(options: OptionValues) -> dict[str, str]:

@@ -29,9 +29,9 @@ from everfold.connectors.kafka.table_options import (
     value_columns,
     value_format,
 )
-from everfold.connectors.kafka.worker_records import HANDLES, RecordReader
+from everfold.connectors.kafka.worker_records import IN_WORKERS, HandleLayout, RecordReader
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
-from everfold.connectors.worker_reader import WorkerInput
+from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
@@ -123,7 +123,7 @@ class KafkaSource(Source):
             return f"format `{self.options.string('format')}`"
         for at in columns:
             column = self.table.columns[at]
-            if column.metadata_key is not None and _METADATA.get(column.metadata_key) not in HANDLES:
+            if column.metadata_key not in (None, *IN_WORKERS):
                 return f"metadata `{column.metadata_key}`"
         for each in key_columns(self.table, self.options, Role.SOURCE):
             if each.position in columns:
@@ -139,13 +139,14 @@ class KafkaSource(Source):
         form = value_format(self.table, self.options)
         assert isinstance(form, JsonFormat)
         tables = ((at, self.table.columns[at]) for at in columns)
-        metadata = {at: (_METADATA[of.metadata_key], of.type) for at, of in tables if of.metadata_key is not None}
+        metadata = {at: (of.metadata_key, of.type) for at, of in tables if of.metadata_key is not None}
+        only_topic, *others = topics(self.options) or ("",)
+        layout = HandleLayout(only_topic if not others else "", any(key == "timestamp" for key, _ in metadata.values()))
         frame = self._load(self._stream_reader(context), context, streaming=True)
-        frame = frame.selectExpr(*(f"{name[2:]} AS {name}" for name in HANDLES))
+        frame = frame.selectExpr(f"{layout.to_sql()} AS {HANDLE}")
         self.client.close()
-        has_one_topic = len(topics(self.options)) == 1
-        reader = RecordReader(form, self._value_columns(columns), metadata, self.table.name, has_one_topic)
-        return WorkerInput(frame, HANDLES, reader)
+        reader = RecordReader(form, self._value_columns(columns), metadata, self.table.name, layout)
+        return WorkerInput(frame, reader)
 
     def _stream_reader(self, context: SourceContext) -> Any:
         partitions = self.client.partitions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.json import JsonFormat
@@ -15,53 +15,132 @@ from everfold.types import DataType, physical_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HANDLES = {
-    "__value": "BINARY",
-    "__topic": "STRING",
-    "__partition": "INT",
-    "__offset": "BIGINT",
-    "__timestamp": "TIMESTAMP",
-}
-"""Columns of the handles, with their types in Spark SQL."""
+IN_WORKERS = ("topic", "partition", "offset", "timestamp")
+"""The metadata that a handle carries."""
+_INT, _LONG = 4, 8
+"""Sizes of numbers, in bytes. They are big-endian, as Spark casts them to BINARY."""
+_ALL_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HandleLayout:
+    """What the bytes of a handle are: the partition, the offset, and the value of a record.
+
+    only_topic: the topic of all records. If it is "", the length of the topic and the topic follow
+        the partition. has_time: whether the timestamp in µs follows the offset.
+    """
+
+    only_topic: str
+    has_time: bool
+
+    def to_sql(self) -> str:
+        """Return the handle of a record in Spark SQL. It is NULL for a record without a value."""
+        parts = ["CAST(partition AS BINARY)"]
+        if not self.only_topic:
+            parts += ["CAST(octet_length(topic) AS BINARY)", "CAST(topic AS BINARY)"]
+        parts.append("CAST(offset AS BINARY)")
+        if self.has_time:
+            parts.append("CAST(unix_micros(timestamp) AS BINARY)")
+        return f"concat({', '.join(parts)}, value)"
+
+    def split(self, handles: pa.BinaryArray) -> Iterator[_Records]:
+        """Yield the records partition by partition. A task of Spark reads a single one."""
+        import pyarrow.compute as pc
+
+        while len(handles):
+            first: bytes = handles[0].as_py()
+            size = _INT
+            if not self.only_topic:
+                size += _INT + int.from_bytes(first[_INT : 2 * _INT], "big")
+            are_same = pc.starts_with(handles, pattern=first[:size])
+            topic = self.only_topic or first[2 * _INT : size].decode()
+            is_whole = pc.all(are_same).as_py()
+            own = handles if is_whole else handles.filter(are_same)
+            yield _Records(topic, int.from_bytes(first[:_INT], "big"), own, size, self.has_time)
+            handles = handles[:0] if is_whole else handles.filter(pc.invert(are_same))
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records of a partition; `start` is the position of the offset in their handles."""
+
+    topic: str
+    partition: int
+    handles: pa.BinaryArray
+    start: int
+    has_time: bool
+
+    @property
+    def values(self) -> pa.BinaryArray:
+        import pyarrow.compute as pc
+
+        return pc.binary_slice(self.handles, self.start + _LONG * (2 if self.has_time else 1), _ALL_BYTES)
+
+    @property
+    def offsets(self) -> pa.Array:
+        return self._read_longs(self.start)
+
+    def read_metadata(self, key: str) -> pa.Array:
+        """Return the metadata with a key; of a timestamp the µs."""
+        import pyarrow as pa
+
+        match key:
+            case "topic":
+                return pa.repeat(self.topic, len(self.handles))
+            case "partition":
+                return pa.repeat(pa.scalar(self.partition, pa.int32()), len(self.handles))
+            case "offset":
+                return self.offsets
+        return self._read_longs(self.start + _LONG)
+
+    def _read_longs(self, at: int) -> pa.Array:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        numbers = pc.binary_slice(self.handles, at, at + _LONG).cast(pa.binary(_LONG))
+        return pa.array(np.frombuffer(numbers.buffers()[1], ">i8", len(numbers)).astype("i8"))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReader(WorkerReader):
     """Decodes the values of records.
 
-    columns: those that are needed of a record. metadata: the handle and the type of each other
-        column that is needed, by position. table: its name. has_one_topic: whether splits are named
-        by the partition alone.
+    columns: those that are needed of a record. metadata: the key and the type of each other column
+        that is needed, by position. table: its name.
     """
 
     form: JsonFormat
     columns: Sequence[RecordColumn]
     metadata: dict[int, tuple[str, DataType]]
     table: str
-    has_one_topic: bool
+    layout: HandleLayout
 
-    def read(self, handles: pa.RecordBatch) -> Iterator[Piece]:
+    def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         """Yield the rows partition by partition. Raises ConnectorError `bad-record`."""
-        import pyarrow as pa
-
         decoder = JsonDecoder(self.form, self.columns)
-        for records in _split_by_partition(pa.table(handles)):
-            topic, partition = records["__topic"][0].as_py(), records["__partition"][0].as_py()
-            offsets = records["__offset"]
-            place = f"topic `{topic}` partition {partition} offset "
+        for records in self.layout.split(handles):
+            place = f"topic `{records.topic}` partition {records.partition} offset "
             try:
-                decoded = decoder.decode(records["__value"].combine_chunks())
+                decoded = decoder.decode(records.values)
             except BadRecord as bad:
                 text = bad.record.decode("utf-8", "replace")
-                where = f"{place}{offsets[bad.index]}"
+                where = f"{place}{records.offsets[bad.index]}"
                 raise self.form.bad_record_error(where, bad.reason, text, lasting=True) from None
-            split = f"{self.table}/{partition}" if self.has_one_topic else f"{self.table}/{topic}/{partition}"
-            yield Piece(self._add_metadata(decoded, records), split, _Locator(place, offsets, decoded.records))
+            topic = "" if self.layout.only_topic else f"{records.topic}/"
+            split = f"{self.table}/{topic}{records.partition}"
+            yield Piece(self._add_metadata(decoded, records), split, _Locator(place, records, decoded.records))
 
-    def _add_metadata(self, decoded: DecodedRecords, records: pa.Table) -> pa.Table:
+    def _add_metadata(self, decoded: DecodedRecords, records: _Records) -> pa.Table:
+        import pyarrow as pa
+
         rows = decoded.rows
-        for at, (handle, of) in self.metadata.items():
-            values = records[handle] if decoded.records is None else records[handle].take(decoded.records)
+        for at, (key, of) in self.metadata.items():
+            values = records.read_metadata(key)
+            if decoded.records is not None:
+                values = values.take(pa.array(decoded.records, pa.int64()))
+            if key == "timestamp":
+                values = values.cast(pa.timestamp("us"))
             rows = rows.append_column(physical_name(at), values.cast(of.arrow))
         return rows
 
@@ -71,23 +150,8 @@ class _Locator:
     """Returns where a row of a partition came from."""
 
     place: str
-    offsets: Any
-    records: Sequence[int] | None
+    records: _Records
+    rows: Sequence[int] | None
 
     def __call__(self, row: int) -> str:
-        return f"{self.place}{self.offsets[row if self.records is None else self.records[row]]}"
-
-
-def _split_by_partition(records: pa.Table) -> Iterator[pa.Table]:
-    """Yield the records that have a value, partition by partition."""
-    import pyarrow.compute as pc
-
-    records = records.filter(pc.is_valid(records["__value"]))
-    found = records.select(["__topic", "__partition"]).group_by(["__topic", "__partition"], use_threads=False)
-    partitions = found.aggregate([]).to_pylist()
-    for each in partitions:
-        if len(partitions) == 1:
-            yield records
-            continue
-        of_topic = pc.equal(records["__topic"], each["__topic"])
-        yield records.filter(pc.and_(of_topic, pc.equal(records["__partition"], each["__partition"])))
+        return f"{self.place}{self.records.offsets[row if self.rows is None else self.rows[row]]}"

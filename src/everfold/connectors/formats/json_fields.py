@@ -1,0 +1,161 @@
+"""Split JSON records of one shape into the texts of their fields.
+
+The records of a topic often differ only in their values: the fields, their order and the space
+between them are those of the first record. Then the positions of the quotes determine all others,
+and NumPy compares and cuts all records at once, in half of the time that a parser needs. What does
+not look like the first record, or needs a parser (escapes, nested values), is left to one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+SCALAR = r"^(-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null)$"
+"""The regular expression of values without quotes."""
+_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
+_OPEN = re.compile(r" *\{ *")
+_AFTER_KEY = re.compile(r"(?P<before> *: *)((?P<value>[^ ,:{}\[\]]+)(?P<after> *(,|\}) *))?")
+_AFTER_TEXT = re.compile(r" *(,|\}) *")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of all records.
+
+    texts: its values, without quotes. is_quoted: whether they are JSON strings; all others have to
+        be checked.
+    """
+
+    texts: pa.StringArray
+    is_quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is between two quotes, or before the first, or after the last one.
+
+    literal: what it is in each record, None for the text of a string. before, after: around a value
+        without quotes.
+    name: of the field whose value is here.
+    """
+
+    literal: bytes | None = None
+    before: bytes = b""
+    after: bytes = b""
+    name: str | None = None
+
+
+def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, Field] | None:
+    """Return those of the wanted fields that the records have, None if a parser is needed.
+
+    records: at least one, without NULL.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets, content = records.buffers()[1:]
+    edges = np.frombuffer(offsets, np.int32)[records.offset :][: len(records) + 1]
+    text = np.frombuffer(content, np.uint8)[: edges[-1]]
+    own = text[edges[0] :]
+    if not own.size or own.min() < _SPACE or (own == _BACKSLASH).any():
+        return None
+    parts = _read_shape(records[0].as_py())
+    if parts is None:
+        return None
+    quotes = np.flatnonzero(own == _QUOTE)
+    if quotes.size != len(records) * (len(parts) - 1):
+        return None
+    ends = np.empty((len(parts), len(records)), np.int32)
+    ends[:-1] = quotes.reshape(len(records), -1).T
+    ends[:-1] += edges[0]
+    ends[-1] = edges[1:]
+    if (ends[0] < edges[:-1]).any() or (ends[-2] >= edges[1:]).any():
+        return None
+    fields: dict[str, Field] = {}
+    start = edges[:-1]
+    for part, end in zip(parts, ends, strict=True):
+        values = _cut(text, part, start, end)
+        if values is None:
+            return None
+        if part.name is not None and (part.name in wanted or (part.literal is None and part.before)):
+            texts = _take_texts(content, *values)
+            if part.name in wanted:
+                fields[part.name] = Field(texts, not part.before)
+            elif not pc.all(pc.match_substring_regex(texts, SCALAR)).as_py():
+                return None
+        start = end + np.int32(1)
+    assert all(isinstance(field.texts, pa.StringArray) for field in fields.values())
+    return fields
+
+
+def _read_shape(record: str) -> list[_Part] | None:
+    """Return the parts of a record, None unless it is an object of scalars with distinct names."""
+    found = list(_read_parts(record.split('"')))
+    names = [part.name for part in found if part is not None and part.name is not None]
+    is_object = found[-1] is not None and len(set(names)) == len(names) > 0
+    return [part for part in found if part is not None] if is_object else None
+
+
+def _read_parts(texts: list[str]) -> Iterator[_Part | None]:
+    """Yield the parts of a record, and None in the end if it is not such an object."""
+    if not _OPEN.fullmatch(texts[0]):
+        yield None
+        return
+    yield _Part(texts[0].encode())
+    at, is_open = 1, True
+    while is_open and at + 1 < len(texts):
+        name = texts[at]
+        yield _Part(name.encode())
+        separator = _AFTER_KEY.fullmatch(texts[at + 1])
+        if separator is None:
+            break
+        if separator["value"] is not None:
+            yield _Part(before=separator["before"].encode(), after=separator["after"].encode(), name=name)
+            is_open = "," in separator["after"]
+            at += 2
+        elif at + 3 < len(texts) and _AFTER_TEXT.fullmatch(texts[at + 3]):
+            yield _Part(texts[at + 1].encode())
+            yield _Part(name=name)
+            yield _Part(texts[at + 3].encode())
+            is_open = "," in texts[at + 3]
+            at += 4
+        else:
+            break
+    if is_open or at != len(texts):
+        yield None
+
+
+def _cut(text: np.ndarray, part: _Part, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return where the values of a part are, None if a record does not look like the first one."""
+    if part.literal is not None:
+        is_same = (end - start == len(part.literal)).all() and _has_bytes(text, start, part.literal)
+        return (start, end) if is_same else None
+    first, last = start + len(part.before), end - len(part.after)
+    if part.before and (first >= last).any():
+        return None
+    is_same = _has_bytes(text, start, part.before) and _has_bytes(text, last, part.after)
+    return (first, last) if is_same else None
+
+
+def _has_bytes(text: np.ndarray, positions: np.ndarray, expected: bytes) -> bool:
+    return all((text.take(positions + at) == byte).all() for at, byte in enumerate(expected))
+
+
+def _take_texts(content: pa.Buffer, starts: np.ndarray, ends: np.ndarray) -> pa.StringArray:
+    """Return the texts at some positions, which ascend."""
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(starts)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
+    with_gaps = pa.StringArray.from_buffers(2 * count, pa.py_buffer(offsets), content)
+    return with_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
