@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import NullRowtime
 from everfold.connectors.skipped_rows import NO_TIME
-from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader
+from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader, drop_front
 from everfold.memory.duck import Duck, connect
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 _BRANCH_BYTES = 2
 _HEADER_BYTES = len(TABLE) + _BRANCH_BYTES
 """What precedes a handle in its blob: the kind, and the position of its table in a UNION ALL."""
-_ALL_BYTES = 2**31 - 1
 _LEAF = "decoded"
 _CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
 """What is computed at once. Pieces that fit into the processor's cache are folded a quarter faster
@@ -105,8 +104,6 @@ class WorkerScan:
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Yield the rows in chunks of bounded size."""
-        import pyarrow.compute as pc
-
         waiting: list[Piece] = []
         rows = size = handles = 0
         now, controls = NO_WATERMARK, list[str]()
@@ -115,7 +112,7 @@ class WorkerScan:
             lines, found = split_commands(batch)
             controls += lines
             handles += batch.num_rows - len(lines)
-            for piece in self.reader.read(pc.binary_slice(found, _HEADER_BYTES, _ALL_BYTES)) if len(found) else ():
+            for piece in self.reader.read(drop_front(found, _HEADER_BYTES)) if len(found) else ():
                 waiting.append(piece)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes

@@ -2,9 +2,9 @@
 
 Records of one shape are split into fields (`json_fields`). Of others, Arrow's parser reads those
 whose meaning is beyond doubt: one flat object per record, every field in the JSON type of its
-column. It reads a block as a whole or not at all, so a block that it does
-not take is halved until the other records are alone. Those are decoded one by one, as
-`Format.decoder` does it, which also says what is wrong with a bad record.
+column. It reads a block as a whole or not at all, so a block that it does not take is halved until
+the other records are alone. Those are decoded one by one, as `Format.decoder` does it, which also
+says what is wrong with a bad record.
 """
 
 from __future__ import annotations
@@ -126,14 +126,16 @@ class JsonDecoder:
         import pyarrow as pa
         import pyarrow.json as pj
 
+        if not len(records):
+            return None
         try:
             texts = records.cast(pa.string())
         except pa.ArrowInvalid:
             return None
-        rows = self._split(texts) if len(records) else None
+        rows = self._split(texts)
         if rows is not None:
             return rows
-        content = _join_flat_objects(texts) if len(records) else None
+        content = _join_flat_objects(texts)
         if content is None:
             return None
         try:

@@ -9,7 +9,7 @@ not look like the first record, or needs a parser (escapes, nested values), is l
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,6 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
     records: at least one, without NULL.
     """
     import numpy as np
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     offsets, content = records.buffers()[1:]
@@ -85,52 +84,39 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
         values = _cut(text, part, start, end)
         if values is None:
             return None
-        if part.name is not None and (part.name in wanted or (part.literal is None and part.before)):
-            texts = _take_texts(content, *values)
-            if part.name in wanted:
-                fields[part.name] = Field(texts, not part.before)
-            elif not pc.all(pc.match_substring_regex(texts, SCALAR)).as_py():
-                return None
+        if part.name is not None and part.name in wanted:
+            fields[part.name] = Field(_take_texts(content, *values), is_quoted=not part.before)
+        elif part.before and not pc.all(pc.match_substring_regex(_take_texts(content, *values), SCALAR)).as_py():
+            return None
         start = end + np.int32(1)
-    assert all(isinstance(field.texts, pa.StringArray) for field in fields.values())
     return fields
 
 
 def _read_shape(record: str) -> list[_Part] | None:
     """Return the parts of a record, None unless it is an object of scalars with distinct names."""
-    found = list(_read_parts(record.split('"')))
-    names = [part.name for part in found if part is not None and part.name is not None]
-    is_object = found[-1] is not None and len(set(names)) == len(names) > 0
-    return [part for part in found if part is not None] if is_object else None
-
-
-def _read_parts(texts: list[str]) -> Iterator[_Part | None]:
-    """Yield the parts of a record, and None in the end if it is not such an object."""
+    texts = record.split('"')
     if not _OPEN.fullmatch(texts[0]):
-        yield None
-        return
-    yield _Part(texts[0].encode())
+        return None
+    parts = [_Part(texts[0].encode())]
     at, is_open = 1, True
-    while is_open and at + 1 < len(texts):
-        name = texts[at]
-        yield _Part(name.encode())
-        separator = _AFTER_KEY.fullmatch(texts[at + 1])
+    while is_open:
+        name, after_key, *after = texts[at : at + 4] if at + 1 < len(texts) else ("", "")
+        separator = _AFTER_KEY.fullmatch(after_key)
         if separator is None:
-            break
+            return None
+        parts.append(_Part(name.encode()))
         if separator["value"] is not None:
-            yield _Part(before=separator["before"].encode(), after=separator["after"].encode(), name=name)
+            parts.append(_Part(before=separator["before"].encode(), after=separator["after"].encode(), name=name))
             is_open = "," in separator["after"]
             at += 2
-        elif at + 3 < len(texts) and _AFTER_TEXT.fullmatch(texts[at + 3]):
-            yield _Part(texts[at + 1].encode())
-            yield _Part(name=name)
-            yield _Part(texts[at + 3].encode())
-            is_open = "," in texts[at + 3]
+        elif len(after) == 2 and _AFTER_TEXT.fullmatch(after[1]):
+            parts += [_Part(after_key.encode()), _Part(name=name), _Part(after[1].encode())]
+            is_open = "," in after[1]
             at += 4
         else:
-            break
-    if is_open or at != len(texts):
-        yield None
+            return None
+    names = [part.name for part in parts if part.name is not None]
+    return parts if at == len(texts) and len(set(names)) == len(names) else None
 
 
 def _cut(text: np.ndarray, part: _Part, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

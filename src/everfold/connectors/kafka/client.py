@@ -39,11 +39,11 @@ _JAVA_DEFAULTS = {
     "isolation.level": "read_committed",
     "default.api.timeout.ms": "15000",
     "request.timeout.ms": "12000",
-    # After each poll Spark asks for the first and the last offset: 1,100 ns a record became 600.
+    # After each poll Spark asks for the first and the last offset: 0.9 µs a record became 0.6.
     "max.poll.records": "10000",
     "max.partition.fetch.bytes": str(4 << 20),
     # The last poll of a batch also asks for records that do not exist yet. The broker answers
-    # nothing else on the connection before that, so each batch waited half a second.
+    # nothing else on the connection before that, so a batch waited half a second if no more came.
     "fetch.max.wait.ms": "10",
 }
 

@@ -140,8 +140,9 @@ class KafkaSource(Source):
         assert isinstance(form, JsonFormat)
         tables = ((at, self.table.columns[at]) for at in columns)
         metadata = {at: (of.metadata_key, of.type) for at, of in tables if of.metadata_key is not None}
-        only_topic, *others = topics(self.options) or ("",)
-        layout = HandleLayout(only_topic if not others else "", any(key == "timestamp" for key, _ in metadata.values()))
+        names = topics(self.options)
+        has_time = any(key == "timestamp" for key, _ in metadata.values())
+        layout = HandleLayout(names[0] if len(names) == 1 else "", has_time)
         frame = self._load(self._stream_reader(context), context, streaming=True)
         frame = frame.selectExpr(f"{layout.to_sql()} AS {HANDLE}")
         self.client.close()

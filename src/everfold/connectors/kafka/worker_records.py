@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.formats.json_columns import BadRecord, DecodedRecords, JsonDecoder
-from everfold.connectors.worker_reader import Piece, WorkerReader
+from everfold.connectors.worker_reader import Piece, WorkerReader, drop_front
 from everfold.types import DataType, physical_name
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ IN_WORKERS = ("topic", "partition", "offset", "timestamp")
 """The metadata that a handle carries."""
 _INT, _LONG = 4, 8
 """Sizes of numbers, in bytes. They are big-endian, as Spark casts them to BINARY."""
-_ALL_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,9 @@ class HandleLayout:
                 size += _INT + int.from_bytes(first[_INT : 2 * _INT], "big")
             are_same = pc.starts_with(handles, pattern=first[:size])
             topic = self.only_topic or first[2 * _INT : size].decode()
-            is_whole = pc.all(are_same).as_py()
-            own = handles if is_whole else handles.filter(are_same)
+            own = handles if pc.all(are_same).as_py() else handles.filter(are_same)
             yield _Records(topic, int.from_bytes(first[:_INT], "big"), own, size, self.has_time)
-            handles = handles[:0] if is_whole else handles.filter(pc.invert(are_same))
+            handles = handles.filter(pc.invert(are_same))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,7 @@ class _Records:
 
     @property
     def values(self) -> pa.BinaryArray:
-        import pyarrow.compute as pc
-
-        return pc.binary_slice(self.handles, self.start + _LONG * (2 if self.has_time else 1), _ALL_BYTES)
+        return drop_front(self.handles, self.start + _LONG * (2 if self.has_time else 1))
 
     @property
     def offsets(self) -> pa.Array:
