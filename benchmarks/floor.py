@@ -123,8 +123,10 @@ class MinimalProcessor(StatefulProcessor):
         pass
 
 
-def run_minimal(spark: SparkSession, data: Path, folder: Path) -> StreamingQuery:
-    """Run the minimal query over all files, one per batch."""
+def run_minimal(
+    spark: SparkSession, data: Path, folder: Path, received: Callable[[], None] = lambda: None
+) -> StreamingQuery:
+    """Run the minimal query over all files, one per batch. `received` is called after each batch."""
     (folder / "control").mkdir(parents=True)
     rows = (
         spark.readStream.name("data")
@@ -140,6 +142,7 @@ def run_minimal(spark: SparkSession, data: Path, folder: Path) -> StreamingQuery
 
     def collect(frame: DataFrame, _batch: int) -> None:
         frame.toArrow()
+        received()
 
     query = (
         stepped.writeStream.foreachBatch(collect)

@@ -98,6 +98,12 @@ class KafkaBroker:
         """Return whether the broker's process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """The process of the running broker."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:

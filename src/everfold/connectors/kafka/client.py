@@ -35,7 +35,7 @@ _STORES = ("ssl.truststore.", "ssl.keystore.")
 _VERIFICATION = "ssl.endpoint.identification.algorithm"
 
 
-_JAVA_DEFAULTS = {
+JAVA_DEFAULTS = {
     "isolation.level": "read_committed",
     "default.api.timeout.ms": "15000",
     "request.timeout.ms": "12000",
@@ -54,7 +54,7 @@ def java_settings(options: OptionValues) -> dict[str, str]:
     Those of the table, and timeouts that are short enough to report a broker that is down.
     """
     given = {key: value for key, value in options.with_prefix("properties.").items() if key not in _OWN}
-    return {**_JAVA_DEFAULTS, **given, "bootstrap.servers": options.string(SERVERS)}
+    return {**JAVA_DEFAULTS, **given, "bootstrap.servers": options.string(SERVERS)}
 
 
 def client_settings(options: OptionValues) -> dict[str, str]:
