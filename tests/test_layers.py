@@ -31,6 +31,7 @@ LAYERS = (
     ("error_transport",),
     ("engine_literals",),
     ("value_text",),
+    ("local_paths",),
     ("types", "errors", "secrets", "files"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each

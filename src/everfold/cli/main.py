@@ -18,6 +18,7 @@ import click
 from everfold import __version__
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError
 from everfold.files import cache_folder
+from everfold.local_paths import parse_local_path
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -68,7 +69,14 @@ _sink_duplicates = click.option(
 )
 
 
-_folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+class _Folder(click.Path):
+    """A folder of this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(parse_local_path(value), param, ctx)
+
+
+_folder = click.argument("folder", type=_Folder(file_okay=False, path_type=Path))
 
 
 def _script_options(command: Any) -> Any:
@@ -97,7 +105,7 @@ def _script_options(command: Any) -> Any:
 @_script_options
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_Folder(file_okay=False, path_type=Path),
     help="Job directory. A later run with the same directory resumes the job.",
 )
 @click.option("--suspend", is_flag=True, help="At the end of bounded input, keep windows open for the next run.")
@@ -242,7 +250,7 @@ def explain(
 
 @everfold.command(short_help="Report which state survives a change of the query.")
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
-@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="Job directory, instead of OLD.")
+@click.option("--state", type=_Folder(file_okay=False, path_type=Path), help="Job directory, instead of OLD.")
 @_format_option("text", "json", "github", help="Output format. github prints annotations for a pull request.")
 @click.option(
     "--rules",
@@ -390,7 +398,7 @@ def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates:
     show_default=True,
     help="Output format. parquet writes one file per table into the folder given by --out.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the Parquet files.")
+@click.option("--out", type=_Folder(file_okay=False, path_type=Path), help="Folder for the Parquet files.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*).")
 def state(
     folder: Path,

@@ -96,8 +96,9 @@ ENTRIES = (
     ErrorCode(
         "file-system",
         Family.UNSUPPORTED,
-        "The option `path` names a remote file system.",
-        "The connector `filesystem` reads and writes local paths only.",
+        "A path names a file system that is not local.",
+        "The connector `filesystem` and job directories use local paths only. Such a path is never taken for a local "
+        "folder whose name looks like `s3a:`.",
         "mount the file system, and use its local path.",
     ),
     ErrorCode(

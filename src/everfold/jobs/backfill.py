@@ -22,6 +22,7 @@ from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
 from everfold.jobs.state_pages import read_pages
+from everfold.local_paths import spark_path
 from everfold.operators.backfill import (
     Aggregating,
     Fillable,
@@ -145,7 +146,7 @@ class Backfill:
             names = [each.name for each in operator.inputs]
             below = below.selectExpr(f"{hash_sql(operator.inputs, operator.hash_columns)} AS {HASH}", *names, LOCATION)
             recall = BackfillWriter(operator, self.bucket_ids, since, self._order)
-            below.mapInArrow(recall, "line STRING").write.mode("append").text(str(self.target))
+            below.mapInArrow(recall, "line STRING").write.mode("append").text(spark_path(self.target))
             return int(count.get["rows"])
 
     def _open_history(self, node: Scan) -> DataFrame:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.jobs.sources import Sources
+from everfold.local_paths import spark_path
 from everfold.plan.nodes import Plan
 from everfold.plan.walk import tables_of, walk_plan
 from everfold.spark.batch import BatchLowering
@@ -47,9 +48,9 @@ class LookupTables:
             fresh = kept.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)
             with count_skipped_rows(self.lowering.spark) as counts:
-                frame.write.parquet(str(fresh))
+                frame.write.parquet(spark_path(fresh))
             for why, rows in counts.items():
                 self.skipped_rows[why] = self.skipped_rows.get(why, 0) + rows
             shutil.rmtree(kept, ignore_errors=True)
             os.rename(fresh, kept)
-        return self.lowering.spark.read.schema(frame.schema).parquet(str(kept))
+        return self.lowering.spark.read.schema(frame.schema).parquet(spark_path(kept))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from everfold.checkpoint.damage import damaged_checkpoint_error
 from everfold.checkpoint.state_metadata import list_operators
+from everfold.local_paths import spark_path
 from everfold.spark.session import create_session
 
 if TYPE_CHECKING:
@@ -33,6 +34,6 @@ def read_pages(session: SparkSession, checkpoint: Path, operator: str, epoch: in
     if operator not in numbers:
         raise damaged_checkpoint_error(checkpoint / "state")
     reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
-    pages = reader.option("stateVarName", f"pages_{operator}").load(str(checkpoint))
+    pages = reader.option("stateVarName", f"pages_{operator}").load(spark_path(checkpoint))
     of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
     return pages.where(f"user_map_key.epoch = {epoch}").select("key.bucket", *of_key, "user_map_value.blob")

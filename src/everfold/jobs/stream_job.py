@@ -26,6 +26,7 @@ from everfold.jobs.progress import Progress
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import Sources
 from everfold.jobs.spec import JobSpec
+from everfold.local_paths import spark_path
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
@@ -102,7 +103,7 @@ class StreamJob:
             open_source=self.sources.stream,
             worker_sources=self.sources if settings.scan == "auto" else None,
             fused=settings.scan == "auto",
-            control_folder=str(self.job_dir.control),
+            control_folder=spark_path(self.job_dir.control),
             bucket_ids=buckets,
             idle_timeout_ms=settings.idle_timeout_ms,
             drop_null_rowtime=settings.null_rowtime == "drop",
@@ -132,7 +133,7 @@ class StreamJob:
             batches = combine_streams(streams)
         else:
             batches = combine_payloads(streams, buckets, self.manifest.partitions)
-        writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", str(checkpoint))
+        writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", spark_path(checkpoint))
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         try:

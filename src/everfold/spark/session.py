@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
+from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.java import require_java
@@ -166,7 +167,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     if in_process:
         settings.update(IN_PROCESS_CONF)
-    settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "everfold-warehouse")
+    settings["spark.sql.warehouse.dir"] = spark_path(Path(tempfile.gettempdir()) / "everfold-warehouse")
     settings["spark.driver.extraJavaOptions"] = " ".join([*map(quote_option, own), given])
     settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
     for key, value in settings.items():

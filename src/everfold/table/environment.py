@@ -19,6 +19,7 @@ from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import JobSpec
+from everfold.local_paths import parse_local_path, spark_path
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import explain
@@ -97,16 +98,16 @@ class TableEnvironment:
             from pyspark.sql import SparkSession
 
             spark = SparkSession.getActiveSession()
+        self._base_folder = parse_local_path(base_folder)
         self._session = Session(
             options={**({} if dialect == "flink" else {DIALECT_OPTION: dialect}), **(options or {})},
             variables=variables,
             environment=os.environ,
             connected=apply_connector,
-            folder=Path(base_folder),
+            folder=self._base_folder,
             describe_scans=describe_scans,
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
-        self._base_folder = Path(base_folder)
         self._frames: dict[str, DataFrame] = {}
         self.config = TableConfig(self._session)
 
@@ -153,7 +154,7 @@ class TableEnvironment:
                 case Done():
                     result = string_result((), (), action.message)
                 case Submit():
-                    folder = None if state_dir is None else Path(state_dir)
+                    folder = None if state_dir is None else parse_local_path(state_dir)
                     result = self._run(action, folder, OnChange(on_change), consent)
         return result
 
@@ -308,7 +309,7 @@ class TableEnvironment:
             spark=spark,
             zone=zone,
             open_source=sources.stream,
-            control_folder=str(control),
+            control_folder=spark_path(control.absolute()),
             bucket_ids=bucket_ids(self._engine.buckets(partitions), partitions),
             idle_timeout_ms=settings.idle_timeout_ms,
             drop_null_rowtime=settings.null_rowtime == "drop",

@@ -8,17 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from everfold.connectors.formats.text_decode import excerpt
 from everfold.connectors.options import wrong_option_error
 from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.local_paths import foreign_scheme, parse_local_path
 from everfold.plan.nodes import Table
 
 _MAX_PATH_CHARACTERS = 1000
 _CLOCK_STEP_NS = 2_000_000_000
 """Two changes within this time may give a folder the same modification time."""
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 """Characters that are escaped in the folder name of a partition (as in Hive)."""
 _HEX = "[0-9A-Fa-f]{2}"
@@ -26,11 +25,11 @@ _HEX = "[0-9A-Fa-f]{2}"
 
 def check_path(table: Table, path: str) -> None:
     """Check that the option `path` is a supported path. Raises SqlError."""
-    scheme = _SCHEME.match(path)
-    if scheme is not None and scheme.group().lower() != "file:":
+    scheme = foreign_scheme(path)
+    if scheme is not None:
         raise UnsupportedFeature.of(
             "file-system",
-            f"table `{table.name}`: paths of `{scheme.group()[:-1].lower()}` are not supported, only local paths",
+            f"table `{table.name}`: paths of `{scheme}` are not supported, only local paths",
             table.span_of_option("path"),
             "mount the file system, and use its local path",
         )
@@ -43,10 +42,7 @@ def resolve(path: str, base_folder: Path) -> Path:
 
     base_folder: the folder of the script, which relative paths are resolved against.
     """
-    if path[:5].lower() == "file:":
-        parts = urlsplit(path)
-        path = unquote(parts.path)
-    return Path(os.path.realpath(base_folder / path))
+    return Path(os.path.realpath(base_folder / parse_local_path(path)))
 
 
 def require_readable(table: Table, root: Path, shown: str) -> None:

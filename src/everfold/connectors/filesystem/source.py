@@ -53,6 +53,7 @@ from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_ro
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError
+from everfold.local_paths import spark_pattern
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 from everfold.types import TINYINT, DataType, physical_name
@@ -68,7 +69,6 @@ _FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content 
 _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
-_GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
 class FileSource(Source):
@@ -215,7 +215,7 @@ class FileSource(Source):
 
             check_first_file(list_files(root), self.table, self.columns)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
-        frame = reader.schema(_FILE_SCHEMA).load(_GLOB.sub(r"\\\1", str(root)))
+        frame = reader.schema(_FILE_SCHEMA).load(spark_pattern(root))
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS __path"))
         frame = frame.selectExpr(f"CAST(__path AS BINARY) AS {HANDLE}")
         return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, root))
@@ -268,9 +268,9 @@ class FileSource(Source):
     ) -> DataFrame:
         """Return the rows of the files at a path. chosen: of these files only."""
         reader = reader.option("recursiveFileLookup", "true")
-        path: str | list[str] = _GLOB.sub(r"\\\1", str(root))
+        path: str | list[str] = spark_pattern(root)
         if chosen is not None:
-            path = [_GLOB.sub(r"\\\1", str(each)) for each in chosen]
+            path = [spark_pattern(each) for each in chosen]
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet
 

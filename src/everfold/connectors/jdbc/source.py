@@ -27,6 +27,7 @@ from everfold.connectors.jdbc.shape import Target, check_fits, find_table
 from everfold.connectors.jdbc.values import expression
 from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError
+from everfold.local_paths import spark_path
 from everfold.plan.nodes import Table
 from everfold.types import physical_name
 
@@ -80,10 +81,10 @@ class JdbcSource(Source):
         if not kept.exists():
             fresh = kept.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)
-            frame.write.parquet(str(fresh))
+            frame.write.parquet(spark_path(fresh))
             os.rename(fresh, kept)
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
-        return reader.schema(frame.schema).parquet(str(kept))
+        return reader.schema(frame.schema).parquet(spark_path(kept))
 
     def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
         """Yield the rows, share by share."""
