@@ -13,7 +13,7 @@ BEGIN = mkdir -p $(@D) && touch $@.begun
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-flink bench docs build release lock clean
+.PHONY: help setup demo test test-all test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-cluster test-flink bench docs build release lock clean
 
 help: # list the recipes
 	@awk -F ':.*# ' '/^[a-z-]+:.*# / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,7 @@ test: $(READY) # run the checks that take minutes: style, types, layers, every c
 	@$(BIN)/everfold check-setup --quiet
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
-test-all: test test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
+test-all: test test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-cluster test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
 
 # How test-cases decodes rows on Spark: `auto` in workers where possible, or `catalyst`.
 SCAN ?= auto
@@ -50,6 +50,8 @@ test-kills: $(PASSED)/kills # a part of test-all: killed processes, full disks, 
 
 test-properties: $(PASSED)/properties # a part of test-all: many random queries
 
+test-cluster: $(PASSED)/cluster # a part of test-all: a standalone cluster of two workers
+
 # Arguments of test-flink: it generates COUNT queries from SEED, and runs them on ENGINE, memory or spark.
 SEED ?= 1
 COUNT ?= 500
@@ -63,10 +65,11 @@ $(PASSED)/$(SCAN)/cases/%: $(FILES) | $(READY)
 	@$(PYTEST) --everfold-engine=spark --everfold-scan=$(SCAN) tests/cases/$* $(PYTEST_ARGS)
 	@$(END)
 
-NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property --ignore=tests/flink
+NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property --ignore=tests/flink --ignore=tests/cluster
 $(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/kills: SLOW := -m slow tests/faults
+$(PASSED)/cluster: SLOW := -m slow tests/cluster
 $(PASSED)/properties: SLOW := -m slow tests/property
 $(FLINK): PYTEST := $(BIN)/python -m pytest
 $(FLINK): SLOW := -m slow tests/flink

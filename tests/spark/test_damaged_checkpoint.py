@@ -107,6 +107,13 @@ def test_every_kind_of_damage_to_each_file(job: Job) -> None:
     assert totals(folder) == WHOLE
 
 
+def test_metadata_with_another_id(job: Job) -> None:
+    metadata = job.checkpoint / "metadata"
+    content = metadata.read_text()
+    metadata.write_text(content[:-3] + ("0" if content[-3] != "0" else "1") + content[-2:])
+    assert job.run().first == f"error[damaged-checkpoint]: `{metadata}` is damaged or missing"
+
+
 LOST = {
     "the newest commit": ("commits/1",),
     "all commits but the first": ("commits/1", "commits/2"),

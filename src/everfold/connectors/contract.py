@@ -307,6 +307,11 @@ class _Sink:
         """Notes for the author of the table, as sentences."""
         return self.options.notes
 
+    @property
+    def folder(self) -> Path | None:
+        """The local folder that tasks write to, None if they write to none."""
+        return None
+
     def prepare(self) -> None:
         """Finish or remove what a crash left, and check that the target exists.
 

@@ -255,4 +255,22 @@ ENTRIES = (
         "The message has the innermost cause that Spark reports. The log in the job directory has the details.",
         "read the log, resolve the cause, and run the same command again to resume.",
     ),
+    ErrorCode(
+        "executor-path",
+        Family.ENVIRONMENT,
+        "An executor of the cluster does not share a folder with the driver.",
+        "Before its first batch, a job on a cluster checks on every executor the job directory, the tables that "
+        "it reads from files and those that it writes. Without a shared file system each machine would keep state "
+        "and files on its own disk.",
+        "mount the same file system at the same path on every machine, writable for the user of the executors.",
+    ),
+    ErrorCode(
+        "executor-python",
+        Family.ENVIRONMENT,
+        "The executors of the cluster have no suitable Python.",
+        "Before its first batch, a job on a cluster compares the versions of Python, everfold, Polars, pyarrow, "
+        "DuckDB and NumPy on every executor with those of the driver. Other versions could compute other results.",
+        "install the driver's versions on every machine and set `spark.pyspark.python` to that Python, or send a "
+        "packed environment with `spark.archives`.",
+    ),
 )

@@ -34,6 +34,8 @@ from everfold.operators.reemit import can_reemit
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import last_operators, tables_read
 from everfold.spark.batch import is_constant
+from everfold.spark.executor_probe import SharedPath
+from everfold.spark.executors import ExecutorCheck, is_cluster, ship_package
 from everfold.spark.first_task import start_workers
 from everfold.spark.session import create_session, start_spark
 from everfold.sql.settings import Settings
@@ -159,6 +161,7 @@ class Engine:
     def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
         spark = self._start(job_dir, self.partitions(spec.settings))
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
+            self._check_executors(spark, job_dir, spec, tables, targets)
             return run_batch(
                 spark,
                 spec.roots,
@@ -191,6 +194,7 @@ class Engine:
             start_workers(spark)
         move_job(job_dir, located)
         with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
+            self._check_executors(spark, job_dir, spec, tables, targets)
             if not is_new:
                 check_sinks_not_ahead(job_dir, manifest, targets)
             if last_batch(job_dir.path) is None:
@@ -227,9 +231,27 @@ class Engine:
             log_file=job_dir.log_file,
         )
 
+    @staticmethod
+    def _check_executors(
+        spark: SparkSession, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, targets: Sequence[Target]
+    ) -> None:
+        """Check that the executors of a cluster can run the job. Raises what the check raises."""
+        paths = [SharedPath(job_dir.path, "the job directory", is_written=True)]
+        for table, checked in tables.sources.items():
+            source = checked.source()
+            if source.reads_files:
+                paths.append(SharedPath(Path(source.location(spec.base_folder)), f"table `{table.name}` in"))
+        for target in targets:
+            if target.sink.folder is not None:
+                name = f"table `{target.sink.table.name}` in"
+                paths.append(SharedPath(target.sink.folder, name, is_written=True))
+        ExecutorCheck(spark, paths).run()
+
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
         spark = create_session(self.spark(job_dir.log_file), partitions)
+        if is_cluster(spark):
+            ship_package(spark)
         job_dir.lock_in_jvm(spark)
         return spark
 

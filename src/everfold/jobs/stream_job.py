@@ -135,7 +135,10 @@ class StreamJob:
             batches = combine_payloads(streams, buckets, self.manifest.partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", spark_path(checkpoint))
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
-        query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
+        try:
+            query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
+        except Exception as error:
+            raise explain_failure(error, self.sources.opened, self.job_dir.log_file) from error
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:

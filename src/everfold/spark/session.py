@@ -14,7 +14,6 @@ import signal
 import sys
 import tempfile
 import threading
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -141,13 +140,15 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     Spark does not start.
     """
     java = require_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    where = master or "local[*]"
+    in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable if in_process else _executor_python(conf)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     from pyspark.sql import SparkSession
 
-    where = master or "local[*]"
     builder = SparkSession.builder.master(where).appName("everfold")
     log4j = log_file.with_suffix(".log4j2.properties")
     make_private_folder(log_file.parent)
@@ -163,7 +164,6 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
         *(_BRIEF if brief else ()),
         *archive_options(java, given),
     ]
-    in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     if in_process:
         settings.update(IN_PROCESS_CONF)
@@ -181,13 +181,16 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
             _import_early()
             session = builder.getOrCreate()
             session.sparkContext._accumulatorServer.handle_error = _log_lost_connection  # type: ignore[assignment]
-            if not in_process:
-                _ship_package(session)
             return session
     except Exception as error:
         raise UsageError.of(
             "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"see {log_file}"
         ) from error
+
+
+def _executor_python(conf: Mapping[str, str]) -> str:
+    """Return the Python of the executors of a cluster: as configured, else the path of this one."""
+    return conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _import_early() -> None:
@@ -223,17 +226,6 @@ def stop_jvm() -> None:
 def quote_option(option: str) -> str:
     """Quote an option for Spark's launcher, which parses a list of options."""
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _ship_package(session: SparkSession) -> None:
-    """Ship this package to the executors; its dependencies must be installed in their Python."""
-    package = Path(__file__).parents[1]
-    folder = Path(tempfile.mkdtemp(prefix="everfold-package-"))
-    archive = folder / "everfold.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in sorted(package.rglob("*.py")):
-            out.write(file, Path(package.name) / file.relative_to(package))
-    session.sparkContext.addPyFile(str(archive))
 
 
 @contextmanager

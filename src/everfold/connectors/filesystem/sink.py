@@ -82,6 +82,11 @@ class FileSink(ClusterSink):
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the table."""
+        return self.root
+
     # -- the batch ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:

@@ -1,0 +1,169 @@
+"""The executors of a cluster: send them the package, and check that they can run a job.
+
+Executors that do not share the job directory with the driver keep state and files on disks of their
+own: batches succeed until a partition moves to another machine. With other versions of a library
+they compute other results, or fail in the middle of a job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everfold.errors import ConnectorError, Diagnostic, EverfoldError
+from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, Report, SharedPath, find_versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROUNDS = 10
+_FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
+_PYTHON_ERROR = re.compile(
+    r"^(?:\w+\.)*(\w*(?:Error|Exception): [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*)", re.MULTILINE
+)
+_PYTHON_HELP = (
+    "install the driver's versions on every machine and name that Python with --conf spark.pyspark.python=…,"
+    " or send a packed environment with --conf spark.archives=…"
+)
+_PATH_HELP = "every machine of the cluster needs the same shared file system at this path"
+
+
+def is_cluster(spark: SparkSession) -> bool:
+    """Return whether tasks run in other processes than the driver."""
+    return not spark.sparkContext._jsc.sc().isLocal()
+
+
+def ship_package(spark: SparkSession) -> None:
+    """Send this package to the executors, once for each Spark context."""
+    context: Any = spark.sparkContext
+    if getattr(context, "_has_everfold", False):
+        return
+    package = Path(__file__).parents[1]
+    archive = Path(tempfile.mkdtemp(prefix="everfold-package-")) / "everfold.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in sorted(package.rglob("*.py")):
+            out.write(file, Path(package.name) / file.relative_to(package))
+    context.addPyFile(str(archive))
+    context._has_everfold = True
+
+
+@dataclass(slots=True)
+class ExecutorCheck:
+    """Checks each executor of a cluster once. paths: what the job reads and writes."""
+
+    spark: SparkSession
+    paths: Sequence[SharedPath]
+    _checked: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Check the executors that have not been checked yet. Does nothing without a cluster.
+
+        Raises EverfoldError `executor-python` for versions that are missing or differ, and
+        ConnectorError `executor-path` for paths that an executor does not share with the driver.
+        """
+        if not is_cluster(self.spark):
+            return
+        with self._create_probe() as probe:
+            for _ in range(_ROUNDS):
+                reports = self._run_tasks(probe)
+                executors = self._find_executors(reports)
+                self._check_versions(reports, executors)
+                self._check_paths(probe, reports, executors)
+                self._checked |= {name for name, _ in executors.values()}
+                if self._checked >= self._list_executors().keys():
+                    return
+
+    def _run_tasks(self, probe: ExecutorProbe) -> list[Report]:
+        """Run more tasks than there are cores. Raises EverfoldError `executor-python`."""
+        context = self.spark.sparkContext
+        tasks = 2 * max(context.defaultParallelism, len(self._list_executors()))
+        try:
+            return context.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
+        except Exception as error:
+            failed = _FAILED_TASK.search(str(error))
+            if failed is None:
+                raise
+            reason = next(reversed(_PYTHON_ERROR.findall(str(error))), failed[2])
+            raise EverfoldError.of(
+                "executor-python", f"Python does not run on the executor on {failed[1]}: {reason}", help=_PYTHON_HELP
+            ) from error
+
+    def _list_executors(self) -> dict[str, str]:
+        """Return the hosts of the executors that have registered, by their names."""
+        found = self.spark.sparkContext._jsc.sc().statusStore().executorList(True)
+        every = (found.apply(at) for at in range(found.size()))
+        return {each.id(): each.hostPort().rpartition(":")[0] for each in every if each.id() != "driver"}
+
+    def _find_executors(self, reports: Sequence[Report]) -> dict[int, tuple[str, str]]:
+        """Return the name and host of the executor of each task."""
+        context = self.spark.sparkContext._jsc.sc()
+        context.listenerBus().waitUntilEmpty()
+        found = context.statusStore().taskList(reports[0].stage, 0, len(reports) * 4)
+        every = (found.apply(at) for at in range(found.size()))
+        return {each.taskId(): (each.executorId(), each.host()) for each in every}
+
+    def _check_versions(self, reports: Sequence[Report], executors: dict[int, tuple[str, str]]) -> None:
+        wrong: dict[str, Diagnostic] = {}
+        for name, own in find_versions().items():
+            for report in reports:
+                there, host = report.versions[name], executors[report.task][1]
+                if there != own:
+                    what = f"has no {name}" if there == "none" else f"has {name} {there}, and the driver {own}"
+                    message = f"the executor on {host} {what}"
+                    wrong[message] = Diagnostic("executor-python", message, help=_PYTHON_HELP)
+        if wrong:
+            raise EverfoldError(*wrong.values())
+
+    def _check_paths(
+        self, probe: ExecutorProbe, reports: Sequence[Report], executors: dict[int, tuple[str, str]]
+    ) -> None:
+        wrong: dict[str, Diagnostic] = {}
+        for report in reports:
+            reasons = dict(report.wrong)
+            for number, (shared, _) in enumerate(probe.paths):
+                reason = reasons.get(number)
+                if reason is None and shared.is_written and not probe.written_file(shared, report.task).exists():
+                    reason = "the driver does not see a file that was written there"
+                if reason is not None:
+                    host = executors[report.task][1]
+                    message = f"the executor on {host} cannot use {shared.what} `{shared.path}`: {reason}"
+                    wrong[message] = Diagnostic("executor-path", message, help=_PATH_HELP)
+        if wrong:
+            raise ConnectorError(*wrong.values())
+
+    @contextmanager
+    def _create_probe(self) -> Iterator[ExecutorProbe]:
+        """Create a file in each folder that is written to, and remove all files of the check."""
+        token = uuid.uuid4().hex
+        written = [each.path for each in self.paths if each.is_written]
+        try:
+            for folder in written:
+                (folder / f"{PREFIX}{token}").write_text(token, encoding="utf-8")
+            yield ExecutorProbe(token, tuple((each, _expected_file(each, token)) for each in self.paths))
+        finally:
+            for folder in written:
+                for file in folder.glob(f"{PREFIX}{token}*"):
+                    with suppress(OSError):
+                        file.unlink()
+
+
+def _expected_file(shared: SharedPath, token: str) -> ExpectedFile | None:
+    """Return a file that executors must see at a path, None if there is none."""
+    if shared.is_written:
+        return ExpectedFile(f"{PREFIX}{token}", len(token))
+    if shared.path.is_file():
+        return ExpectedFile("", shared.path.stat().st_size)
+    for folder, _, names in os.walk(shared.path):
+        for name in names:
+            with suppress(OSError):  # it was just deleted
+                file = Path(folder, name)
+                return ExpectedFile(str(file.relative_to(shared.path)), file.stat().st_size)
+    return None
