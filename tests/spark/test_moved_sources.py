@@ -163,7 +163,7 @@ def test_the_user_is_asked_about_data_at_another_location(job: Job, tmp_path: Pa
 def test_the_python_api_accepts_answers(spark: SparkSession, tmp_path: Path) -> None:
     def run(path: str, **answers: object) -> None:
         script = SCRIPT.format(path=path, out="out").replace("'1' HOUR", "'1' SECOND")
-        TableEnvironment(spark, base_folder=tmp_path).execute_sql(script, state_dir=tmp_path / "job", **answers)  # type: ignore[arg-type]
+        TableEnvironment(spark, base_folder=tmp_path).execute_sql(script, state_dir=tmp_path / "job", **answers)  # type: ignore[call-overload]
 
     job = Job(lambda *_: Done(0, "", ""), tmp_path)
     job.put(1)

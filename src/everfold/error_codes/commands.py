@@ -164,6 +164,14 @@ ENTRIES = (
         "use `execute_sql` for other statements.",
     ),
     ErrorCode(
+        "not-a-job",
+        Family.COMMAND,
+        "`execute_sql(…, wait=False)` was called with a script that is not one job.",
+        "The handle that it returns belongs to one job: the `INSERT` or the statement set at the end of the script. "
+        "Statements before it may declare tables.",
+        "start several jobs with several calls, and read the rows of a query with `sql_query`.",
+    ),
+    ErrorCode(
         "mixed-sources",
         Family.UNSUPPORTED,
         "A query reads both a streaming DataFrame and a table with a connector.",

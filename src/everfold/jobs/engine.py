@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -106,16 +107,18 @@ class Engine:
     session: SparkSession | None = None
     externals: dict[str, External] = field(default_factory=dict)
     _started: SparkSession | None = None
+    _starting: threading.Lock = field(default_factory=threading.Lock)
 
     def spark(self, log_file: Path) -> SparkSession:
         """Return the session from which jobs derive theirs, starting Spark if needed."""
         if self.session is not None:
             return self.session
-        if self._started is None:
-            self._started = start_spark(
-                master=self.master, conf=self.conf, log_file=self.log_file or log_file, brief=self.brief
-            )
-        return self._started
+        with self._starting:
+            if self._started is None:
+                self._started = start_spark(
+                    master=self.master, conf=self.conf, log_file=self.log_file or log_file, brief=self.brief
+                )
+            return self._started
 
     def close(self) -> None:
         """Stop the JVM if this engine has started it."""
@@ -162,6 +165,7 @@ class Engine:
         spark = self._start(job_dir, self.partitions(spec.settings))
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
+            spec.started()
             return run_batch(
                 spark,
                 spec.roots,

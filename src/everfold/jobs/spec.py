@@ -33,6 +33,7 @@ class JobSpec:
     suspend: at the end of bounded input, stop without emitting open results.
     receive: called in the caller's thread with the rows of a bare SELECT.
     progress: called after every batch.
+    started: called once, when the job's query runs.
     tables: the checked tables, None to check them before the start.
     stopping: polled while the job runs; True stops it after the running batch.
     decide: what to do when the new query can reuse only part of the state.
@@ -48,6 +49,7 @@ class JobSpec:
     suspend: bool = False
     receive: Receive | None = None
     progress: Callable[[Progress], None] | None = None
+    started: Callable[[], None] = lambda: None
     tables: CheckedTables | None = None
     stopping: Callable[[], bool] = lambda: False
     decide: Decide = refuse

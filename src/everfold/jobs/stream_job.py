@@ -139,6 +139,7 @@ class StreamJob:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
             raise explain_failure(error, self.sources.opened, self.job_dir.log_file) from error
+        self.spec.started()
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:

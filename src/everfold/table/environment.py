@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from everfold.compat.operator_ids import source_notes
 from everfold.connectors.registry import apply_connector
-from everfold.errors import UnsupportedFeature, UsageError
+from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.files import cache_folder, make_private_folder
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
@@ -39,6 +40,7 @@ from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
 from everfold.table.frames import FrameReader, table_of
 from everfold.table.result import TableResult, string_result
+from everfold.table.running import RunningJob, summarize
 from everfold.types import Schema, physical_name
 from everfold.udf.declared import DeclaredFunction
 from everfold.udf.interface import AggregateFunction
@@ -70,6 +72,17 @@ class TableConfig:
     def get(self, key: str, default: str | None = None) -> str | None:
         """Return the value of an option as a string, `default` if it was not set."""
         return self._session.settings.options.get(key, default)
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of `execute_sql` for jobs, which explains them."""
+
+    state_dir: str | os.PathLike[str] | None
+    on_change: Literal["refuse", "accept", "backfill", "reset", "rebuild"]
+    sink_duplicates: Literal["refuse", "accept"]
+    prune: bool
+    refresh: bool
+    sources: Mapping[str, Literal["moved", "new"]] | None
 
 
 class TableEnvironment:
@@ -108,6 +121,7 @@ class TableEnvironment:
             describe_scans=describe_scans,
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
+        self._jobs: list[RunningJob] = []
         self._frames: dict[str, DataFrame] = {}
         self.config = TableConfig(self._session)
 
@@ -117,18 +131,28 @@ class TableEnvironment:
 
     # --- statements -------------------------------------------------------------------------------
 
+    @overload
+    def execute_sql(self, script: str, *, wait: Literal[True] = True, **options: Unpack[JobOptions]) -> TableResult: ...
+
+    @overload
+    def execute_sql(self, script: str, *, wait: Literal[False], **options: Unpack[JobOptions]) -> RunningJob: ...
+
     def execute_sql(
         self,
         script: str,
         *,
+        wait: bool = True,
         state_dir: str | os.PathLike[str] | None = None,
         on_change: Literal["refuse", "accept", "backfill", "reset", "rebuild"] = "refuse",
         sink_duplicates: Literal["refuse", "accept"] = "refuse",
         prune: bool = False,
         refresh: bool = False,
         sources: Mapping[str, Literal["moved", "new"]] | None = None,
-    ) -> TableResult:
+    ) -> TableResult | RunningJob:
         """Run statements in order, wait for each and return the result of the last one.
+
+        wait: False returns a handle as soon as the job runs; the last statement must be an INSERT
+        or a statement set, and the only one that starts a job.
 
         state_dir: the job directory of an INSERT; default: `.everfold/<table>` in the base folder.
         on_change: what to do when the new query can reuse only part of the state. `refuse`: raise
@@ -146,6 +170,15 @@ class TableEnvironment:
         """
         answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
         consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh, sources=answers)
+        folder = None if state_dir is None else parse_local_path(state_dir)
+        if not wait:
+            planned = self._plan_job(script)
+            spec = self._specify(planned, folder, OnChange(on_change), consent)
+            assert spec.state_dir is not None
+            job = RunningJob("+".join(planned.names), spec.state_dir, self._engine)
+            job.start(spec)
+            self._jobs.append(job)
+            return job
         result = string_result((), ())
         for action in self._session.run(script):
             match action:
@@ -154,9 +187,20 @@ class TableEnvironment:
                 case Done():
                     result = string_result((), (), action.message)
                 case Submit():
-                    folder = None if state_dir is None else parse_local_path(state_dir)
                     result = self._run(action, folder, OnChange(on_change), consent)
         return result
+
+    def _plan_job(self, script: str) -> Submit:
+        """Run all statements but the last one, which is returned. Raises UsageError `not-a-job`."""
+        actions = list(self._session.run(script))
+        submits = [each for each in actions if isinstance(each, Submit)]
+        if len(submits) != 1 or submits[0] is not actions[-1] or isinstance(submits[0].roots[0], Collect):
+            raise UsageError.of(
+                "not-a-job",
+                "`wait=False` takes a script that ends with an INSERT or a statement set, its only job",
+                help="run several jobs with several calls; `sql_query` returns the rows of a query",
+            )
+        return submits[0]
 
     def sql_query(self, query: str) -> Query:
         """Return a query without running it."""
@@ -185,27 +229,29 @@ class TableEnvironment:
     ) -> TableResult:
         received: list[pa.Table] = []
         notes: list[str] = []
+        consent = replace(consent or Consent(), note=notes.append)
+        spec = self._specify(action, state_dir, on_change, consent)
+        finished = self._engine.run(replace(spec, receive=received.append))
+        first = action.roots[0]
+        if isinstance(first, Collect):
+            return TableResult(_concat_results(received, first.schema))
+        return summarize(finished, notes)
+
+    def _specify(self, action: Submit, state_dir: Path | None, on_change: OnChange, consent: Consent) -> JobSpec:
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
         settings = action.settings
         if settings.streaming and self._all_static(action.roots):
             settings = settings.with_option("execution.runtime-mode", "batch")
-        finished = self._engine.run(
-            JobSpec(
-                roots=action.roots,
-                settings=settings,
-                base_folder=self._base_folder,
-                state_dir=state_dir,
-                receive=received.append,
-                sql=action.text,
-                decide=lambda _: on_change,
-                consent=replace(consent or Consent(), note=notes.append),
-            )
+        return JobSpec(
+            roots=action.roots,
+            settings=settings,
+            base_folder=self._base_folder,
+            state_dir=state_dir,
+            sql=action.text,
+            decide=lambda _: on_change,
+            consent=consent,
         )
-        first = action.roots[0]
-        if isinstance(first, Collect):
-            return TableResult(_concat_results(received, first.schema))
-        return string_result((), (), "\n".join([f"{finished.rows:,} rows in, {finished.rows_out:,} rows out", *notes]))
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -278,7 +324,11 @@ class TableEnvironment:
         return bool(scans) and all(name in frames and not frames[name].isStreaming for name in scans)
 
     def close(self) -> None:
-        """Stop Spark if this environment started it."""
+        """Stop the jobs that run in the background, and Spark if this environment started it."""
+        for job in self._jobs:
+            with suppress(EverfoldError):  # it has failed, which `wait` reports
+                job.stop()
+        self._jobs.clear()
         self._engine.close()
 
     def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
