@@ -18,7 +18,7 @@ from pathlib import Path
 
 PREFIX = ".executor-check-"
 """Of the names of files that the check creates and removes."""
-_LIBRARIES = {"Polars": "polars", "pyarrow": "pyarrow", "DuckDB": "duckdb", "NumPy": "numpy"}
+_LIBRARIES = {"Polars": "polars", "pyarrow": "pyarrow", "DuckDB": "duckdb", "NumPy": "numpy", "everfold": "everfold"}
 _HOLD_S = 0.3
 """How long a task keeps its core, so that other tasks run on other executors."""
 
@@ -100,15 +100,14 @@ def find_versions() -> dict[str, str]:
 
     A library that cannot be imported has the version `none`.
     """
-    from everfold import __version__
-
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for title, name in _LIBRARIES.items():
         try:
             found[title] = str(importlib.import_module(name).__version__)
         except ImportError:
             found[title] = "none"
-    return found | {"everfold": f"{__version__} ({_digest_package()})"}
+    found["everfold"] += f" ({_digest_package()})"
+    return found
 
 
 def _digest_package() -> str:
