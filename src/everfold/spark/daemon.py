@@ -9,38 +9,45 @@ import ctypes
 import importlib
 import os
 import pkgutil
+from contextlib import suppress
 
-os.environ.setdefault("POLARS_MAX_THREADS", "1")
-# Polars' allocator asks for huge pages: the memory of large columns is there after fewer faults.
-os.environ.setdefault("_RJEM_MALLOC_CONF", "thp:always")
-
-import duckdb  # noqa: F401
-import google.protobuf  # noqa: F401
-import pandas  # noqa: F401
-import polars  # noqa: F401
-import pyarrow as pa
-import pyarrow.compute
-import pyarrow.pandas_compat
-import pyspark.sql.pandas.serializers
-import pyspark.sql.streaming.map_state_client
-import pyspark.sql.streaming.proto.StateMessage_pb2
-import pyspark.sql.streaming.stateful_processor_api_client
-import pyspark.testing.utils  # PySpark checks there whether NumPy is installed
-import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
-
-import everfold.aggregates
-import everfold.operators
-import everfold.spark.exchange
-import everfold.spark.processor
-import everfold.spark.python
-import everfold.spark.worker_scan
-
-for module in pkgutil.iter_modules(everfold.operators.__path__, "everfold.operators."):
-    importlib.import_module(module.name)
-
+_MODULES = (
+    "duckdb",
+    "google.protobuf",
+    "pandas",
+    "polars",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.map_state_client",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "pyspark.sql.streaming.stateful_processor_api_client",
+    "pyspark.testing.utils",  # PySpark checks there whether NumPy is installed
+    "pyspark.worker",
+    "everfold.aggregates",
+    "everfold.operators",
+    "everfold.spark.exchange",
+    "everfold.spark.processor",
+    "everfold.spark.python",
+    "everfold.spark.worker_scan",
+)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`."""
+
+
+def load_modules() -> None:
+    """Import what our workers need, with settings that must be made before."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    # Polars' allocator asks for huge pages: the memory of large columns is there after fewer
+    # faults.
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "thp:always")
+    for name in _MODULES:
+        importlib.import_module(name)
+    import everfold.operators
+
+    for module in pkgutil.iter_modules(everfold.operators.__path__, "everfold.operators."):
+        importlib.import_module(module.name)
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
@@ -49,6 +56,8 @@ def keep_freed_memory() -> None:
     The temporary columns of a step are some megabytes large. By default glibc maps each of them
     for itself, and the system clears its pages.
     """
+    import pyarrow as pa
+
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_parameter is not None:
         set_parameter(_MMAP_THRESHOLD, 32 << 20)
@@ -56,7 +65,9 @@ def keep_freed_memory() -> None:
         pa.set_memory_pool(pa.system_memory_pool())
 
 
-keep_freed_memory()
-
 if __name__ == "__main__":
+    with suppress(Exception):  # an executor may lack a library, which `ExecutorCheck` reports
+        load_modules()
+    from pyspark.daemon import manager
+
     manager()

@@ -24,6 +24,8 @@ from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, R
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PACKAGE = "everfold.zip"
+"""The file that executors receive with this package."""
 _ROUNDS = 10
 _FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
 _PYTHON_ERROR = re.compile(
@@ -47,7 +49,7 @@ def ship_package(spark: SparkSession) -> None:
     if getattr(context, "_has_everfold", False):
         return
     package = Path(__file__).parents[1]
-    archive = Path(tempfile.mkdtemp(prefix="everfold-package-")) / "everfold.zip"
+    archive = Path(tempfile.mkdtemp(prefix="everfold-package-")) / PACKAGE
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(package.rglob("*.py")):
             out.write(file, Path(package.name) / file.relative_to(package))

@@ -24,6 +24,7 @@ from everfold.files import make_private_file, make_private_folder
 from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
+from everfold.spark.executors import PACKAGE
 from everfold.spark.java import require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
 
@@ -77,14 +78,15 @@ LAUNCH_CONF: Mapping[str, str] = {
     # others.
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.sql.artifact.isolation.enabled": "false",
+    "spark.python.daemon.module": "everfold.spark.daemon",
     "spark.sql.warehouse.dir": "",
 }
 LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 IN_PROCESS_CONF: Mapping[str, str] = {
-    "spark.python.daemon.module": "everfold.spark.daemon",
     # Rows cross no network: compressing them took a fifth of the processor time of OVER.
     "spark.shuffle.compress": "false",
 }
+_EXECUTOR_PATHS = "spark.executorEnv.PYTHONPATH"
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     # The optimizing compiler starts later than by default, for code that has run ten times as
@@ -167,6 +169,10 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     if in_process:
         settings.update(IN_PROCESS_CONF)
+    else:
+        # The daemon of an executor starts in the folder that has received the package.
+        paths = [PACKAGE, *filter(None, [conf.get(_EXECUTOR_PATHS)])]
+        conf = {**conf, _EXECUTOR_PATHS: os.pathsep.join(paths)}
     settings["spark.sql.warehouse.dir"] = spark_path(Path(tempfile.gettempdir()) / "everfold-warehouse")
     settings["spark.driver.extraJavaOptions"] = " ".join([*map(quote_option, own), given])
     settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
