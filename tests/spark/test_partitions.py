@@ -1,6 +1,7 @@
 """The number of partitions belongs to a job.
 
-Another `parallelism.default` at a later start changes neither the number nor the result.
+Another `parallelism.default` at a later start changes neither the number nor the result, and the
+job says so.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def test_another_parallelism_at_each_start(
         (tmp_path / "job.sql").write_text(SCRIPT.format(parallelism=parallelism))
         done = run(*["--suspend"] * (at < len(starts) - 1))
         assert done.code == 0, done.err
+        note = f"note: `parallelism.default` is {parallelism}, but the job keeps the {starts[0]} partitions"
+        assert (note in done.err) == (parallelism != starts[0])
     manifest = json.loads((tmp_path / ".everfold" / "job" / "manifest.json").read_text())
     assert manifest["partitions"] == starts[0]
     found = sorted(

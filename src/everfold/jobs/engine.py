@@ -187,6 +187,11 @@ class Engine:
         for line in located.notes:
             consent.note(line)
         manifest = located.manifest
+        if settings.parallelism not in (None, manifest.partitions):
+            consent.note(
+                f"`parallelism.default` is {settings.parallelism}, but the job keeps the {manifest.partitions}"
+                " partitions that it was created with"
+            )
         plan = replace(plan, manifest=manifest)
         if plan.replaces is not None and manifest.version.rebuilt:
             _announce_rebuild(manifest, consent)
