@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.errors import ConnectorError
 from everfold.files import cache_folder
@@ -29,6 +29,7 @@ The token provider of the connector's version is not published; an older one wor
 """
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOADED = "spark.everfold.kafka.jars"
+_ATTEMPTS = 3
 
 
 def add_jars(spark: SparkSession) -> None:
@@ -49,17 +50,27 @@ def add_jars(spark: SparkSession) -> None:
 
 
 def _fetch(spark: SparkSession) -> None:
+    """Download the jars with Ivy; a server may fail once."""
     for jar in JARS:
-        try:
-            spark.sql(f"ADD JAR '{jar}'")
-        except Exception as wrong:
-            log.debug("ADD JAR %s", jar, exc_info=True)
-            raise ConnectorError.of(
-                "kafka-jars",
-                "Spark's Kafka connector could not be downloaded from Maven Central: "
-                + str(wrong).splitlines()[0][:200],
-                help="the first use of a Kafka table needs the network, or an Ivy cache with the jars (spark.jars.ivy)",
-            ) from None
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                spark.sql(f"ADD JAR '{jar}'")
+                break
+            except Exception as wrong:
+                log.debug("ADD JAR %s, attempt %d", jar, attempt, exc_info=True)
+                if attempt == _ATTEMPTS:
+                    raise ConnectorError.of(
+                        "kafka-jars",
+                        f"Spark's Kafka connector could not be downloaded from Maven Central: {_show_cause(wrong)}",
+                        help="the first use of a Kafka table needs the network, or an Ivy cache with the jars"
+                        " (spark.jars.ivy)",
+                    ) from None
+
+
+def _show_cause(error: Exception) -> str:
+    """Return the message of a Java exception, or that of another one."""
+    thrown: Any = getattr(error, "java_exception", None)
+    return str(error if thrown is None else thrown.getMessage()).splitlines()[0][:200]
 
 
 def _cache() -> Path:
