@@ -31,6 +31,7 @@ LAYERS = (
     ("error_transport",),
     ("engine_literals",),
     ("value_text",),
+    ("storage",),
     ("local_paths",),
     ("types", "errors", "secrets", "files"),
 )

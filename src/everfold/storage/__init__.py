@@ -1,0 +1,12 @@
+"""Where job directories and file tables lie: a local disk, an object store, HDFS.
+
+A `Store` has few operations (`store`), and none of them replaces a file that a job relies on:
+whoever creates such a file first wins. A `Location` is a file or folder in a store. Code above this
+package reaches a job directory only through locations.
+"""
+
+from everfold.storage.local_store import LOCAL, local
+from everfold.storage.location import Location
+from everfold.storage.store import Entry, Store
+
+__all__ = ["LOCAL", "Entry", "Location", "Store", "local"]
