@@ -13,10 +13,10 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from everfold.checkpoint.logs import newest_entry
 from everfold.errors import StateError
+from everfold.storage import Location
 
 _VERSION = re.compile("\0?v\\d+")
 """The first line of a file; in the file of Kafka's first offsets it begins with a zero byte."""
@@ -25,11 +25,12 @@ _SOURCE_NAME = re.compile(r"\w+:(?=[{\d])")
 that counts seconds."""
 _HALF_WRITTEN = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.TID\d+)?\.tmp")
 """Spark's name of a file that it is still writing; a task adds its number."""
+_IS_CHECKSUM = re.compile(r"\..*\.crc")
 _MAX_BYTES = 64 << 20
 """Larger files are not read in search of the damaged one."""
 
 
-def damaged_checkpoint_error(file: Path) -> StateError:
+def damaged_checkpoint_error(file: Location) -> StateError:
     """Return the error for a damaged or missing file of a job directory.
 
     For a folder, the error is about one of the files in it. A temporary file of Spark is reported
@@ -44,7 +45,7 @@ def damaged_checkpoint_error(file: Path) -> StateError:
 
 
 @contextmanager
-def check_file(file: Path) -> Iterator[None]:
+def check_file(file: Location) -> Iterator[None]:
     """Raise parse errors of the block as a StateError `damaged-checkpoint` of the file."""
     try:
         yield
@@ -52,10 +53,10 @@ def check_file(file: Path) -> Iterator[None]:
         raise damaged_checkpoint_error(file) from error
 
 
-def find_damaged_file(job: Path) -> Path | None:
+def find_damaged_file(job: Location) -> Location | None:
     """Return the first damaged file in a job directory, None if no damage is found."""
-    for checkpoint in sorted((job / "checkpoints").glob("*")):
-        for crc in sorted(checkpoint.rglob(".*.crc")):
+    for checkpoint in (job / "checkpoints").iterdir():
+        for crc in sorted(each for each in checkpoint.walk() if _IS_CHECKSUM.fullmatch(each.name)):
             file = crc.with_name(crc.name[1 : -len(".crc")])
             if final_name(file.name) is None and not _has_checksum(file, crc):
                 return file
@@ -78,7 +79,7 @@ def final_name(name: str) -> str | None:
     return None if half_written is None else half_written["name"]
 
 
-def _find_gap(checkpoint: Path) -> Path | None:
+def _find_gap(checkpoint: Location) -> Location | None:
     """Return a missing log entry that must exist, None if the logs are complete.
 
     Spark removes entries of its logs from the oldest on, and keeps those that a commit needs.
@@ -93,11 +94,11 @@ def _find_gap(checkpoint: Path) -> Path | None:
     return None
 
 
-def _numbers(log: Path) -> set[int]:
-    return {int(each.name) for each in log.iterdir() if each.name.isdigit()} if log.is_dir() else set()
+def _numbers(log: Location) -> set[int]:
+    return {int(each.name) for each in log.iterdir() if each.name.isdigit()}
 
 
-def check_required_files(checkpoint: Path) -> None:
+def check_required_files(checkpoint: Location) -> None:
     """Check the files that a start depends on. Raises StateError `damaged-checkpoint`.
 
     These are the query's metadata, the offsets of the newest batch, and the newest commit.
@@ -109,10 +110,10 @@ def check_required_files(checkpoint: Path) -> None:
             raise damaged_checkpoint_error(file)
 
 
-def is_sound(file: Path) -> bool:
+def is_sound(file: Location) -> bool:
     """Whether all lines of one of the small files can be parsed."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text().split("\n")
         if file.name == "metadata":
             return len(lines) == 1 and bool(uuid.UUID(json.loads(lines[0])["id"]))
         version, *rest = lines
@@ -127,9 +128,10 @@ def _is_entry(line: str) -> bool:
     return isinstance(found, dict) or (name is not None and type(found) is int)
 
 
-def _has_checksum(file: Path, crc: Path) -> bool:
+def _has_checksum(file: Location, crc: Location) -> bool:
     try:
-        if file.stat().st_size > _MAX_BYTES:
+        found = file.find()
+        if found is not None and found.size > _MAX_BYTES:
             return True
         content, checksum = file.read_bytes(), crc.read_bytes()
     except OSError:
@@ -140,8 +142,8 @@ def _has_checksum(file: Path, crc: Path) -> bool:
     return checksum[:4] == b"crc\0" and checksum[8:] == expected
 
 
-def _text_files(checkpoint: Path) -> Iterator[Path]:
+def _text_files(checkpoint: Location) -> Iterator[Location]:
     if (checkpoint / "offsets").is_dir():
         yield checkpoint / "metadata"
     for pattern in ("offsets/*", "commits/*", "sources/*/*"):
-        yield from (file for file in sorted(checkpoint.glob(pattern)) if not file.name.startswith("."))
+        yield from (file for file in checkpoint.glob(pattern) if not file.name.startswith("."))

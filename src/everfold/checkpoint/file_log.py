@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from everfold.checkpoint.files import replace_file
 from everfold.checkpoint.logs import Position
+from everfold.storage import Location
 
 _UNESCAPED = "/-_.!~*'(),;:$&+=@"
 """Characters besides letters and digits that Java does not escape in the path of a URI."""
@@ -36,17 +37,17 @@ class LoggedFile:
         return Path(unquote(urlsplit(self.uri).path))
 
 
-def list_logs(log: Path) -> list[Path]:
+def list_logs(log: Location) -> list[Location]:
     """Return the files of a source's log; none if the source has not read anything."""
-    return [each for each in sorted(log.iterdir()) if not each.name.startswith(".")] if log.is_dir() else []
+    return [each for each in log.iterdir() if not each.name.startswith(".")]
 
 
-def read_log(file: Path) -> list[LoggedFile]:
+def read_log(file: Location) -> list[LoggedFile]:
     """Read a file of a log. Raises ValueError, KeyError, TypeError if it is invalid."""
-    return [_parse(line) for line in file.read_text(encoding="utf-8").split("\n")[1:]]
+    return [_parse(line) for line in file.read_text().split("\n")[1:]]
 
 
-def read_batch(log: Path, number: int) -> list[LoggedFile]:
+def read_batch(log: Location, number: int) -> list[LoggedFile]:
     """Return the files under a number in a log, also after Spark has compacted the log."""
     own = log / str(number)
     if not own.exists():
@@ -56,7 +57,7 @@ def read_batch(log: Path, number: int) -> list[LoggedFile]:
             return []
         own = found
     mark = f'"batchId":{number}'
-    lines = (line for line in own.read_text(encoding="utf-8").splitlines()[1:] if mark in line)
+    lines = (line for line in own.read_text().splitlines()[1:] if mark in line)
     return [entry for entry in map(_parse, lines) if entry.number == number]
 
 
@@ -84,7 +85,7 @@ def list_read_files(position: Position) -> list[Path]:
     return [each.path for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
 
 
-def list_logged_files(log: Path) -> dict[Path, int]:
+def list_logged_files(log: Location) -> dict[Path, int]:
     """Return all files in a log with their modification times in milliseconds.
 
     Includes files of a planned batch. Raises ValueError, KeyError if the log is invalid.
@@ -92,32 +93,44 @@ def list_logged_files(log: Path) -> dict[Path, int]:
     return {each.path: each.modified_ms for file in list_logs(log) for each in read_log(file)}
 
 
-def move_files(log: Path, old: Path, new: Path) -> None:
+def move_files(log: Location, old: str, new: str) -> None:
     """Rewrite a log after the folder of its files was moved.
 
     Other paths, and logs that hold no files, are unchanged.
     """
     files = list_logs(log)
-    if not any('{"path":' in each.read_text(encoding="utf-8", errors="replace") for each in files[:1]):
+    if not any(b'{"path":' in each.read_bytes() for each in files[:1]):
         return
     for file in files:
-        version, *lines = file.read_text(encoding="utf-8").split("\n")
+        version, *lines = file.read_text().split("\n")
         moved = [_move(line, old, new) for line in lines]
         if moved != lines:
             replace_file(file, "\n".join([version, *moved]))
 
 
-def _move(line: str, old: Path, new: Path) -> str:
-    path = _parse(line).path
-    if not path.is_relative_to(old):
+def _move(line: str, old: str, new: str) -> str:
+    entry = json.loads(line)
+    place = decode_uri(entry["path"])
+    if not place.startswith(f"{old}/"):
         return line
-    moved = json.loads(line) | {"path": uri(new / path.relative_to(old))}
+    moved = entry | {"path": uri(new + place[len(old) :])}
     return json.dumps(moved, ensure_ascii=False, separators=(",", ":"))
 
 
-def uri(path: Path) -> str:
+def decode_uri(uri: str) -> str:
+    """Return the path of a file from its URI; other stores than the local one keep their scheme."""
+    parts = urlsplit(uri)
+    return (
+        unquote(parts.path) if parts.scheme in ("", "file") else f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"
+    )
+
+
+def uri(path: str | Path) -> str:
     """Return the URI of a file in Spark's spelling."""
-    return "file://" + "".join(each if _is_unescaped_unicode(each) else quote(each, _UNESCAPED) for each in str(path))
+    scheme, _, rest = str(path).rpartition("://")
+    return f"{scheme or 'file'}://" + "".join(
+        each if _is_unescaped_unicode(each) else quote(each, _UNESCAPED) for each in rest
+    )
 
 
 def _is_unescaped_unicode(char: str) -> bool:

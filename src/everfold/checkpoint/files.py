@@ -1,37 +1,26 @@
 """Change files of Spark in a checkpoint, each with its checksum file.
 
-A file may be a hard link to one in another checkpoint, so it is replaced and never written to.
+A file may share its content with one in another checkpoint, so it is replaced and never written to.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from everfold.files import link, write_atomically
+from everfold.storage import Location
 
 
-def replace_file(file: Path, content: str) -> None:
+def replace_file(file: Location, content: str) -> None:
     """Replace the content of a file and drop its checksum."""
-    write_atomically(file, content)
-    _checksum_file(file).unlink(missing_ok=True)
+    file.write(content)
+    _drop_checksum(file)
 
 
-def remove_file(file: Path) -> None:
+def remove_file(file: Location) -> None:
     """Remove a file and its checksum."""
-    file.unlink()
-    _checksum_file(file).unlink(missing_ok=True)
+    file.delete()
+    _drop_checksum(file)
 
 
-def _checksum_file(file: Path) -> Path:
-    return file.with_name(f".{file.name}.crc")
-
-
-def link_folder(old: Path, new: Path) -> None:
-    """Copy a folder by hard links."""
-    new.mkdir()
-    for source in sorted(old.rglob("*")):
-        target = new / source.relative_to(old)
-        if source.is_dir():
-            target.mkdir()
-        else:
-            link(source, target)
+def _drop_checksum(file: Location) -> None:
+    """Delete the checksum file that Hadoop keeps beside a local file."""
+    if file.store.is_local:
+        file.with_name(f".{file.name}.crc").delete()

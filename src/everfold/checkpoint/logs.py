@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from everfold.checkpoint.files import link_folder, remove_file, replace_file
+from everfold.checkpoint.files import remove_file, replace_file
+from everfold.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,55 +23,55 @@ class Position:
     """
 
     line: str
-    log: Path
+    log: Location
 
 
-def newest_entry(log: Path) -> Path | None:
+def newest_entry(log: Location) -> Location | None:
     """Return the entry with the highest number in a log of Spark, None if it is empty."""
-    entries = [each for each in log.iterdir() if each.name.isdigit()] if log.is_dir() else []
+    entries = [each for each in log.iterdir() if each.name.isdigit()]
     return max(entries, key=lambda each: int(each.name), default=None)
 
 
-def last_planned_batch(checkpoint: Path) -> int:
+def last_planned_batch(checkpoint: Location) -> int:
     """Return the number of the last batch with offsets, -1 if there is none."""
     return _number(newest_entry(checkpoint / "offsets"))
 
 
-def last_finished_batch(checkpoint: Path) -> int:
+def last_finished_batch(checkpoint: Location) -> int:
     """Return the number of the last batch with a commit, -1 if there is none."""
     return _number(newest_entry(checkpoint / "commits"))
 
 
-def _number(entry: Path | None) -> int:
+def _number(entry: Location | None) -> int:
     return -1 if entry is None else int(entry.name)
 
 
-def has_unfinished_batch(checkpoint: Path) -> bool:
+def has_unfinished_batch(checkpoint: Location) -> bool:
     """Whether a planned batch is not finished; the next start runs it again."""
     return last_planned_batch(checkpoint) > last_finished_batch(checkpoint)
 
 
-def read_positions(checkpoint: Path, batch: int | None = None) -> dict[str, str]:
+def read_positions(checkpoint: Location, batch: int | None = None) -> dict[str, str]:
     """Return the position of each source as JSON, after a batch or after the last finished one."""
     batch = last_finished_batch(checkpoint) if batch is None else batch
     log = checkpoint / "offsets" / str(batch)
-    lines = log.read_text(encoding="utf-8").splitlines()[2:] if log.exists() else []
+    lines = log.read_text().splitlines()[2:] if log.exists() else []
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
 
-def read_batch_time(checkpoint: Path, batch: int) -> int:
+def read_batch_time(checkpoint: Location, batch: int) -> int:
     """Return the processing time of a planned batch, ms; the same when the batch is run again."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     return int(json.loads(lines[1])["batchTimestampMs"])
 
 
-def read_position(checkpoint: Path, source: str) -> Position | None:
+def read_position(checkpoint: Location, source: str) -> Position | None:
     """Return the position in a source after the last finished batch, None if there is none."""
     line = read_positions(checkpoint).get(source)
     return None if line is None else Position(line, checkpoint / "sources" / source)
 
 
-def restore_positions(checkpoint: Path, earlier: Iterable[Path]) -> None:
+def restore_positions(checkpoint: Location, earlier: Iterable[Location]) -> None:
     """Write the last positions in sources that the previous version did not read into a checkpoint.
 
     Otherwise Spark would read such a source from the beginning when it is used again. earlier: the
@@ -85,11 +85,11 @@ def restore_positions(checkpoint: Path, earlier: Iterable[Path]) -> None:
     for each in earlier:
         more |= {name: line for name, line in read_positions(each).items() if name not in known | more}
     if more:
-        text = log.read_text(encoding="utf-8").rstrip("\n")
+        text = log.read_text().rstrip("\n")
         replace_file(log, "\n".join([text, *(f"{name}:{line}" for name, line in more.items())]))
 
 
-def add_source_positions(checkpoint: Path, pairs: Mapping[str, str], kept: Path) -> None:
+def add_source_positions(checkpoint: Location, pairs: Mapping[str, str], kept: Location) -> None:
     """Give new sources in a checkpoint the positions of others.
 
     pairs: the other source of each new one, both by their names without the suffix for what they
@@ -98,18 +98,22 @@ def add_source_positions(checkpoint: Path, pairs: Mapping[str, str], kept: Path)
     log = newest_entry(checkpoint / "offsets")
     if log is None:
         return
-    text = log.read_text(encoding="utf-8").rstrip("\n")
+    text = log.read_text().rstrip("\n")
     for name, line in read_positions(checkpoint, int(log.name)).items():
         for new, other in pairs.items():
-            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name) and not [*kept.glob(f"**/{name}.rows")]:
+            if re.fullmatch(f"{re.escape(other)}(_[0-9a-f]{{8}})?", name) and not _has_rows(kept, name):
                 new_name = new + name.removeprefix(other)
                 text += f"\n{new_name}:{line}"
                 if (checkpoint / "sources" / name).is_dir():
-                    link_folder(checkpoint / "sources" / name, checkpoint / "sources" / new_name)
+                    (checkpoint / "sources" / name).copy_to(checkpoint / "sources" / new_name)
     replace_file(log, text)
 
 
-def rewrite_positions(checkpoint: Path, source: str, change: Callable[[str], str]) -> None:
+def _has_rows(kept: Location, name: str) -> bool:
+    return any(folder for pattern in (f"{name}.rows", f"*/{name}.rows") for folder in kept.glob(pattern))
+
+
+def rewrite_positions(checkpoint: Location, source: str, change: Callable[[str], str]) -> None:
     """Replace the positions of a source in all batches, and the one that it started from.
 
     change: called with each position.
@@ -117,35 +121,35 @@ def rewrite_positions(checkpoint: Path, source: str, change: Callable[[str], str
     name = f"{source}:"
     for file in (checkpoint / "offsets").glob("[0-9]*"):
         if file.name.isdigit():
-            lines = file.read_text(encoding="utf-8").split("\n")
+            lines = file.read_text().split("\n")
             changed = [name + change(each.removeprefix(name)) if each.startswith(name) else each for each in lines]
             if changed != lines:
                 replace_file(file, "\n".join(changed))
     first = checkpoint / "sources" / source / "0"
     if first.is_file():
-        version, _, position = first.read_text(encoding="utf-8").partition("\n")
+        version, _, position = first.read_text().partition("\n")
         if change(position) != position:
             replace_file(first, f"{version}\n{change(position)}")
 
 
-def read_first_position(log: Path) -> str:
+def read_first_position(log: Location) -> str:
     """Return the position that a source started from. log: its folder in the checkpoint.
 
     Raises OSError.
     """
-    return (log / "0").read_text(encoding="utf-8").partition("\n")[2]
+    return (log / "0").read_text().partition("\n")[2]
 
 
-def remove_planned(checkpoint: Path, last: int) -> None:
+def remove_planned(checkpoint: Location, last: int) -> None:
     """Remove the batches after one that were planned but not finished."""
     offsets = checkpoint / "offsets"
-    for each in list(offsets.iterdir()) if offsets.is_dir() else ():
+    for each in list(offsets.iterdir()):
         if each.name.isdigit() and int(each.name) > last:
             remove_file(each)
 
 
-def remove_half_written(checkpoint: Path) -> None:
+def remove_half_written(checkpoint: Location) -> None:
     """Remove the files that Spark has not finished writing into its logs, and their checksums."""
     for name in ("offsets", "commits"):
         for part in (checkpoint / name).glob(".*.tmp*"):
-            part.unlink()
+            part.delete()

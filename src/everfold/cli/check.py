@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from everfold.errors import SqlError, StateError, UsageError
 
 if TYPE_CHECKING:
     from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
+    from everfold.jobs.folders import FolderName
     from everfold.jobs.manifest import Manifest
     from everfold.plan.nodes import Root, Table
     from everfold.sql.settings import Settings
+    from everfold.storage import Location
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
@@ -44,7 +45,7 @@ class _Queries:
         return [shape_of(root) for root in self.roots]
 
 
-def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFormat) -> int:
+def check(old: Script | FolderName, new: Script, options: RunOptions, format_: CheckFormat) -> int:
     """Print the verdict on two scripts, or on a job directory and a script; return its exit code.
 
     For a job directory, also print the stages in which `everfold run` would carry the change out.
@@ -56,13 +57,15 @@ def check(old: Script | Path, new: Script, options: RunOptions, format_: CheckFo
 
     after = _read_script(new, options)
     terms = CompatOptions.of(after.settings)
-    if isinstance(old, Path):
+    if not isinstance(old, Script):
+        from everfold.jobs.folders import open_folder_alone
         from everfold.jobs.job_dir import load_manifest
 
-        manifest = load_manifest(old)
+        job = open_folder_alone(old, options.conf)
+        manifest = load_manifest(job)
         pairs = pair_queries(manifest.version.query_shapes, after.shapes)
         judgement = judge_pairs(pairs, terms)
-        moved = _find_moved(old, after, new.folder)
+        moved = _find_moved(job, after, new.folder)
         plans = _plan_change(manifest, after, pairs, judgement, terms) if after.complete else {}
         notes = (*after.notes, *moved)
     else:
@@ -135,13 +138,12 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
     )
 
 
-def _find_moved(job: Path, script: _Queries, folder: Path) -> list[str]:
+def _find_moved(job: Location, script: _Queries, folder: Path) -> list[str]:
     """Return a message for each table of the script whose location differs from the job's."""
     from everfold.jobs.job_dir import JobDir, load_manifest
     from everfold.jobs.locations import Locations
 
-    opened = JobDir(Path(os.path.realpath(job)))
-    return Locations(opened, folder).find_changed(load_manifest(job), script.tables)
+    return Locations(JobDir(job), folder).find_changed(load_manifest(job), script.tables)
 
 
 def _refusals(errors: Sequence[SqlError]) -> list[str]:

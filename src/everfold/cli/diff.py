@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import difflib
 import sys
-from pathlib import Path
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everfold.jobs.folders import FolderName
 
 
-def diff(folder: Path, old: int, new: int) -> None:
+def diff(folder: FolderName, old: int, new: int, conf: Mapping[str, str]) -> None:
     """Print the difference of the queries of two versions, and the verdict on it.
 
     Raises UsageError `no-job`, `no-version`.
     """
     from everfold.compat import judge, report
+    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.job_dir import load_manifest
 
-    manifest = load_manifest(folder)
+    manifest = load_manifest(open_folder_alone(folder, conf))
     before, after = manifest.find_version(old), manifest.find_version(new)
     lines = difflib.unified_diff(
         before.sql.splitlines(), after.sql.splitlines(), f"version {old}", f"version {new}", lineterm=""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from everfold.jobs.folders import FolderName
     from everfold.jobs.manifest import Manifest, Version
 
 
-def history(folder: Path, format_: Literal["text", "json"]) -> None:
+def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[str, str]) -> None:
     """Print the versions of the job in a folder.
 
     Raises UsageError `no-job`, StateError `damaged-manifest`.
     """
+    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.job_dir import load_manifest
 
-    manifest = load_manifest(folder)
+    manifest = load_manifest(open_folder_alone(folder, conf))
     if format_ == "json":
         found = [_to_json(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")

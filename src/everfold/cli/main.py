@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,9 @@ from everfold import __version__
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError
 from everfold.files import cache_folder
 from everfold.local_paths import parse_local_path
+
+if TYPE_CHECKING:
+    from everfold.jobs.folders import FolderName
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -72,11 +75,27 @@ _sink_duplicates = click.option(
 class _Folder(click.Path):
     """A folder of this machine."""
 
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(parse_local_path(value), param, ctx)
 
 
-_folder = click.argument("folder", type=_Folder(file_okay=False, path_type=Path))
+class _JobFolder(_Folder):
+    """A job directory, on this machine or in another store."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from everfold.jobs.folders import parse_folder
+
+        folder = parse_folder(value)
+        return folder if isinstance(folder, str) else super().convert(folder, param, ctx)
+
+
+_folder = click.argument("folder", type=_JobFolder())
+_store_conf = click.option(
+    "--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*), for a FOLDER in another store."
+)
 
 
 def _script_options(command: Any) -> Any:
@@ -105,8 +124,8 @@ def _script_options(command: Any) -> Any:
 @_script_options
 @click.option(
     "--state",
-    type=_Folder(file_okay=False, path_type=Path),
-    help="Job directory. A later run with the same directory resumes the job.",
+    type=_JobFolder(),
+    help="Job directory, also as s3a: or hdfs: URI. A later run with the same directory resumes the job.",
 )
 @click.option("--suspend", is_flag=True, help="At the end of bounded input, keep windows open for the next run.")
 @click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
@@ -166,7 +185,7 @@ def run(
     variables: tuple[str, ...],
     conf: tuple[str, ...],
     dialect: str,
-    state: Path | None,
+    state: FolderName | None,
     suspend: bool,
     master: str | None,
     engine: Any,
@@ -250,7 +269,7 @@ def explain(
 
 @everfold.command(short_help="Report which state survives a change of the query.")
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
-@click.option("--state", type=_Folder(file_okay=False, path_type=Path), help="Job directory, instead of OLD.")
+@click.option("--state", type=_JobFolder(), help="Job directory, instead of OLD.")
 @_format_option("text", "json", "github", help="Output format. github prints annotations for a pull request.")
 @click.option(
     "--rules",
@@ -261,7 +280,12 @@ def explain(
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set an option, as SET does, for both scripts.")
 @_dialect
 def check(
-    scripts: tuple[str, ...], state: Path | None, format_: Any, rules: str | None, conf: tuple[str, ...], dialect: str
+    scripts: tuple[str, ...],
+    state: FolderName | None,
+    format_: Any,
+    rules: str | None,
+    conf: tuple[str, ...],
+    dialect: str,
 ) -> None:
     """Report which state survives changing the query from OLD to NEW.
 
@@ -311,7 +335,8 @@ def translate(script: str, old: Any, new: Any) -> None:
 @_folder
 @click.argument("old", type=int)
 @click.argument("new", type=int)
-def diff(folder: Path, old: int, new: int) -> None:
+@_store_conf
+def diff(folder: FolderName, old: int, new: int, conf: tuple[str, ...]) -> None:
     """Compare the versions OLD and NEW of the job in FOLDER.
 
     Shows the difference of their queries, and which state of OLD the query of NEW can reuse.
@@ -320,14 +345,16 @@ def diff(folder: Path, old: int, new: int) -> None:
     everfold diff /var/lib/orders 0 1
     """
     from everfold.cli import diff as command
+    from everfold.cli.run import parse_pairs
 
-    command.diff(folder, old, new)
+    command.diff(folder, old, new, parse_pairs(conf, "--conf"))
 
 
 @everfold.command()
 @_folder
 @_format_option("text", "json", help="Output format.")
-def history(folder: Path, format_: Any) -> None:
+@_store_conf
+def history(folder: FolderName, format_: Any, conf: tuple[str, ...]) -> None:
     """List the versions of the job in FOLDER.
 
     Shows when each version began, and since which version each aggregate has counted.
@@ -336,8 +363,9 @@ def history(folder: Path, format_: Any) -> None:
     everfold history /var/lib/orders
     """
     from everfold.cli import history as command
+    from everfold.cli.run import parse_pairs
 
-    command.history(folder, format_)
+    command.history(folder, format_, parse_pairs(conf, "--conf"))
 
 
 @everfold.command()
@@ -350,7 +378,10 @@ def history(folder: Path, format_: Any) -> None:
     "tables hold later batches.",
 )
 @_sink_duplicates
-def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates: str) -> None:
+@_store_conf
+def rollback(
+    folder: FolderName, version: int | None, restored: bool, sink_duplicates: str, conf: tuple[str, ...]
+) -> None:
     """Roll the job in FOLDER back to VERSION.
 
     Restores the query, the state and the position in the input that the job had at the end of
@@ -364,12 +395,13 @@ def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates:
     everfold rollback /var/lib/orders --restored
     """
     from everfold.cli import rollback as command
+    from everfold.cli.run import parse_pairs
 
     if version is None and not restored:
         raise click.MissingParameter(param_type="argument", param_hint="'VERSION'")
     if version is not None and restored:
         raise click.UsageError("--restored resumes the current version: it takes no VERSION")
-    command.rollback(folder, version, duplicates=sink_duplicates == "accept")
+    command.rollback(folder, version, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf"))
 
 
 @everfold.command()
@@ -398,10 +430,10 @@ def rollback(folder: Path, version: int | None, restored: bool, sink_duplicates:
     show_default=True,
     help="Output format. parquet writes one file per table into the folder given by --out.",
 )
-@click.option("--out", type=_Folder(file_okay=False, path_type=Path), help="Folder for the Parquet files.")
+@click.option("--out", type=_Folder(), help="Folder for the Parquet files.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*).")
 def state(
-    folder: Path,
+    folder: FolderName,
     operator: str | None,
     where: str | None,
     limit: int | None,

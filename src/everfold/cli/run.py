@@ -22,6 +22,7 @@ from everfold.cli.progress import ProgressView, format_count, view
 from everfold.cli.runner import EngineName, JobRunner, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
+from everfold.jobs.folders import FolderName, join_folder
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
@@ -85,7 +86,7 @@ class Script:
 class RunOptions:
     """The command-line options of `everfold run`, without the script."""
 
-    state: Path | None = None
+    state: FolderName | None = None
     batch: bool = False
     suspend: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -214,16 +215,16 @@ class _Folders:
     INSERT that is added at the end moves no existing job.
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: FolderName) -> None:
         self._base = base
-        self._taken: set[Path] = set()
+        self._taken: set[FolderName] = set()
 
-    def take(self, name: str) -> Path:
+    def take(self, name: str) -> FolderName:
         """Return the job directory of the next job."""
-        folder = self._base if not self._taken else self._base / "jobs" / name
+        folder = self._base if not self._taken else join_folder(self._base, "jobs", name)
         number = 2
         while folder in self._taken:
-            folder = self._base / "jobs" / f"{name}-{number}"
+            folder = join_folder(self._base, "jobs", f"{name}-{number}")
             number += 1
         self._taken.add(folder)
         return folder
@@ -233,7 +234,7 @@ def _specify_job(
     action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: _Folders
 ) -> JobSpec:
     name = action.settings.pipeline_name or script.name
-    state: Path | None
+    state: FolderName | None
     if all(isinstance(root, Sink) for root in action.roots):
         name = action.settings.pipeline_name or "+".join(action.names)
         state = folders.take("+".join(action.names))

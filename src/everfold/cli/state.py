@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from everfold.inspection.job_state import AggregateStart, JobState, OperatorState
     from everfold.inspection.tables import StateTable
+    from everfold.jobs.folders import FolderName
 
 StateFormat: TypeAlias = Literal["table", "json", "parquet"]
 DEFAULT_LIMIT = 100
@@ -50,7 +51,7 @@ class StateOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def state(folder: Path, options: StateOptions) -> None:
+def state(folder: FolderName, options: StateOptions) -> None:
     """Print the state of the job in a folder after its last finished batch, or write it into files.
 
     Raises UsageError `no-job`, `no-operator`, `wrong-condition`, `folder-of-job`; StateError
@@ -59,11 +60,13 @@ def state(folder: Path, options: StateOptions) -> None:
     from everfold.inspection.filter import check_condition
     from everfold.inspection.job_state import Inspection, log_file
     from everfold.jobs import get_engine
+    from everfold.jobs.folders import open_folder_alone
 
-    inspection = Inspection(folder, options.operator)
+    job = open_folder_alone(folder, options.conf)
+    inspection = Inspection(job, options.operator)
     if options.where is not None:
         check_condition(options.where)
-    if options.out is not None and options.out.resolve().is_relative_to(folder.resolve()):
+    if options.out is not None and job.local_path is not None and options.out.resolve().is_relative_to(job.local_path):
         raise UsageError.of(
             "folder-of-job", f"`{options.out}` is inside the job directory", help="name a folder outside of it"
         )

@@ -24,7 +24,6 @@ from everfold.connectors.contract import (
     SinkContext,
     columns_of,
 )
-from everfold.files import write_atomically
 from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.types import (
     ArrayType,
@@ -92,7 +91,7 @@ class PrintSink(LocalSink):
         records = self.context.records
         if records is not None:
             printed = {"job": batch.job, "epoch": batch.epoch, "batch": batch.batch}
-            write_atomically(records / "printed.json", json.dumps(printed))
+            (records / "printed.json").write(json.dumps(printed))
 
 
 class PrintConnector(Connector):

@@ -25,6 +25,7 @@ from everfold.jobs.job_dir import JobDir, load_manifest
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.state_pages import read_pages, reading_session
 from everfold.state.store import MemoryStore, PageKey
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,13 +111,12 @@ class Inspection:
     `no-batch`, `damaged-checkpoint`.
     """
 
-    folder: Path
+    folder: Location
     wanted: str | None = None
     manifest: Manifest = field(init=False)
     operators: list[NamedOperator] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.folder = self.folder.absolute()
         self.manifest = load_manifest(self.folder)
         self.operators = select_operators(named_operators(self.manifest.version), self.wanted)
         if self.batch < 0:
@@ -133,8 +133,8 @@ class Inspection:
         return last_finished_batch(self._checkpoint)
 
     @property
-    def _checkpoint(self) -> Path:
-        return JobDir(self.folder).checkpoint(self.manifest.current)
+    def _checkpoint(self) -> Location:
+        return JobDir(self.folder).checkpoint(self.manifest, self.manifest.current)
 
     def read(self, start: Callable[[], SparkSession]) -> JobState:
         """Return the state.
@@ -184,7 +184,7 @@ class Inspection:
 
     def _explain(self, error: Exception) -> EverfoldError:
         """Return the error that a user is shown."""
-        found = explain_failure(error, (), JobDir(self.folder).log_file)
+        found = explain_failure(error, (), JobDir(self.folder).log_file, self.folder)
         if found.code != _UNKNOWN_FAILURE:
             return found
         return StateError.of(

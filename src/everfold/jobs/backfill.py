@@ -10,7 +10,6 @@ finds that batch finished. So a process that is killed in between neither loses 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
 from everfold.jobs.state_pages import read_pages
-from everfold.local_paths import spark_path
 from everfold.operators.backfill import (
     Aggregating,
     Fillable,
@@ -42,6 +40,7 @@ from everfold.spark.scalar import Scalars
 from everfold.spark.task_input import HASH
 from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode_head
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,6 +84,7 @@ class Backfill:
     """Compute the backfill of the new aggregates of a version.
 
     reading: session that reads state.
+    job: the job directory.
     checkpoint: the checkpoint with the current position of the job.
     target: folder for the control files.
     epoch: epoch of the state (`Version.state_epoch`).
@@ -93,8 +93,9 @@ class Backfill:
 
     spark: SparkSession
     reading: SparkSession
-    checkpoint: Path
-    target: Path
+    job: Location
+    checkpoint: Location
+    target: Location
     version: int
     epoch: int
     sources: Sources
@@ -110,13 +111,13 @@ class Backfill:
 
         Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
-        shutil.rmtree(self.target, ignore_errors=True)
         try:
+            self.target.delete()
             nodes = (node for node in operators_of(roots) if node.operator_id in operators)
             begun = ((node, restrict_to_new_calls(node, self.version)) for node in nodes)
             return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.log_file) from error
+            raise explain_failure(error, self.sources.opened, self.log_file, self.job) from error
 
     def _fill(self, node: StatefulNode, begun: Aggregating) -> BackfillResult:
         given = replace(begun, input=restrict_to_emitted(begun.input, self._reached))
@@ -146,7 +147,7 @@ class Backfill:
             names = [each.name for each in operator.inputs]
             below = below.selectExpr(f"{hash_sql(operator.inputs, operator.hash_columns)} AS {HASH}", *names, LOCATION)
             recall = BackfillWriter(operator, self.bucket_ids, since, self._order)
-            below.mapInArrow(recall, "line STRING").write.mode("append").text(spark_path(self.target))
+            below.mapInArrow(recall, "line STRING").write.mode("append").text(self.target.uri)
             return int(count.get["rows"])
 
     def _open_history(self, node: Scan) -> DataFrame:

@@ -11,30 +11,32 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from everfold.checkpoint.damage import damaged_checkpoint_error
 from everfold.checkpoint.file_log import read_batch
 from everfold.checkpoint.logs import last_finished_batch, last_planned_batch, read_batch_time, read_positions
 from everfold.errors import StateError
-from everfold.files import write_atomically
+from everfold.jobs.ownership import Ownership, read_local_record
+from everfold.jobs.shared_ownership import read_shared_record
+from everfold.storage import Location
 
-NAME = "last_batch.json"
 _OFFSET = "logOffset"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLog:
-    """The batches of one epoch. folder: the job directory."""
+    """The batches of one epoch. owner: the right to write the job directory."""
 
-    folder: Path
-    checkpoint: Path
+    owner: Ownership
+    checkpoint: Location
     epoch: int
 
     def begin(self, batch: int) -> str:
-        """Record durably that the sinks receive a batch, and return its digest. Raises OSError."""
-        write_atomically(self.folder / NAME, json.dumps({"epoch": self.epoch, "batch": batch}))
+        """Record durably that the sinks receive a batch, and return its digest.
+
+        Raises StateError `job-taken-over`, OSError.
+        """
+        self.owner.record_batch(self.epoch, batch)
         return compute_digest(self.checkpoint, batch)
 
     def read_time(self, batch: int) -> int:
@@ -42,25 +44,15 @@ class BatchLog:
         return read_batch_time(self.checkpoint, batch)
 
 
-def last_batch(folder: Path) -> tuple[int, int] | None:
+def last_batch(folder: Location) -> tuple[int, int] | None:
     """Return epoch and number of the last batch that the sinks received, None without a record.
 
-    Raises StateError `damaged-checkpoint`.
+    folder: the job directory. Raises StateError `damaged-checkpoint`.
     """
-    path = folder / NAME
-    try:
-        found = json.loads(path.read_bytes())
-        epoch, batch = found["epoch"], found["batch"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise damaged_checkpoint_error(path) from error
-    if type(epoch) is not int or type(batch) is not int:
-        raise damaged_checkpoint_error(path)
-    return epoch, batch
+    return read_local_record(folder) if folder.store.is_local else read_shared_record(folder)
 
 
-def check_complete(checkpoint: Path, expected: int) -> None:
+def check_complete(checkpoint: Location, expected: int) -> None:
     """Refuse a checkpoint that has lost its newest batches. Raises StateError `damaged-checkpoint`.
 
     expected: the last batch that it must have planned, -1 for none.
@@ -73,7 +65,7 @@ def check_complete(checkpoint: Path, expected: int) -> None:
         raise _missing(checkpoint / "commits" / str(planned - 1), planned - 1, done)
 
 
-def _missing(file: Path, expected: int, found: int) -> StateError:
+def _missing(file: Location, expected: int, found: int) -> StateError:
     known = f"the newest one present is batch {found}" if found >= 0 else "none is present"
     return StateError.of(
         "damaged-checkpoint",
@@ -82,7 +74,7 @@ def _missing(file: Path, expected: int, found: int) -> StateError:
     )
 
 
-def compute_digest(checkpoint: Path, batch: int) -> str:
+def compute_digest(checkpoint: Location, batch: int) -> str:
     """Return a digest of the input of a planned batch: the range of each source, and its files.
 
     A batch that runs again has the same digest. It does not cover times, settings and the folders
@@ -96,7 +88,7 @@ def compute_digest(checkpoint: Path, batch: int) -> str:
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _list_input(log: Path, start: str | None, end: str) -> list[Any]:
+def _list_input(log: Location, start: str | None, end: str) -> list[Any]:
     first, last = _parse(start), _parse(end)
     files: list[tuple[str, int]] = []
     if isinstance(last, dict) and _OFFSET in last:

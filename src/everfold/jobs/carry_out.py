@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from everfold.checkpoint.copying import clear_checkpoint
 from everfold.checkpoint.logs import add_source_positions, last_finished_batch, restore_positions
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.change_plan import (
@@ -57,32 +56,35 @@ class ChangeExecutor:
             self._carry_out(stage)
 
     def _carry_out(self, stage: Stage) -> None:
-        job_dir = self.job_dir
+        job_dir, manifest = self.job_dir, self.plan.manifest
         match stage:
             case Judge():
                 pass
             case BackfillCalls():
                 self._backfill(stage)
             case StartEpoch():
-                clear_checkpoint(job_dir.checkpoint(stage.epoch))
-            case CopyCheckpoint():
-                job_dir.check_finished(stage.old_epoch)
-                old_positions = [each.old_position for each in stage.operators]
-                job_dir.link_checkpoint(job_dir.checkpoint(stage.old_epoch), stage.epoch, old_positions)
-            case PositionSources():
-                checkpoint = job_dir.checkpoint(stage.epoch)
                 with job_dir.writing():
-                    restore_positions(checkpoint, map(job_dir.checkpoint, stage.earlier))
+                    job_dir.checkpoint(manifest, stage.epoch).delete()
+            case CopyCheckpoint():
+                old = job_dir.checkpoint(manifest, stage.old_epoch)
+                job_dir.check_finished(old)
+                old_positions = [each.old_position for each in stage.operators]
+                job_dir.copy_checkpoint(old, job_dir.checkpoint(manifest, stage.epoch), old_positions)
+            case PositionSources():
+                checkpoint = job_dir.checkpoint(manifest, stage.epoch)
+                with job_dir.writing():
+                    earlier = [job_dir.checkpoint(manifest, each) for each in stage.earlier]
+                    restore_positions(checkpoint, earlier)
                     add_source_positions(checkpoint, dict(stage.donors), job_dir.path / "sources")
             case Reemit():
                 names = [each.operator_id for each in stage.operators]
                 with job_dir.writing():
-                    Control.request_reemit(job_dir.backfill_folder(self.plan.manifest.version.number), names)
+                    Control.request_reemit(job_dir.backfill_folder(manifest.version.number), names)
             case SwitchManifest():
-                if job_dir.read_manifest() != self.plan.manifest:
-                    job_dir.write_manifest(self.plan.manifest)
+                if job_dir.read_manifest() != manifest:
+                    job_dir.write_manifest(manifest)
             case SettleTables():
-                lineage = self.plan.manifest.job_lineage
+                lineage = manifest.job_lineage
                 if lineage is not None:
                     for target in self.targets:
                         target.sink.undo_discarded_batches(lineage)
@@ -93,12 +95,13 @@ class ChangeExecutor:
         """Write the backfill of a new version, if the job has run."""
         manifest, last = self.plan.manifest, self.plan.replaces
         assert last is not None
-        checkpoint = self.job_dir.checkpoint(last.epoch)
+        checkpoint = self.job_dir.checkpoint(manifest, last.epoch)
         if last_finished_batch(checkpoint) < 0:
             return
         backfill = Backfill(
             spark=self.spark,
             reading=reading_session(self.spark, manifest.partitions),
+            job=self.job_dir.path,
             checkpoint=checkpoint,
             target=self.job_dir.backfill_folder(manifest.version.number),
             version=manifest.version.number,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from pathlib import Path
 from typing import TypeAlias
 
 from everfold.compat import Judgement, Verdict
@@ -48,7 +47,7 @@ def refuse(_: Judgement) -> OnChange:
     return OnChange.REFUSE
 
 
-def decide_change(job_dir: Path, judgement: Judgement, decide: Decide) -> OnChange:
+def decide_change(job_dir: str, judgement: Judgement, decide: Decide) -> OnChange:
     """Decide how a changed job continues; a change that keeps the whole state is accepted.
 
     Raises StateError `incompatible-change`, `unknown-change` or `partial-change`, with the report

@@ -7,20 +7,17 @@ processed.
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from everfold.checkpoint.damage import check_file, check_required_files, damaged_checkpoint_error
 from everfold.checkpoint.file_log import list_logs, parse_number, read_log
 from everfold.checkpoint.files import remove_file
 from everfold.checkpoint.logs import has_unfinished_batch, last_planned_batch, read_positions, remove_half_written
-from everfold.files import link, make_private_folder
 from everfold.spark.exchange import BACKFILL_COMMAND, REEMIT_COMMAND, TICK
 from everfold.spark.task_input import FLUSH
+from everfold.storage import Location
 
 _SOURCES = "control_"
 """Prefix of the sources that read control files."""
@@ -30,8 +27,8 @@ _SOURCES = "control_"
 class Control:
     """The control folder of a job, and the checkpoint of the stream that reads it."""
 
-    folder: Path
-    checkpoint: Path
+    folder: Location
+    checkpoint: Location
 
     def flush(self) -> None:
         """Tell the operators that the input has ended, so that they emit all open results."""
@@ -42,11 +39,7 @@ class Control:
         self._write(TICK)
 
     def _write(self, what: str) -> None:
-        make_private_folder(self.folder)
-        name = f"{time.time_ns()}-{what}"
-        hidden = self.folder / f".{name}"
-        hidden.write_text(what + "\n")
-        os.rename(hidden, self.folder / f"{name}.txt")
+        (self.folder / f"{time.time_ns()}-{what}.txt").write(what + "\n")
 
     def repair(self) -> None:
         """Remove control files that are not part of a planned batch, so that none overtakes data.
@@ -57,7 +50,7 @@ class Control:
 
         Raises StateError `damaged-checkpoint`.
         """
-        make_private_folder(self.folder)
+        self.folder.make_folder()
         remove_half_written(self.checkpoint)
         if last_planned_batch(self.checkpoint) < 0 and any((self.checkpoint / "state").glob("*")):
             raise damaged_checkpoint_error(self.checkpoint / "offsets")
@@ -72,12 +65,10 @@ class Control:
             else:
                 logged |= names
         for file in self.folder.iterdir():
-            if file.is_dir() and not file.is_symlink():
-                shutil.rmtree(file)
-            elif file.name not in logged:
-                file.unlink(missing_ok=True)
+            if file.name not in logged:
+                file.delete()
 
-    def link_backfill(self, past: Path) -> None:
+    def link_backfill(self, past: Location) -> None:
         """Link the files of a folder under `backfill/` as control files until a batch reads them.
 
         Files that a finished batch has read are deleted. Call it after `repair`.
@@ -85,19 +76,19 @@ class Control:
         taken = self._taken
         for file in self.list_pending(past):
             name = _past_name(past, file)
-            (self.folder / name).unlink(missing_ok=True)
-            link(file, self.folder / name)
+            (self.folder / name).delete()
+            file.copy_to(self.folder / name)
         if taken and not has_unfinished_batch(self.checkpoint):
             for file in past.glob("part-*"):
                 name = _past_name(past, file)
                 if name in taken:
-                    (self.folder / name).unlink(missing_ok=True)
-                    file.unlink()
+                    (self.folder / name).delete()
+                    file.delete()
 
-    def list_pending(self, past: Path) -> list[Path]:
+    def list_pending(self, past: Location) -> list[Location]:
         """Return the files of a folder under `backfill/` that no batch has read yet."""
         taken = self._taken
-        return [file for file in sorted(past.glob("part-*")) if _past_name(past, file) not in taken]
+        return [file for file in past.glob("part-*") if _past_name(past, file) not in taken]
 
     @property
     def _taken(self) -> set[str]:
@@ -105,12 +96,11 @@ class Control:
         return {name for _, entries in self._source_logs() for name, _ in entries}
 
     @staticmethod
-    def request_reemit(past: Path, operators: Sequence[str]) -> None:
+    def request_reemit(past: Location, operators: Sequence[str]) -> None:
         """Write the control file that tells operators to re-emit their rows. past: its folder."""
-        make_private_folder(past)
-        (past / "part-again").write_text("".join(f"{REEMIT_COMMAND} {each}\n" for each in operators), encoding="utf-8")
+        (past / "part-again").write("".join(f"{REEMIT_COMMAND} {each}\n" for each in operators))
 
-    def _planned(self, logs: Sequence[tuple[Path, list[tuple[str, int]]]]) -> set[str]:
+    def _planned(self, logs: Sequence[tuple[Location, list[tuple[str, int]]]]) -> set[str]:
         """Return the names of the control files that the newest offsets cover.
 
         logs: see `_source_logs`.
@@ -125,15 +115,15 @@ class Control:
             }
         return {name for log, entries in logs for name, number in entries if number <= reached.get(log.parent.name, -1)}
 
-    def _source_logs(self) -> Iterator[tuple[Path, list[tuple[str, int]]]]:
+    def _source_logs(self) -> Iterator[tuple[Location, list[tuple[str, int]]]]:
         """Yield the files of the logs of control files, each with names and log offsets."""
         sources = self.checkpoint / "sources"
-        for source in sorted(sources.glob(f"{_SOURCES}*")) if sources.is_dir() else ():
+        for source in sources.glob(f"{_SOURCES}*"):
             for log in list_logs(source):
                 with check_file(log):
                     yield log, [(each.path.name, each.number) for each in read_log(log)]
 
 
-def _past_name(past: Path, file: Path) -> str:
+def _past_name(past: Location, file: Location) -> str:
     """Return the name of a backfill file as a control file; it is unique among versions."""
     return f"{BACKFILL_COMMAND}-{past.name}-{file.name}"

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
 from everfold.connectors.validate import CheckedTables, check_tables
-from everfold.files import make_private_file
+from everfold.files import make_private_file, make_private_folder
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.carry_out import ChangeExecutor
 from everfold.jobs.change_plan import ChangePlan
 from everfold.jobs.failure import spark_may_be_gone
+from everfold.jobs.folders import FolderName, open_folder
 from everfold.jobs.foreach_batch import Target
-from everfold.jobs.job_dir import JobDir
+from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
 from everfold.jobs.manifest import Manifest, fingerprint, now
 from everfold.jobs.opening import open_job
@@ -38,8 +39,10 @@ from everfold.spark.batch import is_constant
 from everfold.spark.executor_probe import SharedPath
 from everfold.spark.executors import ExecutorCheck, is_cluster, ship_package
 from everfold.spark.first_task import start_workers
+from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
 from everfold.sql.settings import Settings
+from everfold.storage import Location, local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +64,7 @@ def _warn(job_dir: JobDir, consent: Consent, text: str) -> None:
     """Report a warning to the user and write it to the job's log."""
     consent.note(text)
     with suppress(OSError):
+        make_private_folder(job_dir.log_file.parent)
         make_private_file(job_dir.log_file)
         with open(job_dir.log_file, "a", encoding="utf-8") as log:
             log.write(f"{now()} WARN everfold: {text}\n")
@@ -150,12 +154,16 @@ class Engine:
         """Run a job to its end. Raises EverfoldError."""
         tables = self._check(spec)
         if spec.state_dir is not None:
-            return self._run_in(spec.state_dir, spec, tables)
+            return self._run_in(self._open(spec.state_dir), spec, tables)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
-            return replace(self._run_in(Path(folder), spec, tables), log_file=None)
+            return replace(self._run_in(local(folder), spec, tables), log_file=None)
 
-    def _run_in(self, path: Path, spec: JobSpec, tables: CheckedTables) -> Finished:
-        with JobDir(Path(os.path.realpath(path))).locked() as job_dir:
+    def _open(self, folder: FolderName) -> Location:
+        """Return the location of a job directory; another store than the local disk needs Spark."""
+        return open_folder(folder, lambda: connect(self.spark(locate_log(folder))))
+
+    def _run_in(self, path: Location, spec: JobSpec, tables: CheckedTables) -> Finished:
+        with JobDir(path, spec.consent.note).locked() as job_dir:
             if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
                 return self._run_stream(job_dir, spec, tables)
             refuse_batch(job_dir)
@@ -201,7 +209,8 @@ class Engine:
         spark = self._start(job_dir, manifest.partitions)
         if starts_jvm:
             start_workers(spark)
-        move_job(job_dir, located)
+        manifest = move_job(job_dir, located)
+        plan = replace(plan, manifest=manifest)
         with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
             if not is_new:
@@ -218,7 +227,7 @@ class Engine:
             sources = open_sources()
             sources.origin = manifest.origin
             sources.earlier = [
-                job_dir.checkpoint(one.epoch) for one in manifest.versions if one.epoch < manifest.origin
+                job_dir.checkpoint(manifest, one.epoch) for one in manifest.versions if one.epoch < manifest.origin
             ]
             router = StreamJob(
                 spark=spark,
@@ -245,7 +254,8 @@ class Engine:
         spark: SparkSession, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, targets: Sequence[Target]
     ) -> None:
         """Check that the executors of a cluster can run the job. Raises what the check raises."""
-        paths = [SharedPath(job_dir.path, "the job directory", is_written=True)]
+        folder = job_dir.path.local_path
+        paths = [] if folder is None else [SharedPath(folder, "the job directory", is_written=True)]
         for table, checked in tables.sources.items():
             source = checked.source()
             if source.reads_files:
@@ -323,8 +333,8 @@ def _watch_rewind(
     if not manifest.abandoned_versions:
         return None
     return RewindProgress(
-        checkpoint=job_dir.checkpoint(manifest.current),
-        earlier=[job_dir.checkpoint(each.epoch) for each in manifest.abandoned_versions],
+        checkpoint=job_dir.checkpoint(manifest, manifest.current),
+        earlier=[job_dir.checkpoint(manifest, each.epoch) for each in manifest.abandoned_versions],
         targets=targets,
         prune=consent.prune,
         note=consent.note,

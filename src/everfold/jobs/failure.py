@@ -18,6 +18,7 @@ from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.null_rowtime import find_null_rowtime
 from everfold.error_transport import MESSAGE_START, extract_error
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError, SqlError, StateError
+from everfold.storage import Location
 
 _RAISED = re.compile(rf"USER_RAISED_EXCEPTION\] {MESSAGE_START}(?P<message>[^\n]*)")
 _PYTHON = re.compile(r"everfold\.errors\.(?P<family>\w+): error\[(?P<code>[a-z0-9-]+)\]: (?P<message>[^\n]*)")
@@ -68,8 +69,13 @@ def error_chain(error: BaseException) -> Iterable[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def explain_failure(error: BaseException, sources: Sequence[ReadsFailures], log_file: Path) -> EverfoldError:
-    """Return the error that a user sees for a failed query."""
+def explain_failure(
+    error: BaseException, sources: Sequence[ReadsFailures], log_file: Path, job: Location | None = None
+) -> EverfoldError:
+    """Return the error that a user sees for a failed query.
+
+    job: the job directory, None for a query without one.
+    """
     for each in error_chain(error):
         if isinstance(each, EverfoldError):
             return each
@@ -94,16 +100,16 @@ def explain_failure(error: BaseException, sources: Sequence[ReadsFailures], log_
     if _NO_SPACE.search(text):
         return ConnectorError.of(
             "disk-full",
-            f"the disk is full; the job directory is `{log_file.parent}`",
+            f"the disk is full; the job directory is `{job or log_file.parent}`",
             help="free some space and run the same command again to resume after the last finished batch",
         )
     denied = _NO_PERMISSION.search(text)
     if denied:
         what = f"`{denied['path']}`" if denied["path"] else "a file or folder"
         return ConnectorError.of("no-permission", f"no permission to read or write {what}", help=f"see {log_file}")
-    file = _file_of(log_file.parent, text)
-    if _DAMAGED.search(text) or (file is not None and _MISSING.search(text)):
-        return damaged_checkpoint_error(file or find_damaged_file(log_file.parent) or log_file.parent / "checkpoints")
+    file = None if job is None else _file_of(job, text)
+    if job is not None and (_DAMAGED.search(text) or (file is not None and _MISSING.search(text))):
+        return damaged_checkpoint_error(file or find_damaged_file(job) or job / "checkpoints")
     if _NO_MEMORY.search(text):
         return EverfoldError.of("out-of-memory", "Spark is out of memory", help=f"give it more: {_MORE_MEMORY}")
     if spark_died(error):
@@ -124,7 +130,7 @@ def explain_failure(error: BaseException, sources: Sequence[ReadsFailures], log_
         if isinstance(each, OSError):
             what = f"`{each.filename}`" if each.filename else "a file"
             return file_system_error(each, f"{what} cannot be read or written", f"see {log_file}")
-    broken = find_damaged_file(log_file.parent)
+    broken = None if job is None else find_damaged_file(job)
     if broken is not None:
         return damaged_checkpoint_error(broken)
     if _WORKER_HUNG_UP.search(text):
@@ -158,13 +164,13 @@ def worker_died_error(log_file: Path) -> EverfoldError:
     )
 
 
-def _file_of(folder: Path, text: str) -> Path | None:
+def _file_of(folder: Location, text: str) -> Location | None:
     """Return the first file in the folder that a message names."""
     as_uri = quote(str(folder))
     found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
     for each in found:
         inside = each[2].rstrip(".:;]")
-        path = Path(f"{folder}{inside if each[1] == str(folder) else unquote(inside)}")
+        path = folder / (inside if each[1] == str(folder) else unquote(inside)).lstrip("/")
         if not path.is_dir():
             return path
     return None

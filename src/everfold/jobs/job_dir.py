@@ -1,8 +1,8 @@
-"""The job directory: manifest, lock, checkpoints and control files of one job.
+"""The job directory: manifests, owner, checkpoints and control files of one job.
 
-manifest.json        every version of the query. It names the current checkpoint, so switching to
-                     another one is a single atomic write.
-checkpoints/<epoch>/ Spark's checkpoint of an epoch
+manifest/<n>.json    every version of the query; the highest number counts. It names the current
+                     checkpoint, so creating the next one switches to another.
+checkpoints/<epoch>/ Spark's checkpoint of an epoch; `<epoch>.<n>` if it was copied since
 last_batch.json      epoch and number of the last batch that the sinks received (`batch_log`)
 control/             control files: flush, tick, backfill, re-emit
 backfill/<version>/  control files for the first batch of a version (backfill, re-emit)
@@ -11,71 +11,81 @@ sources/, beside/    rows copied when the job started: of bounded tables read as
                      lookup tables. A rebuilt job uses sources/<epoch>/.
 lock, lock.jvm       held by the process that runs the job
 job.log              log of Spark and its workers
+
+In another store than the local disk, `owner/` takes the place of the locks and of
+`last_batch.json` (`shared_ownership`), and the log lies in everfold's cache folder.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
+import hashlib
 import re
-import socket
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everfold.checkpoint.copying import copy_checkpoint
 from everfold.checkpoint.logs import has_unfinished_batch
 from everfold.connectors.connector_errors import file_system_error
 from everfold.errors import StateError, UsageError
-from everfold.files import make_private_file, make_private_folder, write_atomically
-from everfold.jobs.batch_log import NAME as LAST_BATCH
-from everfold.jobs.failure import spark_may_be_gone
+from everfold.files import cache_folder
+from everfold.jobs.folders import FolderName
 from everfold.jobs.manifest import Manifest, damaged_manifest_error
-from everfold.jobs.moving import finish_moving
+from everfold.jobs.old_move import finish_old_move
+from everfold.jobs.ownership import LAST_BATCH, LocalOwnership, Ownership
+from everfold.jobs.shared_ownership import SharedOwnership, list_numbers
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JVM_LOCK_PATIENCE_S = 10.0
 _DIGITS_OF_TIME = 15
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
+_KEPT_MANIFESTS = 10
+
+
+def _ignore(_: str) -> None:
+    """Take a note that nobody reads."""
 
 
 @dataclass(slots=True)
 class JobDir:
-    """A job directory. Call `lock` before writing to it, so that no other process uses it."""
+    """A job directory. Call `lock` before writing to it, so that no other process uses it.
 
-    path: Path
-    _lock: Any = field(default=None, repr=False)
-    _jvm_lock: Any = field(default=None, repr=False)
+    note: called with sentences for the user.
+    """
+
+    path: Location
+    note: Callable[[str], None] = field(default=_ignore, repr=False)
+    _ownership: Ownership | None = field(default=None, repr=False)
+    _newest: int = 0
 
     @property
-    def manifest_path(self) -> Path:
-        """Path of the manifest."""
-        return self.path / "manifest.json"
-
-    @property
-    def control(self) -> Path:
+    def control(self) -> Location:
         """Folder of the control files."""
         return self.path / "control"
 
-    def backfill_folder(self, number: int) -> Path:
+    def backfill_folder(self, number: int) -> Location:
         """Return the folder of the control files for the first batch of a version."""
         return self.path / "backfill" / str(number)
 
     @property
     def log_file(self) -> Path:
-        """Path of the job's log."""
-        return self.path / "job.log"
+        """Path of the job's log, which is always a local file."""
+        return locate_log(self.path.local_path or str(self.path))
 
-    def checkpoint(self, epoch: int) -> Path:
+    def checkpoint(self, manifest: Manifest, epoch: int) -> Location:
         """Return the folder of Spark's checkpoint of an epoch."""
-        return self.path / "checkpoints" / str(epoch)
+        return self.path / "checkpoints" / manifest.checkpoint_name(epoch)
+
+    @property
+    def ownership(self) -> Ownership:
+        """The right to write the folder, which `lock` gets."""
+        assert self._ownership is not None, "the job directory is not locked"
+        return self._ownership
 
     @contextmanager
     def locked(self) -> Iterator[JobDir]:
@@ -89,9 +99,8 @@ class JobDir:
     def lock(self) -> None:
         """Lock the folder for this process until `release`.
 
-        The kernel releases the lock if the process dies. Also finishes a move of checkpoints that a
-        crash interrupted. Raises StateError `job-is-running`, UsageError `folder-name`,
-        ConnectorError `no-permission`, `not-a-folder`, `disk-full`.
+        Also finishes what a crash interrupted. Raises StateError `job-is-running`, UsageError
+        `folder-name`, ConnectorError `no-permission`, `not-a-folder`, `disk-full`.
         """
         pattern = _PATTERN.search(str(self.path))
         if pattern is not None:
@@ -101,25 +110,16 @@ class JobDir:
                 " which Spark reads as a glob",
                 help="name another folder with --state",
             )
+        is_local = self.path.store.is_local
+        ownership = LocalOwnership(self.path) if is_local else SharedOwnership(self.path, self.note)
         with self.writing():
-            make_private_folder(self.path)
-            make_private_file(self.path / "lock")
-            self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.seek(0)
-            owner = self._lock.read().strip() or "another process"
-            self._lock.close()
-            self._lock = None
-            raise StateError.of("job-is-running", f"the job in `{self.path}` is being run by {owner}") from error
-        with self.writing():
-            self._lock.truncate(0)
-            self._lock.write(
-                f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-            )
-            self._lock.flush()
-            finish_moving(self.path)
+            self.path.make_folder()
+            ownership.claim()
+            self._ownership = ownership
+            if is_local:
+                finish_old_move(self.path)
+        if ownership.was_taken_over:
+            self._leave_checkpoint()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -132,35 +132,14 @@ class JobDir:
             ) from error
 
     def lock_in_jvm(self, spark: SparkSession) -> None:
-        """Lock the folder for the JVM too.
-
-        A JVM whose Python process was killed lives on for a second or two and may still write.
-        Raises StateError `job-is-running`.
-        """
-        jvm: Any = spark._jvm
-        channel = jvm.java.io.RandomAccessFile(str(self.path / "lock.jvm"), "rw").getChannel()
-        deadline = time.monotonic() + _JVM_LOCK_PATIENCE_S
-        while True:
-            held = channel.tryLock()
-            if held is not None:
-                self._jvm_lock = channel
-                return
-            if time.monotonic() > deadline:
-                channel.close()
-                raise StateError.of(
-                    "job-is-running", f"the job in `{self.path}` is still being written by another Java process"
-                )
-            time.sleep(0.1)
+        """Lock the folder for the JVM too. Raises StateError `job-is-running`."""
+        self.ownership.claim_in_jvm(spark)
 
     def release(self) -> None:
         """Release the locks."""
-        if self._jvm_lock is not None:
-            with spark_may_be_gone():
-                self._jvm_lock.close()
-            self._jvm_lock = None
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._ownership is not None:
+            self._ownership.release()
+            self._ownership = None
 
     def read_manifest(self) -> Manifest | None:
         """Read the manifest; return None for a new job.
@@ -168,18 +147,21 @@ class JobDir:
         Raises StateError `newer-manifest`, or `damaged-manifest`, also if the manifest is missing
         although the job has run.
         """
+        folder = self.path / "manifest"
+        number = max(list_numbers(folder), default=0)
+        # Before there were numbers, there was one manifest.
+        file = folder / f"{number}.json" if number else self.path / "manifest.json"
         try:
-            text = self.manifest_path.read_text(encoding="utf-8")
+            text = file.read_text()
         except FileNotFoundError:
             trace = next(self._find_traces(), None)
             if trace is not None:
-                raise damaged_manifest_error(
-                    f"`{self.manifest_path}` is missing, but the job's `{trace}` exists"
-                ) from None
+                raise damaged_manifest_error(f"`{file}` is missing, but the job's `{trace}` exists") from None
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise damaged_manifest_error(f"`{self.manifest_path}` is not a valid manifest: {error}") from error
-        return Manifest.parse(text, self.manifest_path)
+            raise damaged_manifest_error(f"`{file}` is not a valid manifest: {error}") from error
+        self._newest = number
+        return Manifest.parse(text, file)
 
     def _find_traces(self) -> Iterator[str]:
         """Yield the files that only a streaming job leaves in its folder once it has started.
@@ -187,13 +169,13 @@ class JobDir:
         A batch job leaves sink records too, but with the time as their epoch.
         """
         yield from (name for name in ("checkpoints", LAST_BATCH) if (self.path / name).exists())
-        for record in sorted((self.path / "sinks").glob("*/*-*.json")):
+        for record in (self.path / "sinks").glob("*/*-*.json"):
             if record.name[0].isdigit() and len(record.name.partition("-")[0]) < _DIGITS_OF_TIME:
-                yield str(record.relative_to(self.path))
+                yield record.relative_to(self.path)
 
-    def check_finished(self, epoch: int) -> None:
-        """Raise StateError `unfinished-batch` if the last batch of an epoch is not finished."""
-        if has_unfinished_batch(self.checkpoint(epoch)):
+    def check_finished(self, checkpoint: Location) -> None:
+        """Raise StateError `unfinished-batch` if the last batch of a checkpoint is not finished."""
+        if has_unfinished_batch(checkpoint):
             raise StateError.of(
                 "unfinished-batch",
                 f"the job in `{self.path}` was interrupted during a batch, which only the old query can finish",
@@ -201,21 +183,71 @@ class JobDir:
             )
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest atomically."""
+        """Create the next manifest. Raises StateError `job-taken-over`, ConnectorError."""
+        folder = self.path / "manifest"
         with self.writing():
-            write_atomically(self.manifest_path, manifest.to_json(), private=True)
+            if not (folder / f"{self._newest + 1}.json").create(manifest.to_json()):
+                self.ownership.check()
+                raise damaged_manifest_error(f"`{folder}/{self._newest + 1}.json` was written by another process")
+            self._newest += 1
+            (self.path / "manifest.json").delete()
+            for number in list_numbers(folder)[:-_KEPT_MANIFESTS]:
+                (folder / f"{number}.json").delete()
 
-    def link_checkpoint(self, old: Path, epoch: int, old_positions: Sequence[int | None] | None = None) -> None:
-        """Copy a checkpoint, if it exists, to the one of a new epoch by hard links.
+    def copy_checkpoint(self, old: Location, new: Location, old_positions: Sequence[int | None] | None = None) -> None:
+        """Copy a checkpoint, if it exists, to one that no manifest names yet.
 
         old_positions: see `copy_checkpoint`. Raises ConnectorError `disk-full` and similar.
         """
         with self.writing():
             if old.exists():
-                copy_checkpoint(old, self.checkpoint(epoch), old_positions)
+                copy_checkpoint(old, new, old_positions)
+
+    def rename_checkpoint(self, manifest: Manifest, epoch: int) -> Manifest:
+        """Return a manifest with another folder for the checkpoint of an epoch.
+
+        The folder does not exist.
+        """
+        there = {each.name for each in (self.path / "checkpoints").iterdir()}
+        number = 1
+        while f"{epoch}.{number}" in there:
+            number += 1
+        return manifest.with_checkpoints({epoch: f"{epoch}.{number}"})
+
+    def remove_left_checkpoints(self, manifest: Manifest, epochs: Sequence[int]) -> None:
+        """Remove the checkpoints of epochs which the manifest in place does not name."""
+        for each in (self.path / "checkpoints").iterdir():
+            epoch = each.name.partition(".")[0]
+            if epoch.isdigit() and int(epoch) in epochs and each.name != manifest.checkpoint_name(int(epoch)):
+                each.delete()
+
+    def _leave_checkpoint(self) -> None:
+        """Leave the current checkpoint to the last owner, which may still write, and use a copy.
+
+        Creating the manifest also keeps that owner from creating one.
+        """
+        manifest = self.read_manifest()
+        if manifest is None:
+            return
+        renamed = self.rename_checkpoint(manifest, manifest.current)
+        old = self.checkpoint(manifest, manifest.current)
+        if old.exists():
+            self.copy_checkpoint(old, self.checkpoint(renamed, manifest.current))
+            manifest = renamed
+        self.write_manifest(manifest)
+        with self.writing():
+            self.remove_left_checkpoints(manifest, [manifest.current])
 
 
-def load_manifest(path: Path) -> Manifest:
+def locate_log(folder: FolderName) -> Path:
+    """Return the path of the log of the job in a folder."""
+    if isinstance(folder, str):
+        digest = hashlib.sha256(folder.encode()).hexdigest()[:8]
+        folder = cache_folder() / "jobs" / f"{folder.rpartition('/')[2]}-{digest}"
+    return folder / "job.log"
+
+
+def load_manifest(path: Location) -> Manifest:
     """Read the manifest of the job in a folder.
 
     Raises UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`.

@@ -27,6 +27,7 @@ from everfold.jobs.rewind import Moved
 from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table
 from everfold.plan.walk import scans_of
+from everfold.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class LocatedSources:
     manifest: Manifest
     current_manifest: Manifest
     moves: tuple[Move, ...]
-    previous_folder: Path
+    previous_folder: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,16 +71,18 @@ class LocatedSources:
         return {each["name"]: each["spark_name"] for each in sources if "spark_name" in each}
 
 
-def move_job(job_dir: JobDir, located: LocatedSources) -> None:
+def move_job(job_dir: JobDir, located: LocatedSources) -> Manifest:
     """Rewrite the paths in the checkpoints if the job directory or a source's data was moved.
+
+    Returns the manifest of `located` with the names of the checkpoints.
 
     Raises StateError `changed-source` if the old positions mean nothing in the new data,
     `damaged-checkpoint`, ConnectorError `disk-full` and similar.
     """
-    if located.moves or located.previous_folder != job_dir.path:
-        with job_dir.writing():
-            manifest = located.current_manifest.to_json()
-            move_checkpoints(job_dir.path, manifest, located.previous_folder, located.moves)
+    if not located.moves and located.previous_folder == str(job_dir.path):
+        return located.manifest
+    names = move_checkpoints(job_dir, located.current_manifest, located.previous_folder, located.moves)
+    return located.manifest.with_checkpoints(names)
 
 
 def locate_table(checked: CheckedTable, base_folder: Path) -> TableLocation:
@@ -108,8 +111,8 @@ class Locations:
     base_folder: Path
     externals: Container[str] = ()
     answers: Mapping[str, Moved] = field(default_factory=dict)
-    _before: Path = field(default_factory=Path)
-    _checkpoint: Path = field(default_factory=Path)
+    _before: str = ""
+    _known: Manifest | None = None
 
     def locate(self, manifest: Manifest, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]) -> LocatedSources:
         """Find the sources of a job; the manifest may have a new version that is not in place yet.
@@ -186,8 +189,13 @@ class Locations:
         return found
 
     def _look_at(self, manifest: Manifest) -> None:
-        self._checkpoint = self.job_dir.checkpoint(manifest.current)
-        self._before = Path(manifest.folder) if manifest.folder else find_job_dir(self._checkpoint) or self.job_dir.path
+        self._known = manifest
+        self._before = manifest.folder or find_job_dir(self._checkpoint) or str(self.job_dir.path)
+
+    @property
+    def _checkpoint(self) -> Location:
+        assert self._known is not None, "no manifest was looked at"
+        return self.job_dir.checkpoint(self._known, self._known.current)
 
     def _find_locations(
         self, notes: Sequence[SourceNote], roots: Sequence[Root], checked: Mapping[Table, CheckedTable]
@@ -217,7 +225,7 @@ class Locations:
         """
         if not current.source.reads_files or current.is_at(old) or old.get("connector") != current.connector:
             return False
-        if old["location"] != str(self._seen_before(current)):
+        if old["location"] != self._seen_before(current):
             return False
         files = self._files(old["spark_name"])
         there = (
@@ -227,9 +235,15 @@ class Locations:
         )
         return not files or any(each.exists() for each in there)
 
-    def _seen_before(self, current: TableLocation) -> Path:
-        """Return the old location of a table if it was moved together with the job directory."""
-        return Path(os.path.normpath(self._before / os.path.relpath(current.location, self.job_dir.path)))
+    def _seen_before(self, current: TableLocation) -> str | None:
+        """Return the old location of a table if it was moved together with the job directory.
+
+        Returns None for a table in another store than the directory was.
+        """
+        folder = self.job_dir.path.local_path
+        if folder is None or not os.path.isabs(self._before):
+            return None
+        return os.path.normpath(os.path.join(self._before, os.path.relpath(current.location, folder)))
 
     def _files(self, spark_name: str) -> Collection[Path]:
         return read_files(self._checkpoint / "sources" / spark_name)
@@ -261,9 +275,9 @@ class Locations:
         if '"logOffset"' not in line:
             return {}
         files = self._files(note["spark_name"])
-        for root in (Path(current.location), self._seen_before(current)):
-            if all(each.is_relative_to(root) for each in files):
-                return current.note | {"location": str(root)}
+        for root in (current.location, self._seen_before(current)):
+            if root is not None and all(each.is_relative_to(root) for each in files):
+                return current.note | {"location": root}
         return current.note | {"location": os.path.commonpath([each.parent for each in files])}
 
     # --- new sources ------------------------------------------------------------------------------
@@ -281,7 +295,7 @@ class Locations:
         if asked:
             raise StateError(*asked.values())
         if changed:
-            self.job_dir.check_finished(int(self._checkpoint.name))
+            self.job_dir.check_finished(self._checkpoint)
 
     def _new_names(
         self,
@@ -298,7 +312,7 @@ class Locations:
         others = [*kept.values(), *(each for version in reversed(manifest.versions) for each in version.sources or ())]
         taken = {each["spark_name"] for each in others if "spark_name" in each}
         sources = self._checkpoint / "sources"
-        taken |= {each.name for each in sources.iterdir()} if sources.is_dir() else set()
+        taken |= {each.name for each in sources.iterdir()}
         found: dict[str, SourceNote] = {}
         for name, current in locations.items():
             if name in kept:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.jobs.sources import Sources
-from everfold.local_paths import spark_path
 from everfold.plan.nodes import Plan
 from everfold.plan.walk import tables_of, walk_plan
 from everfold.spark.batch import BatchLowering
 from everfold.spark.batch_metrics import count_skipped_rows
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +28,7 @@ class LookupTables:
 
     lowering: BatchLowering
     sources: Sources
-    folder: Path | None
+    folder: Location | None
     unfinished: bool = False
     skipped_rows: dict[str, int] = field(default_factory=dict)
     _count: int = 0
@@ -44,13 +41,10 @@ class LookupTables:
             return frame
         self._count += 1
         kept = self.folder / f"{self._count}.rows"
-        if not (self.unfinished and kept.exists()):
-            fresh = kept.with_suffix(".new")
-            shutil.rmtree(fresh, ignore_errors=True)
+        if not (self.unfinished and kept.is_complete()):
+            kept.delete()
             with count_skipped_rows(self.lowering.spark) as counts:
-                frame.write.parquet(spark_path(fresh))
+                frame.write.parquet(kept.uri)
             for why, rows in counts.items():
                 self.skipped_rows[why] = self.skipped_rows.get(why, 0) + rows
-            shutil.rmtree(kept, ignore_errors=True)
-            os.rename(fresh, kept)
-        return self.lowering.spark.read.schema(frame.schema).parquet(spark_path(kept))
+        return self.lowering.spark.read.schema(frame.schema).parquet(kept.uri)

@@ -1,14 +1,15 @@
 """The manifest of a job: every version of its query, and which checkpoint is in use.
 
-It is a JSON file with a checksum. It names the current checkpoint, so switching to another one is a
-single atomic write.
+It is a JSON file with a checksum. It names the current checkpoint, so creating the next manifest
+switches to another one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,13 +25,15 @@ from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root, Sink
 from everfold.plan.walk import operators_of
 from everfold.secrets import redact_script
+from everfold.storage import Location
 
-MANIFEST_FORMAT = 4
+MANIFEST_FORMAT = 5
 """Version of the manifest format; earlier formats are still read.
 
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
 3: versions have `filled`, `again` and `sources`.
 4: adds a checksum, `folder`, and the locations of sources.
+5: a file for each manifest, with its `writer`; versions have `checkpoint`.
 """
 _CHECKED_SINCE = 4
 
@@ -63,6 +66,7 @@ class Version:
     back_to, back_after: for a rollback, the number of the restored version and the last batch that
         its checkpoint had finished.
     rebuilt: whether the job started again at the beginning of its input with this version.
+    checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
         release did not record them.
     """
@@ -83,6 +87,7 @@ class Version:
     back_to: int | None = None
     back_after: int | None = None
     rebuilt: bool = False
+    checkpoint: str | None = None
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
 
@@ -131,6 +136,16 @@ class Manifest:
     def version(self) -> Version:
         """The version that the current checkpoint belongs to."""
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    def checkpoint_name(self, epoch: int) -> str:
+        """Return the name of the folder of an epoch's checkpoint."""
+        names = (each.checkpoint for each in self.versions if each.epoch == epoch)
+        return next(filter(None, names), str(epoch))
+
+    def with_checkpoints(self, names: Mapping[int, str]) -> Manifest:
+        """Return the manifest with other names of checkpoints, by epoch."""
+        versions = (replace(each, checkpoint=names.get(each.epoch, each.checkpoint)) for each in self.versions)
+        return replace(self, versions=tuple(versions))
 
     def find_version(self, number: int) -> Version:
         """Return the version with a number. Raises UsageError `no-version`."""
@@ -233,7 +248,7 @@ class Manifest:
         return {table: frozenset(names) for table, names in found.items()}
 
     @classmethod
-    def parse(cls, text: str, path: Path) -> Manifest:
+    def parse(cls, text: str, path: Location | Path) -> Manifest:
         """Parse a manifest. Raises StateError `damaged-manifest` or `newer-manifest`."""
         try:
             parsed = json.loads(text)
@@ -252,7 +267,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as the content of its file."""
-        members = json.loads(json.dumps(asdict(self)))
+        # The writer makes the content unique, see `Store.create`.
+        members = json.loads(json.dumps(asdict(self))) | {"writer": uuid.uuid4().hex}
         return json.dumps({**members, "checksum": compute_checksum(members)}, indent=2) + "\n"
 
 
@@ -271,7 +287,7 @@ def _verify_checksum(parsed: Any) -> Any:
         return parsed
     if parsed.get("checksum") != compute_checksum(parsed):
         raise ValueError("its checksum does not match: it was damaged or edited by hand")
-    return {name: value for name, value in parsed.items() if name != "checksum"}
+    return {name: value for name, value in parsed.items() if name not in ("checksum", "writer")}
 
 
 def _check_fields(of: type[Manifest | Version], found: Any) -> dict[str, Any]:

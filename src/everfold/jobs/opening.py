@@ -11,7 +11,6 @@ from everfold.compat import CompatOptions, carry_state, judge_pairs, pair_querie
 from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import add_positions
 from everfold.errors import StateError
-from everfold.files import make_private_folder
 from everfold.jobs.batch_log import check_complete, last_batch
 from everfold.jobs.change import OnChange, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
@@ -42,18 +41,18 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
     if known.version.fingerprint == query.fingerprint and not (
-        spec.consent.refresh and not _is_starting(job_dir, known.version)
+        spec.consent.refresh and not _is_starting(job_dir, known)
     ):
         return _resume(job_dir, known, query)
     return _change(job_dir, known, query, spec)
 
 
 def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int) -> ChangePlan:
-    name = hashlib.sha256(f"{job_dir.path.resolve()}{time.time_ns()}".encode()).hexdigest()[:12]
+    name = hashlib.sha256(f"{job_dir.path}{time.time_ns()}".encode()).hexdigest()[:12]
     version = create_version(0, 0, query, query.roots)
     manifest = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
     with job_dir.writing():
-        make_private_folder(job_dir.control)
+        job_dir.control.make_folder()
     job_dir.write_manifest(manifest)
     return _start(manifest, query)
 
@@ -89,11 +88,11 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) ->
     terms = CompatOptions.of(spec.settings)
     pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
     judgement = judge_pairs(pairs, terms)
-    how = decide_change(job_dir.path, judgement, spec.decide)
+    how = decide_change(str(job_dir.path), judgement, spec.decide)
     if how is not OnChange.REBUILD:
         check_batches(job_dir, known)
-        job_dir.check_finished(last.epoch)
-    if how not in (OnChange.REBUILD, OnChange.RESET) and _awaits_files(job_dir, last):
+        job_dir.check_finished(job_dir.checkpoint(known, last.epoch))
+    if how not in (OnChange.REBUILD, OnChange.RESET) and _awaits_files(job_dir, known, last):
         raise StateError.of(
             "unfinished-change",
             f"the job in `{job_dir.path}` was interrupted before the first batch of its last change, which fills new"
@@ -108,7 +107,7 @@ def check_batches(job_dir: JobDir, manifest: Manifest) -> None:
 
     Raises StateError `damaged-checkpoint`.
     """
-    check_complete(job_dir.checkpoint(manifest.current), _expected_batch(job_dir, manifest))
+    check_complete(job_dir.checkpoint(manifest, manifest.current), _expected_batch(job_dir, manifest))
 
 
 def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
@@ -128,19 +127,20 @@ def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
     return -1
 
 
-def _is_starting(job_dir: JobDir, version: Version) -> bool:
+def _is_starting(job_dir: JobDir, manifest: Manifest) -> bool:
     """Whether the first batch of a version with backfill or re-emit files is not done yet."""
+    version = manifest.version
     if version.history is None:
         return False
-    begun = has_unfinished_batch(job_dir.checkpoint(version.epoch)) and any(
+    begun = has_unfinished_batch(job_dir.checkpoint(manifest, version.epoch)) and any(
         job_dir.backfill_folder(version.history).glob("part-*")
     )
-    return begun or _awaits_files(job_dir, version)
+    return begun or _awaits_files(job_dir, manifest, version)
 
 
-def _awaits_files(job_dir: JobDir, version: Version) -> bool:
+def _awaits_files(job_dir: JobDir, manifest: Manifest, version: Version) -> bool:
     """Whether no batch has read the backfill or re-emit files of a version yet."""
     if version.history is None:
         return False
-    control = Control(job_dir.control, job_dir.checkpoint(version.epoch))
+    control = Control(job_dir.control, job_dir.checkpoint(manifest, version.epoch))
     return bool(control.list_pending(job_dir.backfill_folder(version.history)))

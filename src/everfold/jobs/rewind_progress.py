@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from everfold.checkpoint.logs import Position, last_planned_batch
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.sources import OpenedSource, read_position
+from everfold.storage import Location
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 """Errors of reading a damaged checkpoint, which may be the very reason for a rebuild."""
@@ -27,8 +27,8 @@ class RewindProgress:
     prune: delete the rows of keys that were not replayed. note: called with what was found.
     """
 
-    checkpoint: Path
-    earlier: Sequence[Path]
+    checkpoint: Location
+    earlier: Sequence[Location]
     targets: Sequence[Target]
     prune: bool
     note: Callable[[str], None]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from everfold.checkpoint.damage import check_required_files
 from everfold.checkpoint.logs import last_finished_batch, remove_planned
@@ -19,9 +18,10 @@ from everfold.errors import StateError
 from everfold.jobs.job_dir import JobDir, load_manifest
 from everfold.jobs.manifest import Manifest, Version, now
 from everfold.jobs.rewind import check_duplicates, describe_effects
+from everfold.storage import Location
 
 
-def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
+def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
     """Make the query and state of a version current again, as a new version, and return that.
 
     number: None for the current version of a job directory that was restored from an older copy.
@@ -34,13 +34,13 @@ def roll_back(path: Path, number: int | None, *, duplicates: bool, say: Callable
     similar.
     """
     load_manifest(path)
-    folder = JobDir(path.absolute())
+    folder = JobDir(path)
     with folder.locked():
         manifest = load_manifest(path)
         wanted = manifest.version if number is None else manifest.find_version(number)
         if number is not None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is already the current one")
-        checkpoint = folder.checkpoint(wanted.epoch)
+        checkpoint = folder.checkpoint(manifest, wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
         for line in describe_rollback(manifest, wanted):
             say(line)
@@ -66,7 +66,7 @@ def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
     ]
 
 
-def _check_checkpoint(checkpoint: Path, number: int) -> None:
+def _check_checkpoint(checkpoint: Location, number: int) -> None:
     if not checkpoint.is_dir():
         raise StateError.of(
             "checkpoint-gone",
@@ -76,13 +76,21 @@ def _check_checkpoint(checkpoint: Path, number: int) -> None:
     check_required_files(checkpoint)
 
 
-def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: Path) -> Version:
+def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: Location) -> Version:
     number, epoch = manifest.next_ids
     last = last_finished_batch(checkpoint)
-    folder.link_checkpoint(checkpoint, epoch)
-    remove_planned(folder.checkpoint(epoch), last)
+    new = folder.checkpoint(manifest, epoch)
+    folder.copy_checkpoint(checkpoint, new)
+    remove_planned(new, last)
     made = replace(
-        wanted, number=number, epoch=epoch, created=now(), back_to=wanted.number, back_after=last, rebuilt=False
+        wanted,
+        number=number,
+        epoch=epoch,
+        created=now(),
+        back_to=wanted.number,
+        back_after=last,
+        rebuilt=False,
+        checkpoint=None,
     )
     folder.write_manifest(replace(manifest, current=epoch, versions=(*manifest.versions, made)))
     return made

@@ -26,7 +26,7 @@ def check_sinks_not_ahead(folder: JobDir, manifest: Manifest, targets: Iterable[
         return
     epoch, batch, digest = manifest.current, -1, ""
     if known.current == manifest.current or not manifest.version.rebuilt:
-        checkpoint = folder.checkpoint(known.current)
+        checkpoint = folder.checkpoint(known, known.current)
         epoch, batch = known.current, last_planned_batch(checkpoint)
         digest = compute_digest(checkpoint, batch)
     past = manifest.job_lineage

@@ -15,6 +15,7 @@ from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream, WorkerSource
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +70,7 @@ class OpenedSource:
         if self.source is not None and self.context is not None and self.name in offsets:
             self.source.after_batch(self.context, offsets[self.name])
 
-    def find_changes(self, checkpoint: Path) -> list[str]:
+    def find_changes(self, checkpoint: Location) -> list[str]:
         """Return sentences about changes to data that was already read, each once.
 
         Such data counts as it was when it was read.
@@ -90,7 +91,7 @@ class OpenedSource:
         return self.name in offsets and self.source.has_reached_end(self.context, offsets[self.name])
 
 
-def read_position(checkpoint: Path, source: str) -> Position | None:
+def read_position(checkpoint: Location, source: str) -> Position | None:
     """Return the position in a source after the last finished batch, None if there is none."""
     line = read_positions(checkpoint).get(source)
     return None if line is None else Position(line, checkpoint / "sources" / source)
@@ -113,10 +114,10 @@ class Sources:
     base_folder: Path
     settings: Settings
     tables: CheckedTables
-    job_folder: Path | None = None
+    job_folder: Location | None = None
     externals: Mapping[str, External] = field(default_factory=dict)
     origin: int = 0
-    earlier: Sequence[Path] = ()
+    earlier: Sequence[Location] = ()
     spark_names: Mapping[str, str] = field(default_factory=dict)
     opened: list[OpenedSource] = field(default_factory=list)
 
@@ -164,7 +165,7 @@ class Sources:
         self.opened.append(OpenedSource(table.name, True, source))
         return source.batch(context)
 
-    def history(self, table: Table, name: str, checkpoint: Path) -> tuple[History, str | None]:
+    def history(self, table: Table, name: str, checkpoint: Location) -> tuple[History, str | None]:
         """Return what a job has read of a source up to its last finished batch, and what was lost.
 
         name: the source's name in the job. The second part describes data that no longer exists,
@@ -211,7 +212,7 @@ class Sources:
     def _spark_name(self, table: Table, name: str) -> str:
         return self.spark_names.get(name) or name_by_options(table, name, self.base_folder)
 
-    def _before(self, name: str) -> Path | None:
+    def _before(self, name: str) -> Location | None:
         """Return the source's folder in the newest earlier checkpoint that has one."""
         found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
         return next((each for each in found if each.is_dir()), None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from everfold.jobs.change import Decide, refuse
+from everfold.jobs.folders import FolderName
 from everfold.jobs.rewind import Consent
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class JobSpec:
     base_folder: Path
     name: str = ""
     sql: str = ""
-    state_dir: Path | None = None
+    state_dir: FolderName | None = None
     suspend: bool = False
     receive: Receive | None = None
     progress: Callable[[Progress], None] | None = None

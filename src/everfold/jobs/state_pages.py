@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.damage import damaged_checkpoint_error
 from everfold.checkpoint.state_metadata import list_operators
-from everfold.local_paths import spark_path
 from everfold.spark.session import create_session
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +23,7 @@ def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
     return session
 
 
-def read_pages(session: SparkSession, checkpoint: Path, operator: str, epoch: int, batch: int) -> DataFrame:
+def read_pages(session: SparkSession, checkpoint: Location, operator: str, epoch: int, batch: int) -> DataFrame:
     """Return the pages of an operator after a batch.
 
     Columns: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY. epoch: of the
@@ -34,6 +33,6 @@ def read_pages(session: SparkSession, checkpoint: Path, operator: str, epoch: in
     if operator not in numbers:
         raise damaged_checkpoint_error(checkpoint / "state")
     reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
-    pages = reader.option("stateVarName", f"pages_{operator}").load(spark_path(checkpoint))
+    pages = reader.option("stateVarName", f"pages_{operator}").load(checkpoint.uri)
     of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
     return pages.where(f"user_map_key.epoch = {epoch}").select("key.bucket", *of_key, "user_map_value.blob")

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import has_unfinished_batch, read_positions
@@ -26,7 +25,6 @@ from everfold.jobs.progress import Progress
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import Sources
 from everfold.jobs.spec import JobSpec
-from everfold.local_paths import spark_path
 from everfold.plan.nodes import (
     GroupAggregate,
     InWindow,
@@ -44,6 +42,7 @@ from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.stream import StreamLowering
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +102,7 @@ class StreamJob:
             open_source=self.sources.stream,
             worker_sources=self.sources if settings.scan == "auto" else None,
             fused=settings.scan == "auto",
-            control_folder=spark_path(self.job_dir.control),
+            control_folder=self.job_dir.control.uri,
             bucket_ids=buckets,
             idle_timeout_ms=settings.idle_timeout_ms,
             drop_null_rowtime=settings.null_rowtime == "drop",
@@ -116,13 +115,13 @@ class StreamJob:
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
         router = Router(
             job=self.manifest.job,
-            log=BatchLog(self.job_dir.path, checkpoint, self.manifest.current),
+            log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
             progress=self.spec.progress,
@@ -133,17 +132,19 @@ class StreamJob:
             batches = combine_streams(streams)
         else:
             batches = combine_payloads(streams, buckets, self.manifest.partitions)
-        writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", spark_path(checkpoint))
+        writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
         self.spec.started()
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
-            raise explain_failure(router.failure or error, self.sources.opened, self.job_dir.log_file) from error
+            raise explain_failure(
+                router.failure or error, self.sources.opened, self.job_dir.log_file, self.job_dir.path
+            ) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
@@ -223,8 +224,8 @@ class StreamJob:
         return all(source.reached_end(offsets) for source in self.sources.opened)
 
     @property
-    def _checkpoint(self) -> Path:
-        return self.job_dir.checkpoint(self.manifest.current)
+    def _checkpoint(self) -> Location:
+        return self.job_dir.checkpoint(self.manifest, self.manifest.current)
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Process the batch reports of Spark that are new since the last call."""

@@ -61,6 +61,7 @@ class LocalStore:
             return _create_alone(target, content)
         finally:
             part.unlink()
+        _sync_folder(target.parent)
         return True
 
     def write(self, path: str, content: bytes) -> None:
@@ -106,6 +107,14 @@ def _describe_entry(entry: os.DirEntry[str]) -> Entry | None:
         return _describe(entry.name, entry.stat())
     except FileNotFoundError:
         return None
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _create_alone(path: Path, content: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,6 +85,14 @@ class Location:
     def iterdir(self) -> Iterator[Location]:
         """Yield what lies in the folder, by name; nothing if there is no folder."""
         yield from (self / each.name for each in self.store.list(self.path))
+
+    def entries(self) -> Sequence[Entry]:
+        """Return what lies in the folder with size and time, by name."""
+        return self.store.list(self.path)
+
+    def is_complete(self) -> bool:
+        """Whether Spark has finished writing the folder."""
+        return (self / "_SUCCESS").exists()
 
     def glob(self, pattern: str) -> Iterator[Location]:
         """Yield what lies below the folder at paths that match a pattern, by name."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from everfold.compat.operator_ids import source_notes
@@ -16,6 +15,7 @@ from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.files import cache_folder, make_private_folder
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import Engine
+from everfold.jobs.folders import FolderName, parse_folder
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
@@ -170,7 +170,7 @@ class TableEnvironment:
         """
         answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
         consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh, sources=answers)
-        folder = None if state_dir is None else parse_local_path(state_dir)
+        folder = None if state_dir is None else parse_folder(state_dir)
         if not wait:
             planned = self._plan_job(script)
             spec = self._specify(planned, folder, OnChange(on_change), consent)
@@ -223,7 +223,7 @@ class TableEnvironment:
     def _run(
         self,
         action: Submit,
-        state_dir: Path | None = None,
+        state_dir: FolderName | None = None,
         on_change: OnChange = OnChange.REFUSE,
         consent: Consent | None = None,
     ) -> TableResult:
@@ -237,7 +237,7 @@ class TableEnvironment:
             return TableResult(_concat_results(received, first.schema))
         return summarize(finished, notes)
 
-    def _specify(self, action: Submit, state_dir: Path | None, on_change: OnChange, consent: Consent) -> JobSpec:
+    def _specify(self, action: Submit, state_dir: FolderName | None, on_change: OnChange, consent: Consent) -> JobSpec:
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
         settings = action.settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.errors import EverfoldError
+from everfold.jobs.folders import FolderName
 from everfold.jobs.spec import JobSpec
 from everfold.table.result import TableResult, string_result
 
@@ -41,7 +41,7 @@ class RunningJob:
     """
 
     name: str
-    folder: Path
+    folder: FolderName
     _engine: Engine = field(repr=False)
     _notes: list[str] = field(default_factory=list, repr=False)
     _started: threading.Event = field(default_factory=threading.Event, repr=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everfold.checkpoint.file_log import list_logged_files
 from everfold.connectors.filesystem.paths import list_files
-from everfold.files import write_atomically
+from everfold.storage import Location
 
 FileStamp = tuple[int, int]
 """Modification time in milliseconds and size in bytes."""
@@ -30,7 +30,7 @@ class ChangedFiles:
     moved: tuple[tuple[Path, Path], ...]
 
 
-def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
+def find_changed_files(log: Location, record: Location, root: Path) -> ChangedFiles:
     """Compare the files in a log with their recorded state, and record their current state.
 
     A change is reported once. log: of Spark's file source. record: the file that stores the state.
@@ -38,7 +38,7 @@ def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
     """
     before: dict[str, FileStamp] = {}
     if record.is_file():
-        before = {name: (seen[0], seen[1]) for name, seen in json.loads(record.read_text(encoding="utf-8")).items()}
+        before = {name: (seen[0], seen[1]) for name, seen in json.loads(record.read_text()).items()}
     now = dict(before)
     changed: list[Path] = []
     gone: dict[FileStamp, Path] = {}
@@ -59,7 +59,7 @@ def find_changed_files(log: Path, record: Path, root: Path) -> ChangedFiles:
         if path not in logged and old is not None:
             moved.append((path, old))
     if now != before:
-        write_atomically(record, json.dumps(now, ensure_ascii=False))
+        record.write(json.dumps(now, ensure_ascii=False))
     return ChangedFiles(tuple(sorted(changed)), tuple(moved))
 
 

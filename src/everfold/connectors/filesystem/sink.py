@@ -58,6 +58,7 @@ from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
+from everfold.storage import Location, local
 from everfold.types import DataType, TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class FileSink(ClusterSink):
     def __init__(self, context: SinkContext, options: OptionValues) -> None:
         super().__init__(context, options)
         self.root = resolve(options.string("path"), context.base_folder)
-        self.records = context.records or self.root / ".everfold" / context.name
+        self.records = context.records or local(self.root / ".everfold" / context.name)
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
 
@@ -92,8 +93,8 @@ class FileSink(ClusterSink):
     def prepare(self) -> None:
         """Create the folder, and publish the files of a batch committed before a crash."""
         path_option = self.options.string("path")
-        job = self.context.job_folder
-        if job is not None and (self.root == job.resolve() or job.resolve() in self.root.parents):
+        job = None if self.context.job_folder is None else self.context.job_folder.local_path
+        if job is not None and (self.root == job or job in self.root.parents):
             raise ConnectorError.of(
                 "target-in-job",
                 f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
@@ -104,8 +105,8 @@ class FileSink(ClusterSink):
             raise ConnectorError.of("target-in-checkpoint", message)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self.records.mkdir(parents=True, exist_ok=True)
-            for path in sorted(self.records.glob("*.json")):
+            self.records.make_folder()
+            for path in self.records.glob("*.json"):
                 record = _load_record(path)
                 if not record["done"]:
                     self._publish(path, record)
@@ -132,7 +133,7 @@ class FileSink(ClusterSink):
     def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job by its mark, if files of that job are visible."""
         for path in sorted(self.root.glob(f"{_MARK}*")):
-            mark = _load_mark(path)
+            mark = _load_mark(local(path))
             is_other = mark["job"] != job and self.context.query != "" and mark["query"] == self.context.query
             if is_other and any(self._visible_batches(path.name.removeprefix(_MARK))):
                 return str(mark["folder"])
@@ -151,7 +152,7 @@ class FileSink(ClusterSink):
         path = self.root / f"{_MARK}{identity}"
         if not path.exists():
             return None
-        mark = _load_mark(path)
+        mark = _load_mark(local(path))
         return AppliedBatch(mark["epoch"], mark["batch"], mark["digest"])
 
     def undo_discarded_batches(self, past: JobLineage) -> None:
@@ -253,12 +254,24 @@ class FileSink(ClusterSink):
             }
         if files:
             path = self._record_path(batch)
-            _write_atomically(path, record)
+            self._create_record(path, record)
             self._publish(path, record)
             self._prune()
         return rows
 
-    def _record_path(self, batch: BatchId) -> Path:
+    def _create_record(self, path: Location, record: dict[str, Any]) -> None:
+        """Create the record that commits a batch. Raises StateError `job-taken-over`."""
+        content = json.dumps(record)
+        if path.create(content):
+            return
+        if _load_record(path)["job"] == record["job"]:
+            raise StateError.of(
+                "job-taken-over",
+                f"table `{self.table.name}`: another process has written this batch; it runs the job now",
+            )
+        path.write(content)
+
+    def _record_path(self, batch: BatchId) -> Location:
         return self.records / f"{batch.epoch}-{batch.batch}.json"
 
     def _part_writer(self, stem: str) -> PartWriter:
@@ -316,7 +329,7 @@ class FileSink(ClusterSink):
 
     # -- the record --------------------------------------------------------------------------------
 
-    def _publish(self, path: Path, record: dict[str, Any]) -> None:
+    def _publish(self, path: Location, record: dict[str, Any]) -> None:
         """Rename the files of a record to their visible names, and mark the record done."""
         self._write_mark(record.get("mark"))
         folders: set[Path] = set()
@@ -333,7 +346,7 @@ class FileSink(ClusterSink):
             folders.add(visible.parent)
         for folder in folders:
             _sync_folder(folder)
-        _write_atomically(path, {**record, "done": True, "files": []})
+        path.write(json.dumps({**record, "done": True, "files": []}))
 
     def _check_published(self, identity: str, batch: BatchId) -> None:
         """Refuse a batch that is marked as written but has no record and still has hidden files.
@@ -360,7 +373,8 @@ class FileSink(ClusterSink):
         identity = _identity(mark["job"], mark["sink"])
         last = self._read_mark(identity)
         if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
-            _write_atomically(self.root / f"{_MARK}{identity}", mark)
+            write_atomically(self.root / f"{_MARK}{identity}", json.dumps(mark))
+            _sync_folder(self.root)
 
     def _sweep(self, identity: str) -> None:
         """Remove hidden files that an earlier attempt left.
@@ -377,9 +391,9 @@ class FileSink(ClusterSink):
 
     def _prune(self) -> None:
         """Remove old records: only the newest batch can be replayed."""
-        found = [(path.stat().st_mtime_ns, path) for path in self.records.glob("*.json")]
-        for _, path in sorted(found)[:-_MAX_RECORDS]:
-            path.unlink(missing_ok=True)
+        found = [(each.modified_ms, each.name) for each in self.records.entries() if each.name.endswith(".json")]
+        for _, name in sorted(found)[:-_MAX_RECORDS]:
+            (self.records / name).delete()
 
     # -- failures ----------------------------------------------------------------------------------
 
@@ -432,7 +446,7 @@ def _rename(found: re.Match[str], past: JobLineage) -> tuple[str, str] | None:
     return None
 
 
-def _load_record(path: Path) -> dict[str, Any]:
+def _load_record(path: Location) -> dict[str, Any]:
     """Read a commit record. Raises StateError `damaged-record`."""
     record = _load_object(path)
     if record.keys() >= {"job", "done", "rows", "files"}:
@@ -444,7 +458,7 @@ def _load_record(path: Path) -> dict[str, Any]:
     )
 
 
-def _load_mark(path: Path) -> dict[str, Any]:
+def _load_mark(path: Location) -> dict[str, Any]:
     """Read a mark. Raises StateError `damaged-record`."""
     mark = _load_object(path)
     if mark.keys() == _MARK_FIELDS.keys() and all(type(mark[name]) is of for name, of in _MARK_FIELDS.items()):
@@ -456,19 +470,13 @@ def _load_mark(path: Path) -> dict[str, Any]:
     )
 
 
-def _load_object(path: Path) -> dict[str, Any]:
+def _load_object(path: Location) -> dict[str, Any]:
     """Read a JSON object. Anything else is read as an empty one."""
     with suppress(ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _write_atomically(path: Path, record: dict[str, Any]) -> None:
-    """Replace a file atomically and durably."""
-    write_atomically(path, json.dumps(record))
-    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

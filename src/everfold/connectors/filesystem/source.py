@@ -56,6 +56,7 @@ from everfold.errors import ConnectorError
 from everfold.local_paths import spark_pattern
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
+from everfold.storage import Location
 from everfold.types import TINYINT, DataType, physical_name
 
 if TYPE_CHECKING:
@@ -120,11 +121,11 @@ class FileSource(Source):
         """Return the real path of the folder or file."""
         return str(resolve(self.options.string("path"), base_folder))
 
-    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
+    def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:
         """Rewrite the paths in the source's log, as a file is read once, by its path."""
-        move_files(checkpoint / "sources" / name, Path(old), Path(new))
+        move_files(checkpoint / "sources" / name, old, new)
 
-    def find_changes(self, context: SourceContext, log: Path) -> list[str]:
+    def find_changes(self, context: SourceContext, log: Location) -> list[str]:
         """Report files that have changed or were renamed since they were read."""
         if context.start_folder is None or not log.is_dir():
             return []
@@ -178,7 +179,7 @@ class FileSource(Source):
         Raises ConnectorError `job-in-source`, and those of `resolve_path`.
         """
         root = self.resolve_path(context.base_folder, for_spark=True)
-        job = None if context.job_folder is None else context.job_folder.resolve()
+        job = None if context.job_folder is None else context.job_folder.local_path
         if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
             raise ConnectorError.of(
                 "job-in-source",

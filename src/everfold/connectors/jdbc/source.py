@@ -7,8 +7,6 @@ shares one task reads all rows as of one moment.
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
@@ -27,8 +25,8 @@ from everfold.connectors.jdbc.shape import Target, check_fits, find_table
 from everfold.connectors.jdbc.values import expression
 from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError
-from everfold.local_paths import spark_path
 from everfold.plan.nodes import Table
+from everfold.storage import local
 from everfold.types import physical_name
 
 if TYPE_CHECKING:
@@ -76,15 +74,13 @@ class JdbcSource(Source):
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows that existed when the job began; they are kept in the job directory."""
-        kept = (context.start_folder or Path(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
+        kept = (context.start_folder or local(tempfile.mkdtemp(prefix="everfold-"))) / f"{context.name}.rows"
         frame = self.batch(context)
-        if not kept.exists():
-            fresh = kept.with_suffix(".new")
-            shutil.rmtree(fresh, ignore_errors=True)
-            frame.write.parquet(spark_path(fresh))
-            os.rename(fresh, kept)
+        if not kept.is_complete():
+            kept.delete()
+            frame.write.parquet(kept.uri)
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
-        return reader.schema(frame.schema).parquet(spark_path(kept))
+        return reader.schema(frame.schema).parquet(kept.uri)
 
     def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
         """Yield the rows, share by share."""

@@ -18,7 +18,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from everfold.connectors.kafka.client import log
 from everfold.connectors.replay import JobLineage
-from everfold.files import write_atomically
+from everfold.storage import Location
 
 _FETCH_RECORDS = 10_000
 _WAIT_S = 0.1
@@ -54,16 +53,16 @@ class TopicKeys:
     ends: dict[int, int]
     keys: frozenset[int]
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Location) -> None:
         """Write it to a file atomically. Raises OSError."""
         schema = pa.schema([pa.field("key", pa.int64())], {"format": "1", "ends": json.dumps(self.ends)})
         page = pa.BufferOutputStream()
         with pa.ipc.new_file(page, schema) as out:
             out.write_table(pa.table([pa.array(sorted(self.keys), pa.int64())], schema))
-        write_atomically(path, page.getvalue().to_pybytes())
+        path.write(page.getvalue().to_pybytes())
 
     @classmethod
-    def read(cls, path: Path) -> TopicKeys:
+    def read(cls, path: Location) -> TopicKeys:
         """Read it from a file. Raises OSError."""
         with pa.ipc.open_file(path.read_bytes()) as file:
             found = file.read_all()
@@ -81,7 +80,7 @@ class KeySnapshot:
     topic: str
     partitions: tuple[int, ...]
     settings: dict[str, str]
-    folder: Path
+    folder: Location
     past: JobLineage
 
     def begin(self) -> None:
@@ -128,7 +127,7 @@ class KeySnapshot:
         since = next((epoch for epoch in epochs if epoch >= self.past.first_discarded_epoch), self.past.rewind_epoch)
         return None if since is None or since == self.past.rewind_epoch else TopicKeys.read(self._path(since)).keys
 
-    def _path(self, epoch: int) -> Path:
+    def _path(self, epoch: int) -> Location:
         return self.folder / f"{epoch}{_SUFFIX}"
 
     def _records(self) -> Iterator[KeyedRecord]:

@@ -34,9 +34,9 @@ from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
-from everfold.files import write_atomically
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table, TableColumn
+from everfold.storage import Location
 from everfold.types import physical_name
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class KafkaSource(Source):
         self.client.close()
         return f"{cluster}/{','.join(sorted(topics(self.options))) if pattern is None else pattern}"
 
-    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:
+    def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:
         """Rewrite the topic in the positions, if there is one topic and it has been renamed."""
         names = topics(self.options)
         rewrite_positions(checkpoint, name, lambda position: self._rename_topic(position, names))
@@ -400,7 +400,7 @@ class KafkaSource(Source):
         ends = self._end_offsets(partitions)
         assert ends is not None
         if path is not None:
-            write_atomically(path, _json(ends))
+            path.write(_json(ends))
         return ends
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
@@ -494,7 +494,7 @@ def _record_parts(raw: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _first_offsets(log: Path) -> Offsets | None:
+def _first_offsets(log: Location) -> Offsets | None:
     """Return the offsets that a job started from.
 
     log: the source's folder in its checkpoint. None if it has no offsets.
