@@ -1,8 +1,8 @@
-"""Local paths: how users write them, and how Spark is given them.
+"""Paths as users write them, and how Spark is given local ones.
 
-A path may be written as `file:` URI. Every other scheme names a file system that everfold does not
-support; without a check, `s3a://bucket/job` would be a local folder named `s3a:`. Spark always gets
-a scheme, because its default file system may be another one.
+A local path may be written as `file:` URI. Another scheme names a file system; without a check,
+`ftp://host/job` would be a local folder named `ftp:`. Spark always gets a scheme, because its
+default file system may be another one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from urllib.parse import unquote, urlsplit
 
 from everfold.errors import UsageError
 
+SCHEMES = ("s3a", "hdfs", "gs", "abfs", "abfss")
+"""The stores besides the local disk; `gs` and the last two were not tried."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _LOCAL = "file"
+_S3 = ("s3", "s3n")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 
 
@@ -24,6 +27,21 @@ def foreign_scheme(text: str) -> str | None:
     found = _SCHEME.match(text)
     scheme = None if found is None else found[1].lower()
     return None if scheme == _LOCAL else scheme
+
+
+def is_remote(text: str | os.PathLike[str]) -> bool:
+    """Return whether a path is the URI of a supported store besides the local disk."""
+    return foreign_scheme(os.fspath(text)) in SCHEMES
+
+
+def suggest_path(text: str) -> str:
+    """Return what to write instead of a path with a scheme that is not supported."""
+    scheme = foreign_scheme(text) or _LOCAL
+    if scheme in _S3:
+        return f"write s3a{text[len(scheme) :]}"
+    if "//" in text:
+        return f"mount the file system, and use its local path; other stores: {', '.join(SCHEMES)}"
+    return f"mount the file system, and use its local path; a local name: ./{text}"
 
 
 def parse_local_path(text: str | os.PathLike[str]) -> Path:
@@ -36,8 +54,8 @@ def parse_local_path(text: str | os.PathLike[str]) -> Path:
     if scheme is not None:
         raise UsageError.of(
             "file-system",
-            f"`{path}`: paths of `{scheme}` are not supported, only local paths",
-            help=f"mount the file system, and use its local path{'' if '//' in path else f'; a local name: ./{path}'}",
+            f"`{path}`: paths of `{scheme}` are not supported{' here' if is_remote(path) else ''}",
+            help="name a local path" if is_remote(path) else suggest_path(path),
         )
     return Path(unquote(urlsplit(path).path) if path[: len(_LOCAL) + 1].lower() == f"{_LOCAL}:" else path)
 
@@ -49,4 +67,9 @@ def spark_path(path: Path) -> str:
 
 def spark_pattern(path: Path) -> str:
     """Return an absolute path for Spark's readers, which take it for a glob."""
-    return _GLOB.sub(r"\\\1", spark_path(path))
+    return escape_pattern(spark_path(path))
+
+
+def escape_pattern(path: str) -> str:
+    """Return a pattern that matches a path of Spark only."""
+    return _GLOB.sub(r"\\\1", path)

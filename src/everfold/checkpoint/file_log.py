@@ -32,9 +32,14 @@ class LoggedFile:
     modified_ms: int
 
     @property
+    def place(self) -> str:
+        """The path of the file, or its URI without escapes in another store."""
+        return decode_uri(self.uri)
+
+    @property
     def path(self) -> Path:
-        """The path of the file."""
-        return Path(unquote(urlsplit(self.uri).path))
+        """The path of a local file."""
+        return Path(self.place)
 
 
 def list_logs(log: Location) -> list[Location]:
@@ -74,15 +79,15 @@ def parse_number(position: str) -> int:
     return int(json.loads(position)["logOffset"])
 
 
-def list_read_files(position: Position) -> list[Path]:
-    """Return the files that a job has read up to a position, in the order of reading.
+def list_read_files(position: Position) -> list[str]:
+    """Return paths or URIs of the files that a job has read up to a position, in the order read.
 
     Raises ValueError, KeyError if the log is invalid.
     """
     reached = parse_number(position.line)
     entries = (each for file in list_logs(position.log) for each in read_log(file))
     found = {each.uri: each for each in entries if each.number <= reached}
-    return [each.path for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
+    return [each.place for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
 
 
 def list_logged_files(log: Location) -> dict[Path, int]:

@@ -112,8 +112,17 @@ ENTRIES = (
         Family.JOB,
         "Another process is running the job.",
         "A job directory is locked while a job runs, because two writers would damage it. After a kill, the "
-        "lock is released when the Java process ends.",
+        "lock is released when the Java process ends. In another store than the local disk the process gives signs "
+        "of life; after 30 seconds without one, another process may take the job over.",
         "stop the other process, or wait for it to end.",
+    ),
+    ErrorCode(
+        "job-taken-over",
+        Family.JOB,
+        "Another process has taken the job over.",
+        "This process gave no sign of life for 30 seconds, for example because it was paused or could not reach the "
+        "store. Another process runs the job now. This one has stopped and has written nothing since.",
+        "nothing, if the other process is meant to run the job; otherwise stop that one, and run the job again.",
     ),
     ErrorCode(
         "damaged-manifest",

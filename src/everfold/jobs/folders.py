@@ -7,34 +7,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from everfold.errors import UsageError
-from everfold.local_paths import foreign_scheme, parse_local_path
+from everfold.local_paths import is_remote, parse_local_path
 from everfold.storage import Location, Store, local
 
 FolderName: TypeAlias = Path | str
 """A local path, or the URI of a folder in another store."""
-SCHEMES = ("s3a", "hdfs", "gs", "abfs", "abfss")
-"""The other stores; `gs` and the last two were not tried."""
-_S3 = ("s3", "s3n")
 
 
 def parse_folder(text: str | os.PathLike[str]) -> FolderName:
     """Return a folder as users write it. Raises UsageError `file-system` for an unknown scheme."""
-    scheme = foreign_scheme(os.fspath(text))
-    if scheme in SCHEMES:
-        return os.fspath(text).rstrip("/")
-    if scheme in _S3:
-        raise UsageError.of(
-            "file-system",
-            f"`{text}`: paths of `{scheme}` are not supported",
-            help=f"write s3a{os.fspath(text)[len(scheme) :]}",
-        )
-    return parse_local_path(text)
+    return os.fspath(text).rstrip("/") if is_remote(text) else parse_local_path(text)
 
 
 def open_folder(folder: FolderName, connect: Callable[[], Store]) -> Location:
     """Return the location of a folder. connect: returns the store of a URI."""
-    if isinstance(folder, str) and foreign_scheme(folder) is not None:
+    if isinstance(folder, str) and is_remote(folder):
         return Location(folder, connect())
     return local(folder)
 

@@ -151,7 +151,7 @@ class SharedOwnership:
         file = self._beat_file(owner)
         before = _read_or_none(file)
         self.note(
-            f"the job in `{self.folder}` was run by {owner.process}, which did not say that it ended:"
+            f"the job in `{self.folder}` was run by {owner.process}, which did not say that it had ended:"
             f" waiting up to {self.lease_s:.0f} s for a sign of life"
         )
         deadline = time.monotonic() + self.lease_s

@@ -6,7 +6,7 @@ package reaches a job directory only through locations.
 """
 
 from everfold.storage.local_store import LOCAL, local
-from everfold.storage.location import Location
+from everfold.storage.location import Location, run_all
 from everfold.storage.store import Entry, Store
 
-__all__ = ["LOCAL", "Entry", "Location", "Store", "local"]
+__all__ = ["LOCAL", "Entry", "Location", "Store", "local", "run_all"]

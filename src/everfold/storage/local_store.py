@@ -1,4 +1,4 @@
-"""The local file system as a store: copies are hard links, and only the owner can read files."""
+"""The local file system as a store: copies are hard links, and new folders are private."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from everfold.files import link, make_private_folder, write_atomically
@@ -36,23 +37,27 @@ class LocalStore:
 
     def walk(self, folder: str) -> Sequence[Entry]:
         found: list[Entry] = []
-        for each in self.list(folder):
-            if each.is_folder:
-                below = self.walk(f"{folder}/{each.name}")
-                found += (Entry(f"{each.name}/{of.name}", False, of.size, of.modified_ms) for of in below)
-            else:
-                found.append(each)
-        return found
+        for place, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(place, name)
+                with suppress(FileNotFoundError):  # it was just deleted, or is a broken link
+                    found.append(_describe(os.path.relpath(path, folder), os.stat(path)))
+        return sorted(found, key=lambda each: each.name)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(length)
+
     def create(self, path: str, content: bytes) -> bool:
         target = Path(path)
         make_private_folder(target.parent)
         part = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
-        write_atomically(part, content, private=True)
+        write_atomically(part, content, private=_is_private(target.parent))
         try:
             os.link(part, target)
         except FileExistsError:
@@ -65,7 +70,8 @@ class LocalStore:
         return True
 
     def write(self, path: str, content: bytes) -> None:
-        write_atomically(Path(path), content, private=True)
+        make_private_folder(Path(path).parent)
+        write_atomically(Path(path), content, private=_is_private(Path(path).parent))
 
     def copy(self, old: str, new: str) -> None:
         if not os.path.isdir(old):
@@ -107,6 +113,11 @@ def _describe_entry(entry: os.DirEntry[str]) -> Entry | None:
         return _describe(entry.name, entry.stat())
     except FileNotFoundError:
         return None
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only the owner can enter a folder; its files are private then, too."""
+    return not stat.S_IMODE(folder.stat().st_mode) & 0o077
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import io
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from everfold.local_paths import escape_pattern
 from everfold.storage.store import Entry, Store
+from everfold.storage.stored_file import StoredFile
+
+_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,15 +55,24 @@ class Location:
         """Return another location in the same folder."""
         return self.parent / name
 
+    def is_in(self, folder: Location) -> bool:
+        """Whether the location is a folder or lies below it."""
+        return self.path == folder.path or self.path.startswith(f"{folder.path.rstrip('/')}/")
+
     def relative_to(self, folder: Location) -> str:
         """Return the path from a folder to this location below it."""
-        assert self.path.startswith(f"{folder.path}/"), f"{self} is not in {folder}"
-        return self.path[len(folder.path) + 1 :]
+        assert self.is_in(folder), f"{self} is not in {folder}"
+        return self.path[len(folder.path) :].strip("/")
 
     @property
     def uri(self) -> str:
         """The path for Spark's writers and for its readers of one file or folder."""
         return self.store.to_uri(self.path)
+
+    @property
+    def pattern(self) -> str:
+        """The path for Spark's readers, which take it for a glob."""
+        return escape_pattern(self.uri)
 
     @property
     def local_path(self) -> Path | None:
@@ -122,6 +139,13 @@ class Location:
         """Return the content of the file, which is UTF-8. Raises UnicodeDecodeError."""
         return self.read_bytes().decode()
 
+    def open(self) -> BinaryIO:
+        """Open the file for reading; a remote one is not copied."""
+        found = self.find()
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", self.path)
+        return io.BufferedReader(StoredFile(self.store, self.path, found.size))
+
     # --- writing ----------------------------------------------------------------------------------
 
     def create(self, content: str | bytes) -> bool:
@@ -143,6 +167,17 @@ class Location:
     def make_folder(self) -> None:
         """Create the folder and its parents where they are missing."""
         self.store.make_folder(self.path)
+
+
+def run_all(function: Callable[..., object], arguments: Sequence[tuple[Any, ...]], *, parallel: bool) -> None:
+    """Call a function with each of some arguments. parallel: several at a time."""
+    if not parallel or len(arguments) < 2:
+        for each in arguments:
+            function(*each)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for done in [pool.submit(function, *each) for each in arguments]:
+            done.result()
 
 
 def _encode(content: str | bytes) -> bytes:

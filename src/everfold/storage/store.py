@@ -46,6 +46,10 @@ class Store(Protocol):
         """Return the content of a file."""
         ...
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return some bytes of a file, fewer than `length` only at its end."""
+        ...
+
     def create(self, path: str, content: bytes) -> bool:
         """Create a file durably, and its folders; return False if it exists already.
 

@@ -8,12 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.text_decode import excerpt
 from everfold.connectors.options import wrong_option_error
 from everfold.errors import ConnectorError, UnsupportedFeature
-from everfold.local_paths import foreign_scheme, parse_local_path
+from everfold.local_paths import foreign_scheme, is_remote, parse_local_path, suggest_path
 from everfold.plan.nodes import Table
+from everfold.storage import LOCAL, Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MAX_PATH_CHARACTERS = 1000
 _CLOCK_STEP_NS = 2_000_000_000
@@ -26,12 +31,12 @@ _HEX = "[0-9A-Fa-f]{2}"
 def check_path(table: Table, path: str) -> None:
     """Check that the option `path` is a supported path. Raises SqlError."""
     scheme = foreign_scheme(path)
-    if scheme is not None:
+    if scheme is not None and not is_remote(path):
         raise UnsupportedFeature.of(
             "file-system",
-            f"table `{table.name}`: paths of `{scheme}` are not supported, only local paths",
+            f"table `{table.name}`: paths of `{scheme}` are not supported",
             table.span_of_option("path"),
-            "mount the file system, and use its local path",
+            suggest_path(path),
         )
     if not path.strip() or "\0" in path:
         raise wrong_option_error(table, "path", "option `path` is not a path")
@@ -43,6 +48,16 @@ def resolve(path: str, base_folder: Path) -> Path:
     base_folder: the folder of the script, which relative paths are resolved against.
     """
     return Path(os.path.realpath(base_folder / parse_local_path(path)))
+
+
+def locate(path: str, base_folder: Path, spark: SparkSession | None) -> Location:
+    """Return the location of a table. spark: for a table in another store."""
+    if not is_remote(path):
+        return Location(str(resolve(path, base_folder)), LOCAL)
+    from everfold.storage.hadoop_store import HadoopStore
+
+    assert spark is not None, "tables in other stores are only read and written with Spark"
+    return Location(path.rstrip("/"), HadoopStore.of(spark))
 
 
 def require_readable(table: Table, root: Path, shown: str) -> None:
@@ -171,12 +186,14 @@ def list_files(root: Path) -> Iterator[Path]:
         yield path
 
 
-def display_path(path: Path, base_folder: Path) -> str:
-    """Return a path for messages: relative to the script's folder if it is inside.
+def display_path(path: Path | str, base_folder: Path) -> str:
+    """Return a path or URI for messages: relative to the script's folder if it is inside.
 
     The path is safe on a terminal: a writer of data can choose any file name.
     """
-    home = os.path.realpath(base_folder)
+    if is_remote(path):
+        return excerpt(path, _MAX_PATH_CHARACTERS)
+    home, path = os.path.realpath(base_folder), Path(path)
     return excerpt(path.relative_to(home) if path.is_relative_to(home) else path, _MAX_PATH_CHARACTERS)
 
 

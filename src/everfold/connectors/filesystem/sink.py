@@ -1,16 +1,17 @@
 """Write files exactly once, for every reader, even if the job is killed at any time.
 
-A batch is written in five steps; a crash can follow each of them:
+A batch is written in six steps; a crash can follow each of them:
 
-1. tasks write hidden files (`parts`) and report them;
-2. the driver writes the commit record `<records>/<epoch>-<batch>.json` atomically, which commits
-   the batch;
+1. tasks write hidden files (`parts`, in other stores `stored_parts`) and report them;
+2. the driver creates the commit record `<records>/<epoch>-<batch>.json`, which commits the batch;
 3. the mark `.everfold-<job and sink>` in the table's folder names the batch;
-4. the files get their visible names;
-5. the record is marked done.
+4. the files are copied to their visible names: on a local disk by hard links, elsewhere within the
+   store, several at a time;
+5. the hidden files are deleted;
+6. the record is marked done.
 
 A replayed batch without a record is written from scratch, possibly by other tasks. A replayed batch
-with a record is run without writing, after step 4 was completed. Hidden files that no record names
+with a record is run without writing, after step 5 was completed. Hidden files that no record names
 are removed.
 
 The records are in the job directory, so restoring an older copy of that folder restores older
@@ -50,15 +51,15 @@ from everfold.connectors.contract import (
     columns_of,
 )
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, PackedPartWriter, PartWriter
-from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, resolve
+from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, locate
+from everfold.connectors.filesystem.stored_parts import StoredPartWriter
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_encode import string_sql
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
-from everfold.files import write_atomically
-from everfold.storage import Location, local
+from everfold.storage import Location, run_all
 from everfold.types import DataType, TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 _MAX_RECORDS = 50
 _WITHDRAWN = ".withdrawn"
+_IN_PROGRESS = ".inprogress"
 _MARK = ".everfold-"
 _MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
@@ -78,33 +80,34 @@ class FileSink(ClusterSink):
 
     def __init__(self, context: SinkContext, options: OptionValues) -> None:
         super().__init__(context, options)
-        self.root = resolve(options.string("path"), context.base_folder)
-        self.records = context.records or local(self.root / ".everfold" / context.name)
+        self.root = locate(options.string("path"), context.base_folder, context.spark)
+        self.records = context.records or self.root / ".everfold" / context.name
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
 
     @property
-    def folder(self) -> Path:
-        """The folder of the table."""
-        return self.root
+    def folder(self) -> Path | None:
+        """The folder of the table if it is on this machine."""
+        return self.root.local_path
 
     # -- the batch ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Create the folder, and publish the files of a batch committed before a crash."""
         path_option = self.options.string("path")
-        job = None if self.context.job_folder is None else self.context.job_folder.local_path
-        if job is not None and (self.root == job or job in self.root.parents):
+        job = self.context.job_folder
+        if job is not None and self.root.is_in(job):
             raise ConnectorError.of(
                 "target-in-job",
                 f"table `{self.table.name}`: `{path_option}` is in the job's own folder",
                 help="use another path",
             )
-        if self.root.is_dir() and all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
+        if all((self.root / name).exists() for name in ("metadata", "offsets", "commits")):
             message = f"table `{self.table.name}`: `{path_option}` is a Spark checkpoint"
             raise ConnectorError.of("target-in-checkpoint", message)
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
             self.records.make_folder()
             for path in self.records.glob("*.json"):
                 record = _load_record(path)
@@ -112,7 +115,7 @@ class FileSink(ClusterSink):
                     self._publish(path, record)
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
-        if not os.access(self.root, os.W_OK | os.X_OK):
+        if self.folder is not None and not os.access(self.folder, os.W_OK | os.X_OK):
             raise self._write_error(PermissionError(errno.EACCES, "Permission denied"))
 
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
@@ -132,8 +135,8 @@ class FileSink(ClusterSink):
 
     def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job by its mark, if files of that job are visible."""
-        for path in sorted(self.root.glob(f"{_MARK}*")):
-            mark = _load_mark(local(path))
+        for path in self.root.glob(f"{_MARK}*"):
+            mark = _load_mark(path)
             is_other = mark["job"] != job and self.context.query != "" and mark["query"] == self.context.query
             if is_other and any(self._visible_batches(path.name.removeprefix(_MARK))):
                 return str(mark["folder"])
@@ -142,17 +145,16 @@ class FileSink(ClusterSink):
     def _visible_batches(self, identity: str) -> Iterator[tuple[int, int]]:
         """Yield the epochs and batches of the visible files of a job's sink."""
         own = re.compile(rf"part-{identity}-(\d+)-(\d+)-\d+\.\w+")
-        for _, _, names in os.walk(self.root):
-            for name in names:
-                found = own.fullmatch(name)
-                if found is not None:
-                    yield int(found[1]), int(found[2])
+        for file in self.root.walk():
+            found = own.fullmatch(file.name)
+            if found is not None:
+                yield int(found[1]), int(found[2])
 
     def _read_mark(self, identity: str) -> AppliedBatch | None:
         path = self.root / f"{_MARK}{identity}"
         if not path.exists():
             return None
-        mark = _load_mark(local(path))
+        mark = _load_mark(path)
         return AppliedBatch(mark["epoch"], mark["batch"], mark["digest"])
 
     def undo_discarded_batches(self, past: JobLineage) -> None:
@@ -166,13 +168,9 @@ class FileSink(ClusterSink):
         identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
         own = re.compile(rf"(\.?)part-(?:{identity})-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")
         try:
-            for folder, _, names in os.walk(self.root):
-                found = [each for name in names if (each := own.fullmatch(name)) is not None]
-                moves = dict(filter(None, (_rename(each, past) for each in found)))
-                for name, to in moves.items():
-                    os.replace(os.path.join(folder, name), os.path.join(folder, to))
-                if moves:
-                    _sync_folder(Path(folder))
+            files = [(file, found) for file in self.root.walk() if (found := own.fullmatch(file.name)) is not None]
+            moves = [(file, file.with_name(name)) for file, found in files if (name := _rename(found, past))]
+            self._move(moves)
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
 
@@ -183,14 +181,16 @@ class FileSink(ClusterSink):
             if applied is not None:
                 frame.write.format("noop").mode("overwrite").save()
                 return applied
-            return self._commit(self._run(frame, self._begin(batch)), batch)
+            stem = self._begin(batch)
+            files = self._run(frame, stem) if self.folder is not None else self._run_in_store(frame, stem)
+            return self._commit(files, batch)
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
 
     @property
     def takes_packed_rows(self) -> bool:
-        """Whether the files are in one folder; rows of partitions are sorted by Catalyst."""
-        return not self.table.partition_keys
+        """Whether the files are in one local folder; rows of partitions are sorted by Catalyst."""
+        return not self.table.partition_keys and self.folder is not None
 
     def begin_batch(self, batch: BatchId) -> WorkerTask:
         """Return the task that writes hidden files, or drops the rows of an applied batch."""
@@ -275,7 +275,7 @@ class FileSink(ClusterSink):
         return self.records / f"{batch.epoch}-{batch.batch}.json"
 
     def _part_writer(self, stem: str) -> PartWriter:
-        name, root = self.options.string("format"), str(self.root)
+        name, root = self.options.string("format"), self.root.path
         if name != "parquet":
             form = format_of(name, self.table, self.options, f"{name}.")
             return PartWriter(root, stem, _EXTENSIONS.get(name, "json"), self._columns, form)
@@ -283,9 +283,26 @@ class FileSink(ClusterSink):
         compression = self.options.string("parquet.compression").lower()
         return PartWriter(root, stem, _EXTENSIONS[name], self._columns, None, schema, compression)
 
+    def _run_in_store(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
+        """Let Spark write the rows. Return temporary path, final path and rows of each file."""
+        writer = StoredPartWriter(self._part_writer(stem), self.root, self.table.partition_keys != ())
+        return writer.write(self._select(frame, writer.parts))
+
     def _run(self, frame: DataFrame, stem: str) -> list[tuple[str, str, int]]:
         """Run the tasks and return temporary path, final path and rows of each written file."""
         writer = self._part_writer(stem)
+        frame = self._select(frame, writer)
+        try:
+            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
+        except Exception as error:
+            known = self.parse_failure(str(error))
+            if known is not None:
+                raise known from None
+            raise
+        return [(row["temporary"], row["final"], row["rows"]) for row in written]
+
+    def _select(self, frame: DataFrame, writer: PartWriter) -> DataFrame:
+        """Return the columns that are written, with the folder in a table with partitions."""
         columns = [physical_name(column.position) for column in self._columns]
         if writer.form is not None and writer.form.is_changelog:
             columns.append(KIND)
@@ -297,14 +314,7 @@ class FileSink(ClusterSink):
             if self.options.flag("sink.shuffle-by-partition.enable"):
                 frame = frame.repartition(FOLDER)
             frame = frame.sortWithinPartitions(FOLDER)
-        try:
-            written = frame.mapInArrow(as_spark_function(writer), REPORT).collect()
-        except Exception as error:
-            known = self.parse_failure(str(error))
-            if known is not None:
-                raise known from None
-            raise
-        return [(row["temporary"], row["final"], row["rows"]) for row in written]
+        return frame
 
     def _folder(self) -> str:
         """Return Spark SQL: the folder of a row, such as `dt=2020-04-15/kind=a%2Fb`."""
@@ -330,31 +340,40 @@ class FileSink(ClusterSink):
     # -- the record --------------------------------------------------------------------------------
 
     def _publish(self, path: Location, record: dict[str, Any]) -> None:
-        """Rename the files of a record to their visible names, and mark the record done."""
+        """Give the files of a record their visible names, and mark the record done."""
         self._write_mark(record.get("mark"))
-        folders: set[Path] = set()
-        for temporary, final in record["files"]:
-            hidden, visible = self.root / temporary, self.root / final
-            if hidden.exists():
-                os.replace(hidden, visible)
-            elif not visible.exists():
-                raise StateError.of(
-                    "lost-file",
-                    f"table `{self.table.name}`: the file `{final}` of a finished batch is gone",
-                    help="somebody removed it between two runs: its rows cannot be written again",
-                )
-            folders.add(visible.parent)
-        for folder in folders:
-            _sync_folder(folder)
+        self._move([(self.root / temporary, self.root / final) for temporary, final in record["files"]])
+        for folder in {temporary.partition("/")[0] for temporary, _ in record["files"]}:
+            if folder.endswith(_IN_PROGRESS):  # it had the files of the batch; what else Spark left is there
+                (self.root / folder).delete()
         path.write(json.dumps({**record, "done": True, "files": []}))
+
+    def _move(self, files: Sequence[tuple[Location, Location]]) -> None:
+        """Move files to other names; it can be repeated. Raises StateError `lost-file`."""
+        run_all(self._copy_file, files, parallel=self.folder is None)
+        for folder in {new.parent.path for _, new in files} if self.folder is not None else ():
+            _sync_folder(Path(folder))
+        run_all(lambda old, _: old.delete(), files, parallel=self.folder is None)
+
+    def _copy_file(self, old: Location, new: Location) -> None:
+        if new.exists():
+            return
+        try:
+            old.copy_to(new)
+        except FileNotFoundError:
+            raise StateError.of(
+                "lost-file",
+                f"table `{self.table.name}`: the file `{new.relative_to(self.root)}` of a finished batch is gone",
+                help="somebody removed it between two runs: its rows cannot be written again",
+            ) from None
 
     def _check_published(self, identity: str, batch: BatchId) -> None:
         """Refuse a batch that is marked as written but has no record and still has hidden files.
 
         Raises StateError `lost-record`.
         """
-        for _, _, names in os.walk(self.root):
-            if any(name.startswith(f".part-{identity}-{batch.epoch}-{batch.batch}-") for name in names):
+        for file in self.root.walk():
+            if f"/.part-{identity}-{batch.epoch}-{batch.batch}-" in f"/{file.relative_to(self.root)}":
                 raise StateError.of(
                     "lost-record",
                     f"table `{self.table.name}`: batch {batch.batch} was being made visible,"
@@ -373,8 +392,9 @@ class FileSink(ClusterSink):
         identity = _identity(mark["job"], mark["sink"])
         last = self._read_mark(identity)
         if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
-            write_atomically(self.root / f"{_MARK}{identity}", json.dumps(mark))
-            _sync_folder(self.root)
+            (self.root / f"{_MARK}{identity}").write(json.dumps(mark))
+            if self.folder is not None:
+                _sync_folder(self.folder)
 
     def _sweep(self, identity: str) -> None:
         """Remove hidden files that an earlier attempt left.
@@ -383,10 +403,11 @@ class FileSink(ClusterSink):
         """
         if identity in self._swept:
             return
-        for folder, _, names in os.walk(self.root):
-            for name in names:
-                if name.startswith(f".part-{identity}-") and name.endswith(".inprogress"):
-                    os.unlink(os.path.join(folder, name))
+        # In another store, all hidden files of a batch are in one folder at the top.
+        hidden = self.root.walk() if self.folder is not None else self.root.iterdir()
+        own = f".part-{identity}-"
+        left = [each for each in hidden if each.name.startswith(own) and each.name.endswith(_IN_PROGRESS)]
+        run_all(Location.delete, [(file,) for file in left], parallel=self.folder is None)
         self._swept.add(identity)
 
     def _prune(self) -> None:
@@ -435,14 +456,14 @@ def _identity(job: str, sink: str) -> str:
     return hashlib.sha256(f"{job}\0{sink}".encode()).hexdigest()[:8]
 
 
-def _rename(found: re.Match[str], past: JobLineage) -> tuple[str, str] | None:
-    """Return the current and the new name of a file of the job, None if it keeps its name."""
+def _rename(found: re.Match[str], past: JobLineage) -> str | None:
+    """Return the new name of a file of the job, None if it keeps its name."""
     name, counts = found[0], past.includes(int(found[2]), int(found[3]))
     match (bool(found[1]), bool(found[4])):
         case (False, False) if not counts:
-            return name, f".{name}{_WITHDRAWN}"
+            return f".{name}{_WITHDRAWN}"
         case (True, True) if counts:
-            return name, name[1 : -len(_WITHDRAWN)]
+            return name[1 : -len(_WITHDRAWN)]
     return None
 
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
-from everfold.checkpoint.file_log import list_read_files, move_files
+from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files
 from everfold.checkpoint.logs import Position
+from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.lines import bad_file_error, read_line_blocks, read_lines
@@ -29,6 +29,7 @@ from everfold.connectors.filesystem.paths import (
     escape_key,
     is_hidden,
     list_files,
+    locate,
     partition_values,
     require_readable,
     resolve,
@@ -52,8 +53,8 @@ from everfold.connectors.formats.text_decode import BadValue, TextRules, convert
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.errors import ConnectorError
-from everfold.local_paths import spark_pattern
+from everfold.errors import ConnectorError, UnsupportedFeature
+from everfold.local_paths import is_remote
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 from everfold.storage import Location
@@ -83,6 +84,7 @@ class FileSource(Source):
         self.columns = record_columns(table, Role.SOURCE)
         self._base_folder = Path.cwd()
         self._listed: ListedFolders = {}
+        self._root: Location | None = None
 
     @property
     def format_name(self) -> str:
@@ -105,7 +107,7 @@ class FileSource(Source):
 
     def size(self, base_folder: Path, enough: int) -> int | None:
         """Return the total size of the current files."""
-        if not self.is_bounded():
+        if not self.is_bounded() or self._is_remote:
             return None
         total = 0
         try:
@@ -118,16 +120,22 @@ class FileSource(Source):
         return total
 
     def location(self, base_folder: Path) -> str:
-        """Return the real path of the folder or file."""
-        return str(resolve(self.options.string("path"), base_folder))
+        """Return the real path of the folder or file, or its URI in another store."""
+        path = self.options.string("path")
+        return path.rstrip("/") if self._is_remote else str(resolve(path, base_folder))
+
+    @property
+    def _is_remote(self) -> bool:
+        """Whether the files are in another store than the local disk."""
+        return is_remote(self.options.string("path"))
 
     def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:
         """Rewrite the paths in the source's log, as a file is read once, by its path."""
         move_files(checkpoint / "sources" / name, old, new)
 
     def find_changes(self, context: SourceContext, log: Location) -> list[str]:
-        """Report files that have changed or were renamed since they were read."""
-        if context.start_folder is None or not log.is_dir():
+        """Report files that have changed or were renamed since they were read; only local ones."""
+        if self._is_remote or context.start_folder is None or not log.is_dir():
             return []
         root = resolve(self.options.string("path"), context.base_folder)
         with suppress(OSError, ValueError, KeyError, TypeError):  # damage is reported on use
@@ -160,8 +168,9 @@ class FileSource(Source):
 
     def check_arrivals(self, base_folder: Path) -> None:
         """Refuse new files that Spark does not see. Raises ConnectorError `bad-file-name`."""
-        root = resolve(self.options.string("path"), base_folder)
-        check_names(self.table, root, base_folder, for_spark=True, listed=self._listed)
+        if not self._is_remote:
+            root = resolve(self.options.string("path"), base_folder)
+            check_names(self.table, root, base_folder, for_spark=True, listed=self._listed)
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether all files read up to `then` are read, in any batches."""
@@ -170,17 +179,23 @@ class FileSource(Source):
     def describe_lost(self, then: Position) -> str | None:
         """Return how many files no longer exist."""
         read = list_read_files(then)
-        gone = [each for each in read if not each.exists()]
+        there = self._find_present(read)
+        gone = [each for each in read if each not in there]
         return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
 
-    def _path_outside_job(self, context: SourceContext) -> Path:
+    def _path_outside_job(self, context: SourceContext) -> Location:
         """Return the path of the files, which must not contain the job directory.
 
         Raises ConnectorError `job-in-source`, and those of `resolve_path`.
         """
-        root = self.resolve_path(context.base_folder, for_spark=True)
-        job = None if context.job_folder is None else context.job_folder.local_path
-        if job is not None and job.is_relative_to(root) and not any(map(is_hidden, job.relative_to(root).parts)):
+        self._base_folder = context.base_folder
+        path, job = self.options.string("path"), context.job_folder
+        root = self._root = locate(path, context.base_folder, context.spark)
+        if self._is_remote:
+            self._require_remote(root)
+        else:
+            self.resolve_path(context.base_folder, for_spark=True)
+        if job is not None and job.is_in(root) and not any(map(is_hidden, job.relative_to(root).split("/"))):
             raise ConnectorError.of(
                 "job-in-source",
                 f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
@@ -190,16 +205,48 @@ class FileSource(Source):
             )
         return root
 
+    def _require_remote(self, root: Location) -> None:
+        """Raise ConnectorError `no-such-path` or `file-system-error` if there is no such path."""
+        where = f"table `{self.table.name}`: "
+        try:
+            if root.exists():
+                return
+        except OSError as wrong:
+            message = f"{where}cannot read `{root}`"
+            raise file_system_error(wrong, message, "mend that and run the same command again") from wrong
+        raise ConnectorError.of(
+            "no-such-path", f"{where}there is no file or folder `{root}`", self.table.span_of_option("path")
+        )
+
+    def _list(self, root: Location) -> Iterator[Path | Location]:
+        """Yield the files of the table, oldest first, as Spark does."""
+        folder = root.local_path
+        if folder is not None:
+            yield from list_files(folder)
+        elif root.is_file():
+            yield root
+        else:
+            found = (each for each in root.store.walk(root.path) if not any(map(is_hidden, each.name.split("/"))))
+            yield from (root / each.name for each in sorted(found, key=lambda each: (each.modified_ms, each.name)))
+
+    def _find_present(self, places: Iterable[str]) -> set[str]:
+        """Return those of some files that exist."""
+        if self._root is None or self._root.local_path is not None:
+            return {each for each in places if Path(each).is_file()}
+        present = {str(each) for each in self._list(self._root)}
+        return {each for each in places if each in present}
+
     # -- Spark -------------------------------------------------------------------------------------
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows of the files as a stream."""
-        self._base_folder = context.base_folder
         root = self._path_outside_job(context)
         return self._frame(self._stream_reader(context), context, root)
 
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
-        """Return why tasks cannot decode files, None if they can: Parquet and JSON."""
+        """Return why tasks cannot decode files, None if they can: local Parquet and JSON."""
+        if self._is_remote:
+            return "files in another store"
         if self.format_name == "parquet":
             return None
         form = self.format if self.format_name == "json" else None
@@ -209,17 +256,16 @@ class FileSource(Source):
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
         """Return a stream of the paths of files."""
-        self._base_folder = context.base_folder
         root = self._path_outside_job(context)
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import check_first_file
 
-            check_first_file(list_files(root), self.table, self.columns)
+            check_first_file(self._list(root), self.table, self.columns)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
-        frame = reader.schema(_FILE_SCHEMA).load(spark_pattern(root))
+        frame = reader.schema(_FILE_SCHEMA).load(root.pattern)
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS __path"))
         frame = frame.selectExpr(f"CAST(__path AS BINARY) AS {HANDLE}")
-        return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, root))
+        return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, Path(root.path)))
 
     def _for_worker(self, base_folder: Path) -> FileSource:
         """Return the source without listed folders; a worker runs in another folder."""
@@ -243,21 +289,21 @@ class FileSource(Source):
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows of the current files."""
-        self._base_folder = context.base_folder
         root = self._path_outside_job(context)
-        if next(list_files(root), None) is None:
+        if next(self._list(root), None) is None:
             return self._empty(context)
         return self._frame(context.spark.read, context, root)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows of the files that the job has read, without files deleted since."""
-        self._base_folder = context.base_folder
         root = self._path_outside_job(context)
-        found = [] if position is None else [each for each in list_read_files(position) if each.is_file()]
+        read = [] if position is None else list_read_files(position)
+        there = self._find_present(read)
+        found = [each for each in read if each in there]
         if not found:
             return History(self._empty(context))
-        frame = self._frame(context.spark.read, context, root, found)
-        return History(frame, {str(path): at for at, path in enumerate(found)})
+        frame = self._frame(context.spark.read, context, root, [Location(each, root.store) for each in found])
+        return History(frame, {place: at for at, place in enumerate(found)})
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
@@ -265,18 +311,16 @@ class FileSource(Source):
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{LOCATION} STRING"]))
 
     def _frame(
-        self, reader: Any, context: SourceContext, root: Path, chosen: Sequence[Path] | None = None
+        self, reader: Any, context: SourceContext, root: Location, chosen: Sequence[Location] | None = None
     ) -> DataFrame:
         """Return the rows of the files at a path. chosen: of these files only."""
         reader = reader.option("recursiveFileLookup", "true")
-        path: str | list[str] = spark_pattern(root)
-        if chosen is not None:
-            path = [spark_pattern(each) for each in chosen]
+        path: str | list[str] = root.pattern if chosen is None else [each.pattern for each in chosen]
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import read_parquet
 
             context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-            found = list_files(root) if chosen is None else iter(chosen)
+            found = self._list(root) if chosen is None else (each.local_path or each for each in chosen)
             frame, values = read_parquet(reader, path, found, self.table, self.columns)
         else:
             frame, values = self._text_frame(reader, context, path)
@@ -322,7 +366,7 @@ class FileSource(Source):
             column.position: form.value(column, fields[column.position], location) for column in self.columns
         }
 
-    def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Path) -> str:
+    def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Location) -> str:
         if at in values:
             return values[at]
         if column.metadata_key is None:
@@ -335,7 +379,7 @@ class FileSource(Source):
         }[column.metadata_key]
         return f"CAST({plain} AS {column.type.spark})"
 
-    def _partition(self, column: TableColumn, root: Path) -> str:
+    def _partition(self, column: TableColumn, root: Location) -> str:
         keys = "|".join(map(re.escape, dict.fromkeys((escape_key(column.name), column.name))))
         folder = f"(?s).*/(?:{keys})=([^/]*)/"
         within = f"substring(__path, {len(str(root)) + 1})"
@@ -359,7 +403,7 @@ class FileSource(Source):
         timeless = find_null_rowtime(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error(self._timeless_line(timeless))
-        gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(file:[^\s,'\"]+)", error_text)
+        gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(\w+:/[^\s,'\"]+)", error_text)
         if gone is not None:
             return self._gone(gone)
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
@@ -369,8 +413,8 @@ class FileSource(Source):
             from everfold.connectors.formats.parquet import parse_parquet_failure
 
             return parse_parquet_failure(self.table, error_text)
-        unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(file:[^\s,]+)", error_text)
-        if unread is not None and ":" in unread.name:
+        unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(\w+:/[^\s,]+)", error_text)
+        if unread is not None and ":" in unread.rpartition("/")[2]:
             return colon_in_name_error(self.table, self._display_path(unread))
         if unread is not None:
             causes = re.findall(r"Caused by: [\w.$]+: ([^\n]+)", error_text)
@@ -379,33 +423,33 @@ class FileSource(Source):
             )
         return None
 
-    def _gone(self, path: Path) -> ConnectorError:
+    def _gone(self, path: Path | str) -> ConnectorError:
         return ConnectorError.of(
             "file-gone",
             f"table `{self.table.name}`: the file `{self._display_path(path)}` went away before it was read",
             help="put it back and start again: nothing is lost",
         )
 
-    def _denied(self, path: Path) -> ConnectorError:
+    def _denied(self, path: Path | str) -> ConnectorError:
         return ConnectorError.of(
             "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(path)}`"
         )
 
-    def _own_file(self, pattern: str, error_text: str) -> Path | None:
+    def _own_file(self, pattern: str, error_text: str) -> str | None:
         """Return the file of this table that the pattern's first group (a path or URI) names."""
-        root = resolve(self.options.string("path"), self._base_folder)
+        root = self.location(self._base_folder)
         for found in re.finditer(pattern, error_text):
-            name = found.group(1)
-            path = Path((unquote(urlsplit(name).path) if name.startswith("file:") else name).rstrip("."))
-            if path.is_relative_to(root):
-                return path
+            name = found.group(1).rstrip(".")
+            place = name if name.startswith("/") else decode_uri(name)
+            if place == root or place.startswith(f"{root}/"):
+                return place
         return None
 
     def _bad_record(self, report: dict[str, object]) -> ConnectorError:
-        path = Path(str(report.get("path")))
+        path = str(report.get("path"))
         column, text = report.get("column"), str(report.get("text", ""))
         is_text = self.format_name != "parquet"
-        found = _find_in_file(path, self.format, self.columns) if is_text and path.is_file() else None
+        found = _find_in_file(Path(path), self.format, self.columns) if is_text and Path(path).is_file() else None
         if found is not None:
             line, reason, record = found
             where = f"`{self._display_path(path)}` line {line}"
@@ -433,20 +477,30 @@ class FileSource(Source):
         """
         path = Path(timeless.location or "")
         if not path.is_file():
-            return None
+            return f"`{timeless.location}`" if is_remote(timeless.location or "") else None
         at = next((at for at, column in enumerate(self.columns) if column.name == timeless.column), None)
         line = None
         if at is not None and self.format_name != "parquet":
             line = _first_line_where(path, self.format, self.columns, lambda row: row[at] is None)
         return f"`{self._display_path(path)}`" + (f" line {line}" if line is not None else "")
 
-    def _display_path(self, path: Path) -> str:
+    def _display_path(self, path: Path | str) -> str:
         return display_path(path, self._base_folder)
 
     # -- without Spark -----------------------------------------------------------------------------
 
     def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
-        """Yield the rows file by file, in pieces of some ten thousand."""
+        """Yield the rows file by file, in pieces of some ten thousand.
+
+        Raises UnsupportedFeature `file-system` for files in another store.
+        """
+        if self._is_remote:
+            raise UnsupportedFeature.of(
+                "file-system",
+                f"table `{self.table.name}`: files in another store are read only by Spark",
+                self.table.span_of_option("path"),
+                "everfold run --engine spark",
+            )
         self._base_folder = base_folder
         root = self.resolve_path(base_folder)
         pattern = self.options.string_or_none("source.path.regex-pattern")

@@ -19,6 +19,7 @@ from everfold.connectors.options import Option, OptionSet
 from everfold.engine_literals import spark_identifier
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
+from everfold.storage import Location
 from everfold.types import (
     ArrayType,
     BytesType,
@@ -53,7 +54,7 @@ OPTIONS = OptionSet(
 
 
 def read_parquet(
-    reader: Any, path: str | list[str], files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]
+    reader: Any, path: str | list[str], files: Iterable[Path | Location], table: Table, columns: Sequence[RecordColumn]
 ) -> tuple[DataFrame, dict[int, str]]:
     """Return a frame of the files and their locations, and Spark SQL for the table's columns."""
     first = next(iter(files), None)
@@ -86,7 +87,7 @@ def _value(column: RecordColumn, read_as: str) -> str:
     return f"CAST({name} AS {column.type.spark})"
 
 
-def check_first_file(files: Iterable[Path], table: Table, columns: Sequence[RecordColumn]) -> None:
+def check_first_file(files: Iterable[Path | Location], table: Table, columns: Sequence[RecordColumn]) -> None:
     """Check that a table's columns can be read from the oldest of its files.
 
     Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
@@ -96,7 +97,7 @@ def check_first_file(files: Iterable[Path], table: Table, columns: Sequence[Reco
         _file_types(first, table, columns)
 
 
-def _file_types(path: Path, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
+def _file_types(path: Path | Location, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
     """Return the Spark types in which the columns of a file are read.
 
     Raises ConnectorError `missing-column`, `wrong-column-type`.
@@ -111,32 +112,36 @@ def _file_types(path: Path, table: Table, columns: Sequence[RecordColumn]) -> di
     return types
 
 
-def _int96_columns(path: Path) -> set[str]:
+def _int96_columns(path: Path | Location) -> set[str]:
     """Return the top-level INT96 columns, old timestamps that Spark reads as instants."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(_open(path)) as file:
         leaves = [file.schema.column(at) for at in range(len(file.schema))]
     return {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
 
 
-def _schema(path: Path, table: Table) -> pa.Schema:
+def _schema(path: Path | Location, table: Table) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        schema: pa.Schema = pq.read_schema(path)
+        schema: pa.Schema = pq.read_schema(_open(path))
     except (pa.ArrowInvalid, OSError) as wrong:
         raise _bad_file(path, table, wrong) from None
     return schema
 
 
-def _bad_file(path: Path, table: Table, wrong: Exception) -> ConnectorError:
+def _open(path: Path | Location) -> Any:
+    return path if isinstance(path, Path) else path.open()
+
+
+def _bad_file(path: Path | Location, table: Table, wrong: Exception) -> ConnectorError:
     reason = str(wrong).splitlines()[0]
     return ConnectorError.of("bad-file", f"table `{table.name}`: `{path}` is not a Parquet file: {reason}")
 
 
-def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) -> pa.DataType:
+def _field(schema: pa.Schema, path: Path | Location, table: Table, column: RecordColumn) -> pa.DataType:
     from everfold.errors import suggest_name
 
     if column.name not in schema.names:
@@ -149,7 +154,7 @@ def _field(schema: pa.Schema, path: Path, table: Table, column: RecordColumn) ->
     return found
 
 
-def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path, table: Table) -> str:
+def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path | Location, table: Table) -> str:
     spark = _spark_type(found, column.type)
     if spark is None:
         raise ConnectorError.of(
