@@ -131,3 +131,38 @@ def find_circles() -> set[frozenset[Path]]:
 
 def test_files_do_not_import_each_other() -> None:
     assert not [sorted(str(file.relative_to(SOURCE)) for file in circle) for circle in find_circles()]
+
+
+ABOVE_STORAGE = ("checkpoint", "jobs", "inspection")
+"""Packages that reach a job directory only through locations in a store."""
+LOCAL_FILES = {
+    "jobs/class_archive_warmup.py": "the rehearsal of a start has a temporary folder",
+    "jobs/engine.py": "the job's log is a local file in every case",
+    "jobs/ownership.py": "locks are those of the local file system",
+    "jobs/shared_ownership.py": "it reads about this machine's processes from /proc",
+}
+PURE_OF_OS = {"PathLike", "cpu_count", "fspath", "getpid", "path"}
+FILE_METHODS = {"hardlink_to", "mkdir", "rglob", "symlink_to", "touch", "unlink", "write_bytes", "write_text"}
+
+
+def find_file_calls(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield each use of a local file in a module, with its line."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name) for each in node.names if each.name in ("shutil", "tempfile"))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield node.lineno, "open"
+        elif isinstance(node, ast.Attribute):
+            of_os = isinstance(node.value, ast.Name) and node.value.id == "os" and node.attr not in PURE_OF_OS
+            if of_os or node.attr in FILE_METHODS:
+                yield node.lineno, node.attr
+
+
+def test_job_directories_are_reached_through_a_store() -> None:
+    found = {
+        name: calls
+        for module in MODULES
+        if layer(module) in ABOVE_STORAGE and (calls := list(find_file_calls(module)))
+        for name in [str(module.relative_to(SOURCE))]
+    }
+    assert found.keys() == LOCAL_FILES.keys(), {name: found[name] for name in found.keys() - LOCAL_FILES.keys()}
