@@ -287,6 +287,22 @@ ENTRIES = (
         "spark.jars.ivy=…`.",
     ),
     ErrorCode(
+        "no-file-system",
+        Family.SETUP,
+        "Spark has no classes for the file system of a path.",
+        "Spark does not include the classes for some schemes, for example those for `s3a`.",
+        "for `s3a`, run `everfold check-setup --with s3` once on each machine. For other schemes, add the jars with "
+        "`--conf spark.driver.extraClassPath=…` and `--conf spark.executor.extraClassPath=…`.",
+    ),
+    ErrorCode(
+        "s3-jars",
+        Family.ENVIRONMENT,
+        "The jars for S3 could not be downloaded.",
+        "`everfold check-setup --with s3` downloads 690 MB from Maven Central.",
+        "connect the machine to the network and repeat the command, or put the jars into the folder that the "
+        "message names.",
+    ),
+    ErrorCode(
         "no-such-topic",
         Family.ENVIRONMENT,
         "The Kafka topic does not exist.",

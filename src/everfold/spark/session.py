@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
@@ -25,8 +25,9 @@ from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.executors import PACKAGE
-from everfold.spark.java import require_java
+from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
+from everfold.spark.s3_jars import add_s3_class_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,14 +136,18 @@ def create_session(spark: SparkSession, partitions: int) -> SparkSession:
     return session
 
 
-def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False) -> SparkSession:
+def start_spark(
+    *, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False, uses_s3: bool = False
+) -> SparkSession:
     """Start a JVM and a session; all output of Spark and its workers goes to `log_file`.
 
-    brief: whether the process has little work. Raises UsageError `no-java`, or `spark-start` if
-    Spark does not start.
+    brief: whether the process has little work. uses_s3: whether a path with scheme `s3a` is used.
+    Raises UsageError `no-java`, or `spark-start` if Spark does not start.
     """
     java = require_java()
     where = master or "local[*]"
+    if uses_s3:
+        conf = add_s3_class_path(conf)
     in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if in_process else _executor_python(conf)
@@ -152,20 +157,6 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(where).appName("everfold")
-    log4j = log_file.with_suffix(".log4j2.properties")
-    make_private_folder(log_file.parent)
-    for file in (log_file, log4j):
-        make_private_file(file)
-    log4j.write_text(_LOG4J.format(file=log_file))
-    given = conf.get("spark.driver.extraJavaOptions", "")
-    own = [
-        f"-Dlog4j2.configurationFile=file:{log4j}",
-        f"-Dderby.system.home={tempfile.gettempdir()}",
-        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
-        *_JAVA_OPTIONS,
-        *(_BRIEF if brief else ()),
-        *archive_options(java, given),
-    ]
     settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
     if in_process:
         settings.update(IN_PROCESS_CONF)
@@ -174,7 +165,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
         paths = [PACKAGE, *filter(None, [conf.get(_EXECUTOR_PATHS)])]
         conf = {**conf, _EXECUTOR_PATHS: os.pathsep.join(paths)}
     settings["spark.sql.warehouse.dir"] = spark_path(Path(tempfile.gettempdir()) / "everfold-warehouse")
-    settings["spark.driver.extraJavaOptions"] = " ".join([*map(quote_option, own), given])
+    settings["spark.driver.extraJavaOptions"] = _java_options(java, conf, log_file, brief)
     settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -189,9 +180,58 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
             session.sparkContext._accumulatorServer.handle_error = _log_lost_connection  # type: ignore[assignment]
             return session
     except Exception as error:
-        raise UsageError.of(
-            "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"see {log_file}"
-        ) from error
+        raise _start_error(error, log_file) from error
+
+
+def start_gateway(*, conf: Mapping[str, str], log_file: Path, brief: bool = False, uses_s3: bool = False) -> Any:
+    """Start only the JVM, without a Spark context, and return the gateway to it.
+
+    Does nothing if this process has a JVM already. A session that starts later uses it, so
+    arguments must be those of `start_spark`. Only settings of the driver are read from conf:
+    arguments of a process are visible to other users. Raises UsageError `no-java`, or
+    `spark-start` if the JVM does not start.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    java = require_java()
+    given = add_s3_class_path(conf) if uses_s3 else conf
+    settings = {"spark.driver.memory": LAUNCH_CONF["spark.driver.memory"]}
+    settings.update({key: value for key, value in given.items() if key.startswith("spark.driver.")})
+    settings["spark.driver.extraJavaOptions"] = _java_options(java, conf, log_file, brief)
+    launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    try:
+        with _keep_interrupt_handler(), _redirect_output(log_file), spark_home_without_zip():
+            gateway = launch_gateway(launch)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise _start_error(error, log_file) from error
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    return gateway
+
+
+def _java_options(java: Java, conf: Mapping[str, str], log_file: Path, brief: bool) -> str:
+    """Return the options of the JVM, after writing its log configuration."""
+    log4j = log_file.with_suffix(".log4j2.properties")
+    make_private_folder(log_file.parent)
+    for file in (log_file, log4j):
+        make_private_file(file)
+    log4j.write_text(_LOG4J.format(file=log_file))
+    given = conf.get("spark.driver.extraJavaOptions", "")
+    own = [
+        f"-Dlog4j2.configurationFile=file:{log4j}",
+        f"-Dderby.system.home={tempfile.gettempdir()}",
+        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
+        *_JAVA_OPTIONS,
+        *(_BRIEF if brief else ()),
+        *archive_options(java, given),
+    ]
+    return " ".join([*map(quote_option, own), given])
+
+
+def _start_error(error: Exception, log_file: Path) -> UsageError:
+    return UsageError.of("spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"see {log_file}")
 
 
 def _executor_python(conf: Mapping[str, str]) -> str:
