@@ -146,6 +146,16 @@ class HadoopStore:
             finally:
                 stream.close()
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        system = self._system(path)
+        with _translate_errors(path):
+            stream = system.java.open(self._path(path))
+            try:
+                stream.seek(start)
+                return bytes(self._io.toByteArray(stream, length))
+            finally:
+                stream.close()
+
     def to_uri(self, path: str) -> str:
         return path
 

@@ -47,7 +47,7 @@ class Store(Protocol):
         ...
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        """Return some bytes of a file, fewer than `length` only at its end."""
+        """Return `length` bytes of a file from a position; it has as many."""
         ...
 
     def create(self, path: str, content: bytes) -> bool:

@@ -57,7 +57,7 @@ def locate(path: str, base_folder: Path, spark: SparkSession | None) -> Location
     from everfold.storage.hadoop_store import HadoopStore
 
     assert spark is not None, "tables in other stores are only read and written with Spark"
-    return Location(path.rstrip("/"), HadoopStore.of(spark))
+    return Location(path.rstrip("/"), HadoopStore(spark._jvm, spark._jsc.hadoopConfiguration()))
 
 
 def require_readable(table: Table, root: Path, shown: str) -> None:

@@ -360,6 +360,8 @@ class FileSink(ClusterSink):
             return
         try:
             old.copy_to(new)
+        except FileExistsError:  # another process that runs the job has published the same batch
+            return
         except FileNotFoundError:
             raise StateError.of(
                 "lost-file",
