@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -513,19 +513,29 @@ def test(files: tuple[Path, ...], engine: str, format_: str, bless: bool) -> Non
     help="Archive the classes of Spark so that it starts faster. Needed once for each installed Java and Spark; "
     "takes a minute and 170 MB.",
 )
-def check_setup(quiet: bool, prepare: bool) -> None:
+@click.option(
+    "--with",
+    "features",
+    type=click.Choice(["s3"]),
+    multiple=True,
+    help="Download what a feature needs from Maven Central. s3: the classes for paths of `s3a`, 690 MB. "
+    "Needed once on each machine of a cluster.",
+)
+def check_setup(quiet: bool, prepare: bool, features: Sequence[str]) -> None:
     """Check that this machine has everything that everfold needs.
 
     Prints what is missing and how to install it. The exit code is 1 if something is missing.
 
     \b
     everfold check-setup --prepare
+    everfold check-setup --with s3
     """
-    from everfold.cli.setup import check_fast_start, run_checks
+    from everfold.cli.setup import check_fast_start, check_s3, run_checks
 
     found = list(run_checks(Path()))
     if all(check.ok for check in found):
         found.append(check_fast_start(prepare=prepare))
+        found.append(check_s3(download="s3" in features))
     for check in found:
         if not quiet or not check.ok:
             click.echo(check.line(), err=quiet)

@@ -17,6 +17,7 @@ from pathlib import Path
 from everfold.errors import EverfoldError
 from everfold.spark.archive import archive_of
 from everfold.spark.java import require_java
+from everfold.spark.s3_jars import download_s3_jars, s3_class_path, s3_folder
 
 MIN_PYTHON = (3, 11)
 MIN_DISK_BYTES = 1 << 30
@@ -81,6 +82,30 @@ def check_fast_start(*, prepare: bool) -> Check:
             "no archive of Spark's classes yet; `everfold check-setup --prepare` creates one, for a faster start"
         )
     return Check(f"Spark's classes are archived for a fast start ({archive})")
+
+
+def check_s3(*, download: bool) -> Check:
+    """Check for the jars for S3. download: fetch them if they are missing, and show the progress."""
+    if download and s3_class_path() is None:
+        try:
+            _download_s3()
+        except EverfoldError as error:
+            return _failed_check(error)
+    if s3_class_path() is None:
+        return Check("no classes for S3; `everfold check-setup --with s3` downloads them, for paths of `s3a`")
+    return Check(f"classes for S3 ({s3_folder()})")
+
+
+def _download_s3() -> None:
+    import click
+
+    with click.progressbar(length=1, label="downloading classes for S3", file=sys.stderr) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        download_s3_jars(report)
 
 
 def _python() -> Check:
