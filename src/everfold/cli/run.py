@@ -22,7 +22,7 @@ from everfold.cli.progress import ProgressView, format_count, view
 from everfold.cli.runner import EngineName, JobRunner, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
-from everfold.jobs.folders import FolderName, join_folder
+from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
@@ -162,7 +162,8 @@ def run(script: Script, options: RunOptions) -> None:
     _check_sources(options, {table.name for each in submits for table in each.sources})
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
-    engine = load_runner(options.engine, options.master, options.conf, brief=brief)
+    uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
+    engine = load_runner(options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     for action in actions:

@@ -21,10 +21,13 @@ class JobRunner(Protocol):
         """Run a job to its end. Raises EverfoldError."""
 
 
-def load_runner(engine: EngineName, master: str | None, conf: Mapping[str, str], *, brief: bool) -> JobRunner:
+def load_runner(
+    engine: EngineName, master: str | None, conf: Mapping[str, str], *, brief: bool, uses_s3: bool
+) -> JobRunner:
     """Return an engine.
 
-    master, conf: the master and configuration of Spark. brief: whether its jobs read little input.
+    master, conf: the master and configuration of Spark. brief: whether its jobs read little
+    input. uses_s3: whether any of them has a path in S3.
     """
     if engine == "memory":
         from everfold.cli.memory_jobs import MemoryEngine
@@ -32,4 +35,5 @@ def load_runner(engine: EngineName, master: str | None, conf: Mapping[str, str],
         return MemoryEngine()
     from everfold.jobs import get_engine
 
-    return get_engine(master, {key: value for key, value in conf.items() if key.startswith("spark.")}, brief=brief)
+    spark = {key: value for key, value in conf.items() if key.startswith("spark.")}
+    return get_engine(master, spark, brief=brief, uses_s3=uses_s3)

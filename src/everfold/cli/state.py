@@ -60,7 +60,7 @@ def state(folder: FolderName, options: StateOptions) -> None:
     from everfold.inspection.filter import check_condition
     from everfold.inspection.job_state import Inspection, log_file
     from everfold.jobs import get_engine
-    from everfold.jobs.folders import open_folder_alone
+    from everfold.jobs.folders import needs_s3, open_folder_alone
 
     job = open_folder_alone(folder, options.conf)
     inspection = Inspection(job, options.operator)
@@ -70,7 +70,7 @@ def state(folder: FolderName, options: StateOptions) -> None:
         raise UsageError.of(
             "folder-of-job", f"`{options.out}` is inside the job directory", help="name a folder outside of it"
         )
-    engine = get_engine(None, {**_SPARK_CONF, **options.conf}, brief=True)
+    engine = get_engine(None, {**_SPARK_CONF, **options.conf}, brief=True, uses_s3=needs_s3(folder, ()))
     found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
         found = _filter(found, options.where)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 
 
-def get_engine(master: str | None, conf: Mapping[str, str], *, brief: bool = False) -> Engine:
+def get_engine(master: str | None, conf: Mapping[str, str], *, brief: bool = False, uses_s3: bool = False) -> Engine:
     """Return this process's engine for a master and a Spark configuration, creating it if needed.
 
-    brief: applies only to a new engine.
+    brief, uses_s3: apply only to a new engine.
     """
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))
     if key not in _ENGINES:
-        _ENGINES[key] = Engine(master=master, conf=conf, brief=brief)
+        _ENGINES[key] = Engine(master=master, conf=conf, brief=brief, uses_s3=uses_s3)
         atexit.register(_ENGINES[key].close)
     return _ENGINES[key]

@@ -20,7 +20,7 @@ from everfold.jobs.batch_log import last_batch
 from everfold.jobs.carry_out import ChangeExecutor
 from everfold.jobs.change_plan import ChangePlan
 from everfold.jobs.failure import spark_may_be_gone
-from everfold.jobs.folders import FolderName, open_folder
+from everfold.jobs.folders import FolderName, needs_s3, open_folder
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
@@ -100,7 +100,8 @@ class Engine:
 
     session: the caller's session, whose Spark is used; without one, a JVM is started with `master`
         and `conf`, and ended by `close`.
-    log_file: Spark's log. brief: whether the jobs read only little input.
+    log_file: Spark's log. brief: whether the jobs read only little input. uses_s3: whether any of
+        them has a path in S3.
     externals: tables whose rows the caller provides.
     """
 
@@ -108,6 +109,7 @@ class Engine:
     conf: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
     log_file: Path | None = None
+    uses_s3: bool = False
     session: SparkSession | None = None
     externals: dict[str, External] = field(default_factory=dict)
     _started: SparkSession | None = None
@@ -120,7 +122,11 @@ class Engine:
         with self._starting:
             if self._started is None:
                 self._started = start_spark(
-                    master=self.master, conf=self.conf, log_file=self.log_file or log_file, brief=self.brief
+                    master=self.master,
+                    conf=self.conf,
+                    log_file=self.log_file or log_file,
+                    brief=self.brief,
+                    uses_s3=self.uses_s3,
                 )
             return self._started
 
@@ -153,6 +159,7 @@ class Engine:
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end. Raises EverfoldError."""
         tables = self._check(spec)
+        self.uses_s3 = self.uses_s3 or needs_s3(spec.state_dir, spec.roots)
         if spec.state_dir is not None:
             return self._run_in(self._open(spec.state_dir), spec, tables)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:

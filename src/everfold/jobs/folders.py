@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from everfold.local_paths import is_remote, parse_local_path
+from everfold.local_paths import foreign_scheme, is_remote, parse_local_path
+from everfold.plan.nodes import Root, Sink
+from everfold.plan.walk import tables_read
 from everfold.storage import Location, Store, local
 
 FolderName: TypeAlias = Path | str
 """A local path, or the URI of a folder in another store."""
+
+
+def needs_s3(folder: FolderName | None, roots: Sequence[Root]) -> bool:
+    """Return whether a job directory or a table of some plans is in S3."""
+    written = (root.table for root in roots if isinstance(root, Sink))
+    paths = (dict(table.options).get("path", "") for table in (*tables_read(roots), *written))
+    return any(foreign_scheme(str(each)) == "s3a" for each in (folder or "", *paths))
 
 
 def parse_folder(text: str | os.PathLike[str]) -> FolderName:
