@@ -25,8 +25,9 @@ from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.executors import PACKAGE
-from everfold.spark.java import require_java
+from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
+from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +87,8 @@ IN_PROCESS_CONF: Mapping[str, str] = {
     # Rows cross no network: compressing them took a fifth of the processor time of OVER.
     "spark.shuffle.compress": "false",
 }
+_LEFT_TO_SPARK_SUBMIT = ("spark.ui.enabled", "spark.driver.memory")
+_JAVA_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 _EXECUTOR_PATHS = "spark.executorEnv.PYTHONPATH"
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
@@ -138,11 +141,26 @@ def create_session(spark: SparkSession, partitions: int) -> SparkSession:
 def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False) -> SparkSession:
     """Start a JVM and a session; all output of Spark and its workers goes to `log_file`.
 
-    brief: whether the process has little work. Raises UsageError `no-java`, or `spark-start` if
-    Spark does not start.
+    A process that `spark-submit` has started uses the JVM of that command, which writes its own
+    log.
+
+    brief: whether the process has little work. Raises UsageError `no-java`, `spark-start` if Spark
+    does not start, and `spark-submit` if `master` or `conf` contradict that command.
     """
-    java = require_java()
-    where = master or "local[*]"
+    make_private_folder(log_file.parent)
+    make_private_file(log_file)
+    settings = dict(LAUNCH_CONF)
+    if is_submitted():
+        submitted = read_submitted_conf()
+        check_contradictions(submitted, master, conf)
+        where = submitted[MASTER]
+        conf = {**submitted, **conf}
+        for key in _LEFT_TO_SPARK_SUBMIT:
+            del settings[key]
+    else:
+        where = master or "local[*]"
+        settings[_JAVA_OPTIONS_KEY] = _java_options(require_java(), conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
+        conf = {key: value for key, value in conf.items() if key != _JAVA_OPTIONS_KEY}
     in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if in_process else _executor_python(conf)
@@ -152,21 +170,8 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(where).appName("everfold")
-    log4j = log_file.with_suffix(".log4j2.properties")
-    make_private_folder(log_file.parent)
-    for file in (log_file, log4j):
-        make_private_file(file)
-    log4j.write_text(_LOG4J.format(file=log_file))
-    given = conf.get("spark.driver.extraJavaOptions", "")
-    own = [
-        f"-Dlog4j2.configurationFile=file:{log4j}",
-        f"-Dderby.system.home={tempfile.gettempdir()}",
-        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
-        *_JAVA_OPTIONS,
-        *(_BRIEF if brief else ()),
-        *archive_options(java, given),
-    ]
-    settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
+    if where.startswith("local"):
+        settings.update(LOOPBACK_CONF)
     if in_process:
         settings.update(IN_PROCESS_CONF)
     else:
@@ -174,9 +179,7 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
         paths = [PACKAGE, *filter(None, [conf.get(_EXECUTOR_PATHS)])]
         conf = {**conf, _EXECUTOR_PATHS: os.pathsep.join(paths)}
     settings["spark.sql.warehouse.dir"] = spark_path(Path(tempfile.gettempdir()) / "everfold-warehouse")
-    settings["spark.driver.extraJavaOptions"] = " ".join([*map(quote_option, own), given])
-    settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
-    for key, value in settings.items():
+    for key, value in {**settings, **conf}.items():
         builder = builder.config(key, value)
     try:
         with (
@@ -192,6 +195,22 @@ def start_spark(*, master: str | None, conf: Mapping[str, str], log_file: Path, 
         raise UsageError.of(
             "spark-start", f"Spark did not start: {str(error).splitlines()[0]}", help=f"see {log_file}"
         ) from error
+
+
+def _java_options(java: Java, given: str, log_file: Path, brief: bool) -> str:
+    """Return the options of the JVM. given: those of the caller, which take precedence."""
+    log4j = log_file.with_suffix(".log4j2.properties")
+    make_private_file(log4j)
+    log4j.write_text(_LOG4J.format(file=log_file))
+    own = [
+        f"-Dlog4j2.configurationFile=file:{log4j}",
+        f"-Dderby.system.home={tempfile.gettempdir()}",
+        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
+        *_JAVA_OPTIONS,
+        *(_BRIEF if brief else ()),
+        *archive_options(java, given),
+    ]
+    return " ".join([*map(quote_option, own), given])
 
 
 def _executor_python(conf: Mapping[str, str]) -> str:
