@@ -86,7 +86,9 @@ def test_the_pod() -> None:
     script = Path(container["args"][1])
     assert str(script.parent) == mounts["sql"]
     assert script.name in resources["ConfigMap"]["data"]
-    assert next(each for each in container["args"] if each.startswith("--state=")).startswith(f"--state={mounts['job']}")
+    assert next(each for each in container["args"] if each.startswith("--state=")).startswith(
+        f"--state={mounts['job']}"
+    )
     assert {each["name"] for each in container["env"]} == ENVIRONMENT.keys()
 
 

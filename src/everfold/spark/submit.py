@@ -42,7 +42,7 @@ def read_submitted_conf() -> dict[str, str]:
 
 
 def check_contradictions(submitted: Mapping[str, str], master: str | None, conf: Mapping[str, str]) -> None:
-    """Check that a master and options of everfold's command line agree with those of `spark-submit`.
+    """Check that a master and options of everfold's command line agree with `spark-submit`.
 
     Raises UsageError `spark-submit`.
     """
