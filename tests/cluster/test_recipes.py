@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -100,7 +101,7 @@ def check_result(shared: Path) -> None:
         key = f"{minute // 60:02}:00:00", item
         expected[key] = expected.get(key, 0) + price
     lines = [line for file in (shared / "per_hour").glob("part-*") for line in file.read_text().splitlines()]
-    found = [line.split(",") for line in lines]
+    found = list(csv.reader(lines))
     assert sorted((at.split()[1].partition(".")[0], item, int(total)) for at, item, total in found) == sorted(
         (*key, total) for key, total in expected.items()
     )
