@@ -6,7 +6,8 @@ resolve.
 The info string of a code block decides what is checked: `sql` is bound (the blocks of a page share
 a session), `yaml case` runs as a case file, `yaml` is parsed, `python run` is executed (the blocks
 of a page share their names), `python` is compiled, and `console` runs its `everfold` commands in
-memory and compares their output with the lines below them.
+memory and compares their output with the lines below them. `sh` is parsed by the shell; with the
+name of a cluster, tests/cluster/test_recipes.py runs it there.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 import yaml
+from pages import ROOT, Block, blocks
 
 from everfold.cli.main import everfold
 from everfold.connectors.registry import apply_connector
@@ -31,32 +32,10 @@ from everfold.testing.casefile import loads
 from everfold.testing.engines import MemoryEngine
 from everfold.testing.runner import run_file
 
-ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")])
-_BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
-_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "python run", "json"}
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page."""
-
-    page: Path
-    line: int
-    info: str
-    text: str
-
-    @property
-    def id(self) -> str:
-        """Return the page and line."""
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        yield Block(page, text.count("\n", 0, found.start()) + 1, found["info"].strip(), found["text"])
+SHELL = ("sh", "sh standalone", "sh standalone local", "sh yarn")
+_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "python run", "json", *SHELL}
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -119,6 +98,11 @@ def test_yaml_is_yaml(block: Block) -> None:
 @of("python")
 def test_python_compiles(block: Block) -> None:
     compile(block.text, block.id, "exec")
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.info in SHELL], ids=lambda block: block.id)
+def test_shell_parses(block: Block) -> None:
+    assert subprocess.run(["sh", "-n"], input=block.text, text=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

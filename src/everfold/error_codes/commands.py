@@ -142,6 +142,14 @@ ENTRIES = (
         "install the version that the message names, and set `JAVA_HOME` if there are several.",
     ),
     ErrorCode(
+        "spark-submit",
+        Family.COMMAND,
+        "An option of `everfold run` contradicts `spark-submit`, which has started the process.",
+        "`spark-submit` decides about the master, the deploy mode and the options of the JVM, such as its memory, "
+        "before everfold starts. The code covers `--master` and these options of `--conf`.",
+        "pass the option to `spark-submit`, before the script.",
+    ),
+    ErrorCode(
         "spark-start",
         Family.SETUP,
         "Spark did not start.",

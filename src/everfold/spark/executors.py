@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 PACKAGE = "everfold.zip"
 """The file that executors receive with this package."""
+_FOLDER_OF_ARCHIVES = ("SPARK_JOB_ARTIFACT_UUID", ".")
+"""Makes Spark start Python workers in the folder of its files, to which it unpacks archives.
+
+For a Python with a relative path, such as `./env/bin/python`. Executors start their workers there
+anyway. But Spark also starts one on the driver, by default in the current folder.
+"""
 _ROUNDS = 10
 _FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
 _PYTHON_ERROR = re.compile(
@@ -54,6 +60,8 @@ def ship_package(spark: SparkSession) -> None:
         for file in sorted(package.rglob("*.py")):
             out.write(file, Path(package.name) / file.relative_to(package))
     context.addPyFile(str(archive))
+    if os.sep in context.pythonExec and not Path(context.pythonExec).exists():
+        context.environment.setdefault(*_FOLDER_OF_ARCHIVES)
     context._has_everfold = True
 
 

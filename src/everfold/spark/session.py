@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
@@ -28,6 +28,7 @@ from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.s3_jars import add_s3_class_path
+from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,8 @@ IN_PROCESS_CONF: Mapping[str, str] = {
     # Rows cross no network: compressing them took a fifth of the processor time of OVER.
     "spark.shuffle.compress": "false",
 }
+_LEFT_TO_SPARK_SUBMIT = ("spark.ui.enabled", "spark.driver.memory")
+_JAVA_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 _EXECUTOR_PATHS = "spark.executorEnv.PYTHONPATH"
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
@@ -141,13 +144,29 @@ def start_spark(
 ) -> SparkSession:
     """Start a JVM and a session; all output of Spark and its workers goes to `log_file`.
 
-    brief: whether the process has little work. uses_s3: whether a path with scheme `s3a` is used.
-    Raises UsageError `no-java`, or `spark-start` if Spark does not start.
+    A process that `spark-submit` has started uses the JVM of that command, which writes its own
+    log.
+
+    brief: whether the process has little work. uses_s3: whether a path with scheme `s3a` is used;
+    under `spark-submit`, that command names the jars. Raises UsageError `no-java`, `spark-start` if
+    Spark does not start, and `spark-submit` if `master` or `conf` contradict that command.
     """
-    java = require_java()
-    where = master or "local[*]"
-    if uses_s3:
-        conf = add_s3_class_path(conf)
+    make_private_folder(log_file.parent)
+    make_private_file(log_file)
+    settings = dict(LAUNCH_CONF)
+    if is_submitted():
+        submitted = read_submitted_conf()
+        check_contradictions(submitted, master, conf)
+        where = submitted[MASTER]
+        conf = {**submitted, **conf}
+        for key in _LEFT_TO_SPARK_SUBMIT:
+            del settings[key]
+    else:
+        where = master or "local[*]"
+        if uses_s3:
+            conf = add_s3_class_path(conf)
+        settings[_JAVA_OPTIONS_KEY] = _java_options(require_java(), conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
+        conf = {key: value for key, value in conf.items() if key != _JAVA_OPTIONS_KEY}
     in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if in_process else _executor_python(conf)
@@ -157,7 +176,8 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(where).appName("everfold")
-    settings = {**LAUNCH_CONF, **(LOOPBACK_CONF if where.startswith("local") else {})}
+    if where.startswith("local"):
+        settings.update(LOOPBACK_CONF)
     if in_process:
         settings.update(IN_PROCESS_CONF)
     else:
@@ -165,9 +185,7 @@ def start_spark(
         paths = [PACKAGE, *filter(None, [conf.get(_EXECUTOR_PATHS)])]
         conf = {**conf, _EXECUTOR_PATHS: os.pathsep.join(paths)}
     settings["spark.sql.warehouse.dir"] = spark_path(Path(tempfile.gettempdir()) / "everfold-warehouse")
-    settings["spark.driver.extraJavaOptions"] = _java_options(java, conf, log_file, brief)
-    settings.update({key: value for key, value in conf.items() if key != "spark.driver.extraJavaOptions"})
-    for key, value in settings.items():
+    for key, value in {**settings, **conf}.items():
         builder = builder.config(key, value)
     try:
         with (
@@ -200,7 +218,9 @@ def start_gateway(*, conf: Mapping[str, str], log_file: Path, brief: bool = Fals
     given = add_s3_class_path(conf) if uses_s3 else conf
     settings = {"spark.driver.memory": LAUNCH_CONF["spark.driver.memory"]}
     settings.update({key: value for key, value in given.items() if key.startswith("spark.driver.")})
-    settings["spark.driver.extraJavaOptions"] = _java_options(java, conf, log_file, brief)
+    make_private_folder(log_file.parent)
+    make_private_file(log_file)
+    settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     try:
         with _keep_interrupt_handler(), _redirect_output(log_file), spark_home_without_zip():
@@ -211,14 +231,11 @@ def start_gateway(*, conf: Mapping[str, str], log_file: Path, brief: bool = Fals
     return gateway
 
 
-def _java_options(java: Java, conf: Mapping[str, str], log_file: Path, brief: bool) -> str:
-    """Return the options of the JVM, after writing its log configuration."""
+def _java_options(java: Java, given: str, log_file: Path, brief: bool) -> str:
+    """Return the options of the JVM. given: those of the caller, which take precedence."""
     log4j = log_file.with_suffix(".log4j2.properties")
-    make_private_folder(log_file.parent)
-    for file in (log_file, log4j):
-        make_private_file(file)
+    make_private_file(log4j)
     log4j.write_text(_LOG4J.format(file=log_file))
-    given = conf.get("spark.driver.extraJavaOptions", "")
     own = [
         f"-Dlog4j2.configurationFile=file:{log4j}",
         f"-Dderby.system.home={tempfile.gettempdir()}",
