@@ -73,6 +73,18 @@ def test_a_download_that_fails_leaves_nothing(
     assert not list(s3_folder().parent.iterdir())
 
 
+def test_the_reason_is_found_in_the_output_of_ivy() -> None:
+    output = """:::: WARNINGS
+\t\tmodule not found: org.example#part;1.0
+:::: ERRORS
+\tServer access error at url https://repository.example/a/b (java.net.ConnectException: Connection refused)
+"""
+    reason = "Server access error at the server (java.net.ConnectException: Connection refused)"
+    assert s3_jars._find_reason(output) == reason
+    assert s3_jars._find_reason(output.partition(":::: ERRORS")[0]) == "module not found: org.example#part;1.0"
+    assert s3_jars._find_reason("") == "Ivy failed"
+
+
 def test_a_damaged_jar_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     use_ivy(monkeypatch, CONTENT)
     s3_folder().mkdir()
