@@ -79,6 +79,8 @@ class HdfsCluster:
             self._gateway.shutdown()
             self._process.kill()
             self._process.wait()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         shutil.rmtree(self._home, ignore_errors=True)
 
 

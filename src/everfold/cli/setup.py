@@ -85,7 +85,7 @@ def check_fast_start(*, prepare: bool) -> Check:
 
 
 def check_s3(*, download: bool) -> Check:
-    """Check for the jars for S3. download: fetch them if they are missing, with progress."""
+    """Check for the jars for S3. download: fetch missing ones, and show the progress."""
     if download and s3_class_path() is None:
         try:
             _download_s3()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.spark.session import start_gateway
+from everfold.spark.session import HADOOP_CONF, start_gateway
 from everfold.storage.hadoop_store import HadoopStore
 
 if TYPE_CHECKING:
@@ -23,19 +24,27 @@ def connect(spark: SparkSession) -> HadoopStore:
 
 
 def connect_without_spark(
-    conf: Mapping[str, str], *, log_file: Path | None = None, brief: bool = True, uses_s3: bool = True
+    conf: Mapping[str, str],
+    *,
+    master: str | None = None,
+    log_file: Path | None = None,
+    brief: bool = True,
+    uses_s3: bool = True,
 ) -> HadoopStore:
     """Return the file systems that a session with this conf would have, from a JVM without Spark.
 
     A session that starts later in this process runs in this JVM: pass the arguments that it would
-    be started with (`start_spark`). log_file: receives the output of the JVM; by default, a file
-    in the folder for temporary files. Raises UsageError `no-java` or `spark-start`.
+    be started with (`start_spark`). log_file: receives the output of the JVM; by default, it is
+    dropped. Raises UsageError `no-java` or `spark-start`.
     """
-    if log_file is None:
-        log_file = Path(tempfile.mkdtemp(prefix="everfold-jvm-")) / "spark.log"
-    jvm = start_gateway(conf=conf, log_file=log_file, brief=brief, uses_s3=uses_s3).jvm
+    folder = Path(tempfile.mkdtemp(prefix="everfold-jvm-")) if log_file is None else None
+    file = log_file or Path(folder or "", "spark.log")
+    gateway = start_gateway(master=master, conf=conf, log_file=file, brief=brief, uses_s3=uses_s3)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    jvm = gateway.jvm
     settings = jvm.org.apache.spark.SparkConf()
-    for key, value in conf.items():
+    for key, value in {**HADOOP_CONF, **conf}.items():
         if key.startswith(_HADOOP):
             settings.set(key, value)
     # As in a session: it adds credentials of the environment, too.

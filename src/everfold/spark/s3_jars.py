@@ -27,7 +27,9 @@ VERSION = "3.5.0"
 CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _POLL_S = 0.2
 _ATTEMPTS = 3
-_NOISE = re.compile(r"https?://\S+")
+_URL = re.compile(r"(?:url )?https?://\S+")
+_REASONS = ("Server access error", "No space left", r"(?i)invalid (sha1|md5)", "Exception", "not found", "FAILED")
+"""What a line of Ivy's output has that names the reason of a failure, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,14 @@ def _run_ivy(java: Path, staging: Path, jars: tuple[Jar, ...], report: Callable[
     if process.returncode == 0:
         report(total, total)
         return None
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    wrong = [line for line in lines if re.search(r"(?i)exception|error|unresolved|failed|invalid sha1", line)]
-    return _NOISE.sub("the server", next(iter(wrong), "Ivy failed"))[:200]
+    return _find_reason(log.read_text(errors="replace"))
+
+
+def _find_reason(output: str) -> str:
+    """Return the line of Ivy's output that tells the most about a failure."""
+    lines = [line.strip(": \t") for line in output.splitlines()]
+    found = (line for pattern in _REASONS for line in lines if re.search(pattern, line))
+    return _URL.sub("the server", next(found, "Ivy failed"))[:200]
 
 
 def _ivy_module(jars: tuple[Jar, ...]) -> str:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.errors import UsageError
 from everfold.files import make_private_file, make_private_folder
@@ -67,8 +67,17 @@ REDACTION_CONF: Mapping[str, str] = {
 }
 """What Spark redacts in its plans, unless the conf of the JVM sets it."""
 
+HADOOP_CONF: Mapping[str, str] = {
+    # After a file's last byte, the client of HDFS asks whether its block is known. It is, a few
+    # milliseconds later; by default, the client asks again only after 400 ms.
+    "spark.hadoop.dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
+    "spark.hadoop.dfs.client.block.write.locateFollowingBlock.retries": "11",
+}
+"""Settings of file systems, unless the conf of the user sets them."""
+
 LAUNCH_CONF: Mapping[str, str] = {
     **REDACTION_CONF,
+    **HADOOP_CONF,
     "spark.redaction.regex": NAME_PATTERN,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -90,6 +99,7 @@ IN_PROCESS_CONF: Mapping[str, str] = {
 }
 _LEFT_TO_SPARK_SUBMIT = ("spark.ui.enabled", "spark.driver.memory")
 _JAVA_OPTIONS_KEY = "spark.driver.extraJavaOptions"
+_DEFAULT_MASTER = "local[*]"
 _EXECUTOR_PATHS = "spark.executorEnv.PYTHONPATH"
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
@@ -162,12 +172,12 @@ def start_spark(
         for key in _LEFT_TO_SPARK_SUBMIT:
             del settings[key]
     else:
-        where = master or "local[*]"
+        where = master or _DEFAULT_MASTER
         if uses_s3:
             conf = add_s3_class_path(conf)
         settings[_JAVA_OPTIONS_KEY] = _java_options(require_java(), conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
         conf = {key: value for key, value in conf.items() if key != _JAVA_OPTIONS_KEY}
-    in_process = re.fullmatch(r"local(\[.*\])?", where) is not None
+    in_process = _is_in_process(where)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = sys.executable if in_process else _executor_python(conf)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -201,7 +211,9 @@ def start_spark(
         raise _start_error(error, log_file) from error
 
 
-def start_gateway(*, conf: Mapping[str, str], log_file: Path, brief: bool = False, uses_s3: bool = False) -> Any:
+def start_gateway(
+    *, master: str | None, conf: Mapping[str, str], log_file: Path, brief: bool = False, uses_s3: bool = False
+) -> Any:
     """Start only the JVM, without a Spark context, and return the gateway to it.
 
     Does nothing if this process has a JVM already. A session that starts later uses it, so
@@ -222,13 +234,18 @@ def start_gateway(*, conf: Mapping[str, str], log_file: Path, brief: bool = Fals
     make_private_file(log_file)
     settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    home = spark_home_without_zip() if _is_in_process(master) else nullcontext()
     try:
-        with _keep_interrupt_handler(), _redirect_output(log_file), spark_home_without_zip():
+        with _keep_interrupt_handler(), _redirect_output(log_file), home:
             gateway = launch_gateway(launch)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise _start_error(error, log_file) from error
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     return gateway
+
+
+def _is_in_process(master: str | None) -> bool:
+    return re.fullmatch(r"local(\[.*\])?", master or _DEFAULT_MASTER) is not None
 
 
 def _java_options(java: Java, given: str, log_file: Path, brief: bool) -> str:

@@ -47,7 +47,9 @@ _DENIED = frozenset(
         "org.apache.hadoop.fs.s3a.CredentialInitializationException",
     }
 )
-_NOT_FOLDER = "ParentNotDirectoryException"
+_NOT_FOLDER = re.compile(r"ParentNotDirectoryException|\(is not a directory\)")
+_CONFLICTS = ("409", "412")
+"""What S3 answers to a conditional PUT of an object that exists, or that another one creates."""
 _LONGEST_MESSAGE = 200
 _CLASS = re.compile(r"(?:[a-z]\w*\.)+[\w$]+")
 _STATUS = re.compile(r"Status Code: (\d+)")
@@ -400,9 +402,10 @@ def _to_os_error(thrown: str, path: str) -> Exception:
     name = name.rpartition("(")[2].rstrip(")")  # RemoteException(the class on the server)
     if name in _MISSING:
         return FileNotFoundError(errno.ENOENT, "no such file or folder", path)
-    if name.endswith(_NOT_FOLDER) or _NOT_FOLDER in message:
+    if _NOT_FOLDER.search(thrown.partition("\n")[0]):
         return NotADirectoryError(errno.ENOTDIR, "not a folder", path)
-    if name in _EXISTS:
+    status = _STATUS.search(message)
+    if name in _EXISTS or (status and status[1] in _CONFLICTS):
         return FileExistsError(errno.EEXIST, "the file exists already", path)
     scheme = urlsplit(path).scheme
     if "ClassNotFound" in thrown or "NoClassDefFound" in name or "No FileSystem for scheme" in message:
