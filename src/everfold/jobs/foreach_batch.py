@@ -144,7 +144,7 @@ class Router:
                 sink.abandon_batch()
 
     def _run_tasks(self, frame: DataFrame, batch: int, begun: list[ShardedSink], *, is_packed: bool) -> PackedBatch:
-        """Run the frame of a batch, with the tasks of its sinks. begun: receives the sharded ones."""
+        """Run a batch with the tasks of its sinks. begun: receives the sharded ones."""
         tasks: list[WorkerTask | None] = []
         for target in self.targets:
             if isinstance(target.sink, ClusterSink | ShardedSink):

@@ -54,7 +54,7 @@ class ShardReport:
         page = pa.BufferOutputStream()
         with pa.ipc.new_stream(page, self.table.schema) as out:
             out.write_table(self.table)
-        return line + page.getvalue().to_pybytes()
+        return line + bytes(page.getvalue())
 
     @classmethod
     def decode(cls, blob: bytes) -> ShardReport:

@@ -163,7 +163,7 @@ class KafkaSink(ShardedSink):
         return self.context.plan is not None and (not keys or are_colocated(self.context.plan, keys))
 
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
-        """Return the last batch of the job that is in the topic, if only in part, from the marks."""
+        """Return the last batch of the job of which the topic has rows, from the marks."""
         group, (topic,) = self._group(job, sink), topics(self.options)
         servers, settings = self.options.string(SERVERS), client_settings(self.options)
         with self._convert_errors():
