@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class CountRows:
     """The task of a sink that discards packed rows: it counts them, and computes no values."""
 
-    def open(self) -> RowWriter:
+    def open(self, shard: int, target: object) -> RowWriter:
         """Begin the work of one Spark task."""
         return _RowCounter()
 

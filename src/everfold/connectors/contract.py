@@ -27,7 +27,7 @@ from everfold.connectors.replay import JobLineage, ReplayEffect
 from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import KIND, ChangelogMode
-from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.nodes import Plan, Table, TableColumn
 from everfold.storage import Location
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ __all__ = [
     "ReplayEffect",
     "Role",
     "RowWriter",
+    "ShardedSink",
     "SinkContext",
     "Source",
     "SourceContext",
@@ -113,6 +114,7 @@ class SinkContext:
 
     name: the sink's name within the job. job_folder: without one, nothing is remembered between
     runs. query: a hash of the query that is written into the table, empty if it is not needed.
+    plan: the query of a stream, None for other rows.
     """
 
     name: str
@@ -122,6 +124,7 @@ class SinkContext:
     job_folder: Location | None = None
     spark: SparkSession | None = None
     query: str = ""
+    plan: Plan | None = None
 
     @property
     def records(self) -> Location | None:
@@ -369,8 +372,11 @@ class PackedRows(Protocol):
     def count(self) -> int:
         """Return the number of rows."""
 
-    def read(self) -> pa.Table:
-        """Return the rows: `c0…` and `__kind`."""
+    def read(self, *, ordered: bool = False) -> pa.Table:
+        """Return the rows: `c0…` and `__kind`.
+
+        ordered: with `__order` too, unless the rows are in their order.
+        """
 
 
 class RowWriter(Protocol):
@@ -387,10 +393,45 @@ class RowWriter(Protocol):
 
 
 class WorkerTask(Protocol):
-    """A sink's share of the work on a batch in Spark's workers. It must pickle."""
+    """A sink's share of the work on a batch in Spark's workers. It must pickle.
 
-    def open(self) -> RowWriter:
-        """Begin the work of one Spark task, before its first rows."""
+    Spark may log it, so it has no secrets.
+    """
+
+    def open(self, shard: int, target: object) -> RowWriter:
+        """Begin the work of one Spark task, before its first rows.
+
+        shard: the number of the task, the same when the batch is replayed. target: see
+        `ShardedSink.worker_target`.
+        """
+
+
+class ShardedSink(LocalSink, ABC):
+    """A sink that this process writes, and for large batches of a stream also Spark's tasks.
+
+    Each task writes its rows, a shard, as a whole. A replayed batch leaves out the shards that were
+    written before.
+    """
+
+    @property
+    @abstractmethod
+    def worker_target(self) -> object:
+        """What every task needs, in all batches: it must pickle, and can contain secrets."""
+
+    @abstractmethod
+    def begin_batch(self, batch: BatchId) -> WorkerTask:
+        """Return the work on a batch. `finish_batch` or `abandon_batch` follows."""
+
+    @abstractmethod
+    def finish_batch(self, reports: Sequence[bytes], batch: BatchId) -> int:
+        """Apply a batch whose tasks have ended, and return the number of its rows.
+
+        reports: of the tasks that had rows.
+        """
+
+    @abstractmethod
+    def abandon_batch(self) -> None:
+        """Give up a batch that failed after `begin_batch`."""
 
 
 class ClusterSink(_Sink, ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
-from everfold.plan.changelog import ChangelogMode
+from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, ChangelogMode
 from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.keys import unique_keys
 from everfold.plan.nodes import Join, Root, Sink, Table
@@ -113,3 +113,21 @@ def last_by_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     assert isinstance(frame, pl.DataFrame)
     last = frame.with_row_index("__at").group_by(keys).agg(pl.col("__at").last()).sort("__at")
     return rows if last.height == rows.num_rows else rows.take(last["__at"].to_arrow())
+
+
+def sort_changes(rows: pa.Table, *, ties: bool = True) -> pa.Table:
+    """Sort the rows of operators by `__order`.
+
+    A retracted row comes before the row that replaces it.
+
+    ties: sort equal rows by their values, for reading.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rows.num_rows:
+        return rows
+    back = pa.array(RETRACTIONS, pa.int8())
+    others = [of.name for of in rows.schema if of.name not in (ORDER, KIND) and not pa.types.is_nested(of.type)]
+    rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
+    return rows.sort_by([(name, "ascending") for name in (ORDER, "__new", *others * ties)]).drop_columns("__new")

@@ -329,6 +329,7 @@ def _create_target(
         job_folder=job_dir.path,
         spark=spark,
         query=fingerprint([root], settings.local_time_zone) if settings.streaming else "",
+        plan=root.input if settings.streaming else None,
     )
     return Target(context.name, tables.sinks[root.table].sink(context), len(root.input.schema))
 

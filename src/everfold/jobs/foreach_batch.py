@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink
+from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
+from everfold.connectors.sink_changelog import sort_changes
 from everfold.errors import ConnectorError
 from everfold.jobs.batch_log import BatchLog
-from everfold.jobs.packed_batch import TARGET, run_packed_batch
+from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
 from everfold.jobs.progress import Progress, Reports
 from everfold.operators.protocol import Stats
-from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RETRACTIONS, RowKind
+from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.delivery import empty_rows, find_failed_sink
 from everfold.spark.output_rows import OutputRows
 from everfold.spark.stream import Stream, union_all
@@ -98,6 +99,8 @@ class Router:
                 self._set_batch_time(frame, batch)
             if self.packed is not None:
                 self._deliver(frame, self.packed, batch)
+            elif all(isinstance(target.sink, ShardedSink) for target in self.targets):
+                self._deliver(frame, None, batch)
             elif all(isinstance(target.sink, LocalSink) for target in self.targets):
                 self._collect(frame, batch)
             elif len(self.targets) == 1 and not self.has_operators:
@@ -117,27 +120,49 @@ class Router:
         time_ms = self.log.read_time(batch)
         frame.sparkSession.sparkContext.setLocalProperty(BATCH_TIME, f"{batch} {time_ms}")
 
-    def _deliver(self, frame: DataFrame, packed: Sequence[OutputRows], batch: int) -> None:
-        """Write a batch of payloads with a single run of its frame."""
+    def _deliver(self, frame: DataFrame, packed: Sequence[OutputRows] | None, batch: int) -> None:
+        """Write a batch with a single run of its frame, for whose rows the tasks of sinks are run.
+
+        packed: None for a batch of typed rows, all of whose sinks are sharded.
+        """
         import pyarrow as pa
 
-        tasks = [
-            target.sink.begin_batch(self._id(target, batch)) if isinstance(target.sink, ClusterSink) else None
-            for target in self.targets
-        ]
+        begun: list[ShardedSink] = []
         try:
-            found = run_packed_batch(frame, batch, tasks)
+            found = self._run_tasks(frame, batch, begun, is_packed=packed is not None)
+            self._report(found.forwarded)
+            for at, target in enumerate(self.targets):
+                if isinstance(target.sink, ShardedSink):
+                    begun.remove(target.sink)
+                if isinstance(target.sink, ClusterSink | ShardedSink):
+                    self.rows_out += target.sink.finish_batch(found.reports[at], self._id(target, batch)) or 0
+                else:
+                    assert packed is not None
+                    self._write_local(pa.concat_tables([empty_rows(packed[at]), *found.rows[at]]), target, batch)
+        finally:
+            for sink in begun:
+                sink.abandon_batch()
+
+    def _run_tasks(self, frame: DataFrame, batch: int, begun: list[ShardedSink], *, is_packed: bool) -> PackedBatch:
+        """Run a batch with the tasks of its sinks. begun: receives the sharded ones."""
+        tasks: list[WorkerTask | None] = []
+        for target in self.targets:
+            if isinstance(target.sink, ClusterSink | ShardedSink):
+                tasks.append(target.sink.begin_batch(self._id(target, batch)))
+            else:
+                tasks.append(None)
+            if isinstance(target.sink, ShardedSink):
+                begun.append(target.sink)
+        try:
+            if is_packed:
+                return run_packed_batch(frame, batch, tasks)
+            widths = [target.width for target in self.targets]
+            return run_typed_batch(frame, list(filter(None, tasks)), begun, widths, ordered=self.has_operators)
         except Exception as error:
             known = self._parse_failure(str(error))
             if known is not None:
                 raise known from None
             raise
-        self._report(found.forwarded)
-        for at, target in enumerate(self.targets):
-            if isinstance(target.sink, ClusterSink):
-                self.rows_out += target.sink.finish_batch(found.reports[at], self._id(target, batch)) or 0
-            else:
-                self._write_local(pa.concat_tables([empty_rows(packed[at]), *found.rows[at]]), target, batch)
 
     def _parse_failure(self, error_text: str) -> ConnectorError | None:
         at = find_failed_sink(error_text)
@@ -174,22 +199,11 @@ class Router:
     def _write_local(self, rows: pa.Table, target: Target, batch: int) -> None:
         """Write the rows `c0…` of a sink, with their kind and order."""
         assert isinstance(target.sink, LocalSink)
-        if rows.num_rows and self.has_operators:
-            rows = self._sort(rows)
+        if self.has_operators:
+            rows = sort_changes(rows)
         self.rows_out += rows.num_rows
         names = [physical_name(position) for position in range(target.width)]
         target.sink.write(rows.select([*names, KIND]), self._id(target, batch))
-
-    @staticmethod
-    def _sort(rows: pa.Table) -> pa.Table:
-        """Sort rows for reading; a retracted row comes before the row that replaces it."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        back = pa.array(RETRACTIONS, pa.int8())
-        ties = [of.name for of in rows.schema if of.name not in (ORDER, KIND) and not pa.types.is_nested(of.type)]
-        rows = rows.append_column("__new", pc.invert(pc.is_in(rows[KIND], back)))
-        return rows.sort_by([(name, "ascending") for name in (ORDER, "__new", *ties)])
 
     def _write_cluster(self, frame: DataFrame, target: Target, at: int, batch: int) -> None:
         assert isinstance(target.sink, ClusterSink)

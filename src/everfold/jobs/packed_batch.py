@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import ClusterSink, LocalSink, WorkerTask
+from everfold.connectors.contract import ClusterSink, LocalSink, ShardedSink, WorkerTask, as_spark_function
 from everfold.spark.delivery import REPORT, SINK_TASKS, Delivery, encode_sink_tasks
+from everfold.spark.frame_delivery import FrameDelivery
 from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
 from everfold.spark.stream import Stream, union_all
 from everfold.spark.task_input import ROWS
@@ -45,12 +46,18 @@ def packed_rows(streams: Sequence[Stream], sinks: Sequence[LocalSink | ClusterSi
     return tails if len(tails) == len(streams) else None
 
 
-def combine_payloads(streams: Sequence[Stream], bucket_ids: tuple[int, ...], partitions: int) -> DataFrame:
+def combine_payloads(
+    streams: Sequence[Stream],
+    sinks: Sequence[LocalSink | ClusterSink],
+    bucket_ids: tuple[int, ...],
+    partitions: int,
+) -> DataFrame:
     """Return the payloads of all branches in one frame; `__target` is the branch of a payload."""
     frames = []
-    for at, stream in enumerate(streams):
+    for at, (stream, sink) in enumerate(zip(streams, sinks, strict=True)):
         assert stream.tail is not None
-        stepped = stream.tail.step(Delivery(stream.tail.rows, at, bucket_ids, partitions))
+        target = sink.worker_target if isinstance(sink, ShardedSink) else None
+        stepped = stream.tail.step(Delivery(stream.tail.rows, at, bucket_ids, partitions, target))
         frames.append(stepped.selectExpr(f"{at} AS {TARGET}", "payload"))
     return union_all(frames)
 
@@ -61,8 +68,25 @@ def run_packed_batch(frame: DataFrame, batch: int, tasks: Sequence[WorkerTask | 
     tasks: of each sink, None for a sink of the driver.
     """
     frame.sparkSession.sparkContext.setLocalProperty(SINK_TASKS, encode_sink_tasks(batch, tasks))
+    return _run(frame, len(tasks))
+
+
+def run_typed_batch(
+    frame: DataFrame, tasks: Sequence[WorkerTask], sinks: Sequence[ShardedSink], widths: Sequence[int], *, ordered: bool
+) -> PackedBatch:
+    """Run a batch of typed rows once, with the tasks of its sinks.
+
+    widths: the numbers of their columns. ordered: whether the rows are in the order of `__order`.
+    """
+    targets = tuple(sink.worker_target for sink in sinks)
+    deliver = FrameDelivery(tuple(tasks), targets, tuple(widths), TARGET, ordered)
+    return _run(frame.mapInArrow(as_spark_function(deliver), f"{TARGET} INT, payload BINARY"), len(tasks))
+
+
+def _run(frame: DataFrame, sinks: int) -> PackedBatch:
+    """Run the frame of a batch's payloads."""
     table = frame.toArrow()
-    found = PackedBatch([], [[] for _ in tasks], [[] for _ in tasks])
+    found = PackedBatch([], [[] for _ in range(sinks)], [[] for _ in range(sinks)])
     targets = table.column(0).to_pylist()
     payloads = (each for chunk in table.column(1).chunks for each in read_payloads(chunk))
     for at, (kind, payload) in zip(targets, payloads, strict=True):

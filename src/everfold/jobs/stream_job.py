@@ -129,9 +129,12 @@ class StreamJob:
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
         if router.packed is None:
+            # A replayed batch must have the same tasks: the split of files depends on this number.
+            self.spark.conf.set("spark.sql.files.minPartitionNum", str(self.manifest.partitions))
             batches = combine_streams(streams)
         else:
-            batches = combine_payloads(streams, buckets, self.manifest.partitions)
+            sinks = [target.sink for target in self.targets]
+            batches = combine_payloads(streams, sinks, buckets, self.manifest.partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         try:

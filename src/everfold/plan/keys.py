@@ -93,7 +93,7 @@ def _project_keys(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
     for below in unique_keys(plan.input):
         shown: dict[int, list[int]] = {at: [] for at in below}
         for at, each in enumerate(plan.expressions):
-            parts = _parts(each)
+            parts = column_parts(each)
             if parts is not None and parts <= shown.keys():
                 for part in parts:
                     shown[part].append(at)
@@ -102,7 +102,7 @@ def _project_keys(plan: nodes.Project) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def _parts(expr: Expr) -> frozenset[int] | None:
+def column_parts(expr: Expr) -> frozenset[int] | None:
     """Return the columns that an expression consists of, None if it contains anything else.
 
     That is one column as it is, or the fields of a ROW.
@@ -111,7 +111,7 @@ def _parts(expr: Expr) -> frozenset[int] | None:
         case InputRef(position=at):
             return frozenset((at,))
         case Call(function="ROW", args=args):
-            parts = [_parts(each) for each in args]
+            parts = [column_parts(each) for each in args]
             return None if None in parts else frozenset().union(*(each for each in parts if each is not None))
         case _:
             return None

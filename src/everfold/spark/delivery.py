@@ -40,12 +40,14 @@ class Delivery:
 
     rows: what is evaluated above the operator. target: the position of the sink in the job.
     bucket_ids, partitions: see `buckets`; they show which bucket is the last one of a Spark task.
+    worker_target: of the sink (`ShardedSink`).
     """
 
     rows: OutputRows
     target: int
     bucket_ids: tuple[int, ...]
     partitions: int
+    worker_target: object = None
 
     def begin(self) -> TaskDelivery:
         """Begin the work of one Spark task."""
@@ -74,22 +76,24 @@ class TaskDelivery:
                 if frame.height and self._task is None:
                     yield encode_table(convert_rows(self._delivery.rows, frame.to_arrow()), ROWS).to_pybytes()
                 elif frame.height:
-                    self._write(frame)
+                    self._write(bucket, frame)
             of_task = count_buckets_with(bucket, self._delivery.bucket_ids, self._delivery.partitions)
             if self._writer is not None and self._buckets == of_task:
-                with _name_sink(self._delivery.target):
+                with name_sink(self._delivery.target):
                     yield REPORT + self._writer.close()
         except BaseException:
             if self._writer is not None:
                 self._writer.abort()
             raise
 
-    def _write(self, frame: pl.DataFrame) -> None:
+    def _write(self, bucket: int, frame: pl.DataFrame) -> None:
         assert self._task is not None
-        with _name_sink(self._delivery.target):
+        of = self._delivery
+        with name_sink(of.target):
             if self._writer is None:
-                self._writer = self._task.open()
-            self._writer.write(_Rows(self._delivery.rows, frame))
+                shard = of.bucket_ids.index(bucket) % of.partitions
+                self._writer = self._task.open(shard, of.worker_target)
+            self._writer.write(_Rows(of.rows, frame))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,8 @@ class _Rows:
     def count(self) -> int:
         return self.rows.count(self.frame.to_arrow())
 
-    def read(self) -> pa.Table:
-        return convert_rows(self.rows, self.frame.to_arrow(), ordered=False)
+    def read(self, *, ordered: bool = False) -> pa.Table:
+        return convert_rows(self.rows, self.frame.to_arrow(), ordered=ordered)
 
 
 def encode_sink_tasks(batch: int, tasks: Sequence[WorkerTask | None]) -> str:
@@ -123,7 +127,7 @@ def _read_sink_tasks() -> tuple[WorkerTask | None, ...]:
 
 
 @contextmanager
-def _name_sink(at: int) -> Iterator[None]:
+def name_sink(at: int) -> Iterator[None]:
     """Return a context that adds the position of the sink to an error."""
     try:
         yield

@@ -29,7 +29,7 @@ class Packed:
     def count(self) -> int:
         return len(self.values)
 
-    def read(self) -> pa.Table:
+    def read(self, *, ordered: bool = False) -> pa.Table:
         kinds = pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), len(self.values))
         return pa.table({"c0": pa.array(self.values, pa.int64()), KIND: kinds})
 
@@ -48,7 +48,7 @@ def open_sink(folder: Path, keys: tuple[str, ...] = (), **options: str) -> FileS
 
 def run_tasks(sink: FileSink, *values: list[int]) -> list[bytes]:
     """Run the work on the batch in one task, and return its report."""
-    writer = sink.begin_batch(BATCH).open()
+    writer = sink.begin_batch(BATCH).open(0, None)
     for each in values:
         writer.write(Packed(each))
     return [writer.close()]

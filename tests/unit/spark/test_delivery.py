@@ -31,8 +31,8 @@ class Sum:
     fails_at: int = -1
     log: list[str] = field(default_factory=list)
 
-    def open(self) -> RowWriter:
-        self.log.append("open")
+    def open(self, shard: int, target: object) -> RowWriter:
+        self.log.append(f"open {shard}")
         return self
 
     def write(self, rows: PackedRows) -> None:
@@ -71,7 +71,7 @@ def test_a_sink_reports_after_the_last_bucket_of_a_task(monkeypatch: pytest.Monk
     assert list(delivered.deliver(13, frames(5))) == []
     assert list(delivered.deliver(10, frames())) == []
     assert list(delivered.deliver(16, frames(7, 8))) == [REPORT + b"23"]
-    assert task.log == ["open", "close"]
+    assert task.log == ["open 0", "close"]
     task = Sum()
     delivered = begin(monkeypatch, task)
     assert list(delivered.deliver(12, frames(5))) == []
@@ -91,7 +91,7 @@ def test_a_failure_names_the_sink_and_removes_what_it_wrote(monkeypatch: pytest.
     with pytest.raises(RuntimeError, match="sink 1: disk full") as caught:
         list(delivered.deliver(10, frames(5)))
     assert find_failed_sink(f"RuntimeError: {caught.value}") == 1
-    assert task.log == ["open", "abort"]
+    assert task.log == ["open 0", "abort"]
 
 
 def test_rows_for_the_driver_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

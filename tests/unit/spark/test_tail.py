@@ -128,24 +128,24 @@ class Packed:
     def count(self) -> int:
         return self.rows.count(table())
 
-    def read(self) -> pa.Table:
+    def read(self, *, ordered: bool = False) -> pa.Table:
         return self.rows.read(table())
 
 
 def test_rows_are_counted_or_written_to_a_hidden_file(tmp_path: Path) -> None:
-    counter = CountRows().open()
+    counter = CountRows().open(0, None)
     counter.write(Packed(output_rows()))
     counter.write(Packed(output_rows()))
     assert counter.close() == b"6"
     schema = pa.schema([("n", pa.int64()), ("k", pa.string())]).serialize().to_pybytes()
     columns = (RecordColumn("n", 1, BIGINT), RecordColumn("k", 0, STRING))
     parts = PackedPartWriter(PartWriter(str(tmp_path), "x-0-1", "parquet", columns, None, schema))
-    writer = parts.open()
+    writer = parts.open(0, None)
     writer.write(Packed(output_rows()))
     [[temporary, final, rows]] = json.loads(writer.close())
     assert (final, rows) == ("part-x-0-1-00000.parquet", 3)
     assert pq.read_table(tmp_path / temporary).to_pydict() == {"n": [1, 2, None], "k": ["a", None, "c"]}
-    failed = parts.open()
+    failed = parts.open(0, None)
     failed.write(Packed(output_rows()))
     failed.abort()
     assert len(list(tmp_path.iterdir())) == 1

@@ -136,7 +136,7 @@ class PackedPartWriter:
 
     parts: PartWriter
 
-    def open(self) -> RowWriter:
+    def open(self, shard: int, target: object) -> RowWriter:
         """Begin the work of one Spark task."""
         return _PackedParts(PartFiles(self.parts))
 

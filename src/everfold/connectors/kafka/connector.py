@@ -70,7 +70,7 @@ OPTIONS = OptionSet(
         Option("sink.partitioner", ("default", "fixed", "round-robin"), "default", role="sink", meaning="how records are assigned to partitions"),
         Option("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "exactly-once", role="sink"),
         Option("sink.transactional-id-prefix", default="everfold", role="sink", meaning="prefix of transactional ids"),
-        Option("sink.parallelism", "int", role="sink", note="has no meaning here: one process writes"),
+        Option("sink.parallelism", "int", role="sink", note="has no meaning here: the tasks that compute the rows write them"),
     )
 )  # fmt: skip
 

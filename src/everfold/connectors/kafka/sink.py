@@ -1,78 +1,82 @@
 """Write to a topic exactly once.
 
-A batch and the mark that records it are one Kafka transaction (`transaction`).
+The driver writes a batch and the mark that records it in one Kafka transaction (`transaction`).
+Tasks with many rows write them before that, each in a transaction with a mark too (`shards`). The
+driver's mark is the last one: it records that the whole batch is in the topic.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
+from everfold.connectors.applied import is_applied
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import (
-    KIND,
     AppliedBatch,
     BatchId,
     JobLineage,
-    LocalSink,
     OptionValues,
-    Role,
+    ShardedSink,
     SinkContext,
-    columns_of,
+    WorkerTask,
 )
-from everfold.connectors.formats.format import Format, RecordColumn
-from everfold.connectors.kafka.client import Client, client_settings, consumer_group, kafka_error
+from everfold.connectors.kafka.client import Client, client_settings, consumer_group
 from everfold.connectors.kafka.key_snapshot import KeySnapshot
-from everfold.connectors.kafka.table_options import (
-    SERVERS,
-    key_columns,
-    key_format,
-    topics,
-    value_columns,
-    value_format,
-)
+from everfold.connectors.kafka.records import RecordEncoder
+from everfold.connectors.kafka.shards import ShardReport, ShardTarget, ShardTask, convert_errors
+from everfold.connectors.kafka.table_options import SERVERS, topics
 from everfold.connectors.kafka.transaction import (
     OutgoingRecord,
-    SinkFenced,
     TransactionalSink,
     Writer,
+    fence,
     find_other_writer,
+    find_shards,
     group_name,
     read_applied,
+    read_shard_marks,
 )
-from everfold.connectors.sink_changelog import last_by_key
-from everfold.errors import ConnectorError, StateError
-from everfold.plan.changelog import RETRACTIONS
-from everfold.types import physical_name
+from everfold.connectors.sink_changelog import sort_changes
+from everfold.plan.changelog import ORDER
+from everfold.plan.colocation import are_colocated
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_T = TypeVar("_T")
 _EXAMPLES = 5
-_NO_HEADERS: Sequence[tuple[str, bytes | None]] = ()
+_FEW_ROWS = 40_000
+"""Rows of a batch that the driver writes at most, while tasks return theirs."""
+_FEW_BYTES = 32 << 20
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
-class KafkaSink(LocalSink):
+class KafkaSink(ShardedSink):
     """A sink that writes one topic.
 
     upsert: write only the last row of each key in a batch, as a tombstone if it is a retraction.
     """
 
-    def __init__(self, context: SinkContext, options: OptionValues, *, upsert: bool = False) -> None:
+    def __init__(
+        self,
+        context: SinkContext,
+        options: OptionValues,
+        *,
+        upsert: bool = False,
+        encoder: RecordEncoder | None = None,
+    ) -> None:
         super().__init__(context, options)
         self.upsert = upsert
+        self.encoder = RecordEncoder(context.table, options, upsert) if encoder is None else encoder
         self._transactional: TransactionalSink | None = None
         self._partition_list: list[int] = [0]
         self._past: JobLineage | None = None
         self._lock = threading.Lock()
+        self._is_first = True
 
     def prepare(self) -> None:
         """Check that the brokers answer and the topic exists."""
@@ -85,15 +89,91 @@ class KafkaSink(LocalSink):
     def write(self, rows: pa.Table, batch: BatchId) -> None:
         """Write the batch, unless the topic has it."""
         with self._lock, self._convert_errors():
-            self._open_sink(batch).apply(batch.epoch, batch.batch, self._records(rows), batch.digest)
+            self._apply(rows, batch)
+
+    @property
+    def worker_target(self) -> ShardTarget:
+        """The encoder and the settings of the client."""
+        return ShardTarget(self.encoder, client_settings(self.options))
+
+    def begin_batch(self, batch: BatchId) -> WorkerTask:
+        """Return the task that writes a shard. It drops the rows of a batch that the topic has.
+
+        No key is deleted by `report_leftovers` before the batch has ended.
+        """
+        self._lock.acquire()
+        try:
+            with self._convert_errors():
+                is_whole = self._open_sink(batch).has_applied(batch.epoch, batch.batch, batch.digest)
+            few = max(_FEW_ROWS // self._task_count, 1) if self._keeps_order_in_shards else None
+            few_bytes = _FEW_BYTES // self._task_count
+            return ShardTask(batch, tuple(self._partition_list), is_whole, few, few_bytes)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def finish_batch(self, reports: Sequence[bytes], batch: BatchId) -> int:
+        """Write the rows that tasks have returned, and record that the topic has the batch."""
+        import pyarrow as pa
+
+        try:
+            with self._convert_errors():
+                found = [ShardReport.decode(each) for each in reports]
+                returned = {each.shard: each.table for each in found if each.table is not None}
+                if self._is_first and returned:
+                    written = self._find_written(returned, batch)
+                    returned = {shard: table for shard, table in returned.items() if shard not in written}
+                self._apply(pa.concat_tables(returned.values()) if returned else None, batch)
+                self._is_first = False
+        finally:
+            self._lock.release()
+        return sum(each.rows for each in found)
+
+    def abandon_batch(self) -> None:
+        """Let `report_leftovers` go on. Shards that were written stay: the next run finds them."""
+        self._lock.release()
+
+    def _apply(self, rows: pa.Table | None, batch: BatchId) -> None:
+        """Write rows and the mark of the batch, unless the topic has the batch."""
+        if rows is not None and ORDER in rows.column_names:
+            rows = sort_changes(rows)
+        records = () if rows is None else self.encoder.encode(rows, self._partition_list)
+        self._open_sink(batch).apply(batch.epoch, batch.batch, records, batch.digest)
+
+    def _find_written(self, shards: Iterable[int], batch: BatchId) -> set[int]:
+        """Return the shards that an earlier run of the batch has written.
+
+        A shard that was large then can be small now, if the query is not deterministic.
+        """
+        group = self._group(batch.job, batch.sink)
+        servers, settings, (topic,) = self.options.string(SERVERS), client_settings(self.options), topics(self.options)
+        marks = read_shard_marks(servers, topic, group, shards, settings)
+        return {shard for shard, mark in marks.items() if is_applied(topic, batch, mark)}
+
+    @property
+    def _task_count(self) -> int:
+        """How many tasks a batch has, if its rows are from an operator."""
+        spark = self.context.spark
+        return 1 if spark is None else max(int(spark.conf.get(_PARTITIONS) or 1), 1)
+
+    @cached_property
+    def _keeps_order_in_shards(self) -> bool:
+        """Whether one task emits all rows of a key of the topic, in their order."""
+        keys = frozenset(self.encoder.locate(column.position) for column in self.encoder.keys)
+        return self.context.plan is not None and (not keys or are_colocated(self.context.plan, keys))
 
     def last_applied(self, job: str, sink: str) -> AppliedBatch | None:
-        """Return the last batch of the job, from its committed mark."""
+        """Return the last batch of the job of which the topic has rows, from the marks."""
+        group, (topic,) = self._group(job, sink), topics(self.options)
+        servers, settings = self.options.string(SERVERS), client_settings(self.options)
         with self._convert_errors():
-            group = group_name(self.options.string("sink.transactional-id-prefix"), job, sink)
-            return read_applied(
-                self.options.string(SERVERS), topics(self.options)[0], group, client_settings(self.options)
-            )
+            shards = find_shards(servers, group, settings)
+            marks = list(read_shard_marks(servers, topic, group, shards, settings).values())
+            whole = read_applied(servers, topic, group, settings)
+        return max([whole, *marks] if whole else marks, key=lambda each: (each.epoch, each.batch), default=None)
+
+    def _group(self, job: str, sink: str) -> str:
+        return group_name(self.options.string("sink.transactional-id-prefix"), job, sink)
 
     def find_other_job(self, job: str) -> str | None:
         """Return the folder of another job that wrote the same query, from the committed marks.
@@ -139,21 +219,10 @@ class KafkaSink(LocalSink):
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Return a context that converts errors to those of this table and then closes the sink."""
+        """Return a context that converts errors to those of this table and closes the sink."""
         try:
-            yield
-        except SinkFenced as fenced:
-            self.close()
-            raise StateError.of(
-                "sink-taken-over",
-                f"table `{self.table.name}`: another run of this job writes to `{topics(self.options)[0]}` now",
-            ) from fenced
-        except KafkaException as wrong:
-            self.close()
-            raise kafka_error(self.table, self.options, wrong) from None
-        except TimeoutError as wrong:
-            self.close()
-            raise ConnectorError.of("kafka-unreachable", f"table `{self.table.name}`: {wrong}") from None
+            with convert_errors(self.encoder):
+                yield
         except OSError as wrong:
             self.close()
             raise file_system_error(
@@ -170,6 +239,7 @@ class KafkaSink(LocalSink):
         if self._transactional is not None:
             self._transactional.close()
             self._transactional = None
+        self._is_first = True
 
     def _open_sink(self, batch: BatchId) -> TransactionalSink:
         if self._transactional is None:
@@ -178,8 +248,16 @@ class KafkaSink(LocalSink):
             if before is not None and (
                 self._transactional.last_applied is None or self._transactional.last_applied.epoch < batch.epoch
             ):
+                self._fence_shards(batch)
                 before.begin()
         return self._transactional
+
+    def _fence_shards(self, batch: BatchId) -> None:
+        """End the transactions of an earlier epoch, which would hide records from the snapshot."""
+        group, settings = self._group(batch.job, batch.sink), client_settings(self.options)
+        servers = self.options.string(SERVERS)
+        for shard in sorted({*find_shards(servers, group, settings), *range(self._task_count)}):
+            fence(servers, f"{group}.shard-{shard}", settings)
 
     def _key_snapshot(self, past: JobLineage) -> KeySnapshot | None:
         """Return the key snapshots; None without keys or a job directory."""
@@ -200,56 +278,3 @@ class KafkaSink(LocalSink):
             prefix=self.options.string("sink.transactional-id-prefix"),
             writer=self._writer if self.context.query else None,
         )
-
-    def _records(self, rows: pa.Table) -> Iterator[OutgoingRecord]:
-        keys = key_columns(self.table, self.options, Role.SINK)
-        if self.upsert:
-            rows = last_by_key(rows, [physical_name(column.position) for column in keys])
-        form = key_format(self.table, self.options)
-        written = self._encode(
-            rows, value_format(self.table, self.options), value_columns(self.table, self.options, Role.SINK)
-        )
-        if self.upsert:
-            kinds = rows.column(KIND).to_pylist()
-            written = [None if kind in RETRACTIONS else value for kind, value in zip(kinds, written, strict=True)]
-        return map(
-            OutgoingRecord,
-            itertools.repeat(None) if form is None else self._encode(rows, form, keys),
-            written,
-            self._partitions(rows),
-            self._metadata(rows, "timestamp", _millis, None),
-            self._metadata(rows, "headers", _headers, _NO_HEADERS),
-        )
-
-    @staticmethod
-    def _encode(rows: pa.Table, form: Format, columns: Sequence[RecordColumn]) -> list[bytes | None]:
-        import pyarrow as pa
-
-        records: list[bytes | None] = form.encode(rows, columns).cast(pa.large_binary()).to_pylist()
-        return records
-
-    def _partitions(self, rows: pa.Table) -> Iterable[int | None]:
-        match self.options.string("sink.partitioner"):
-            case "fixed":
-                return itertools.repeat(self._partition_list[0])
-            case "round-robin":
-                return itertools.cycle(self._partition_list)
-            case _:
-                return itertools.repeat(None)
-
-    def _metadata(self, rows: pa.Table, key: str, convert: Callable[[Any], _T], missing: _T) -> Iterable[_T]:
-        """Yield the METADATA of each record, `missing` if the table or the row has none."""
-        columns = columns_of(self.table, Role.SINK)
-        at = next((at for at, column in enumerate(columns) if column.metadata_key == key), None)
-        if at is None:
-            return itertools.repeat(missing)
-        values = rows.column(physical_name(at)).to_pylist()
-        return (missing if value is None else convert(value) for value in values)
-
-
-def _millis(instant: datetime) -> int:
-    return int(instant.timestamp() * 1000)
-
-
-def _headers(entries: Sequence[tuple[str, bytes | None]]) -> Sequence[tuple[str, bytes | None]]:
-    return [(str(key), value) for key, value in entries]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from everfold.connectors.contract import BatchId, OptionValues, SinkContext, SourceContext
+from everfold.connectors.contract import OptionValues, SinkContext, SourceContext
 from everfold.connectors.kafka.client import TIMEOUT_S, client_settings, kafka_error, log
+from everfold.connectors.kafka.records import RecordEncoder
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.table_options import topics
@@ -52,26 +53,14 @@ class TopicSource(KafkaSource):
         return self.converted.pack_key(super()._frame(frame, context))
 
 
-class TopicSink(KafkaSink):
-    """A sink that writes a topic, and creates it if the table demands it.
+@dataclass(frozen=True)
+class TopicEncoder(RecordEncoder):
+    """Encodes the rows of a query in Lenses SQL."""
 
-    topic_options: of the connector `topic`. options: of the converted table.
-    """
+    converted: ConvertedTable
 
-    def __init__(
-        self, context: SinkContext, spread: ConvertedTable, topic_options: OptionValues, options: OptionValues
-    ) -> None:
-        super().__init__(replace(context, table=spread.table), options, upsert=bool(spread.table.primary_key))
-        self.converted = spread
-        self.topic_options = topic_options
-
-    def prepare(self) -> None:
-        """Create the topic if the table demands it, and check that it exists."""
-        create_topic(self.table, self.topic_options, self.options)
-        super().prepare()
-
-    def write(self, rows: pa.Table, batch: BatchId) -> None:
-        """Write the batch, unless the topic has it.
+    def convert(self, rows: pa.Table) -> pa.Table:
+        """Split the key into columns.
 
         Raises ConnectorError `null-key` for a row without a key, which could not be replaced later.
         """
@@ -85,7 +74,34 @@ class TopicSink(KafkaSink):
                     help="filter such records with WHERE field IS NOT NULL, "
                     "or give the key a name: GROUP BY field AS name",
                 )
-        super().write(self.converted.unpack_key(rows), batch)
+        return self.converted.unpack_key(rows)
+
+    def locate(self, column: int) -> int:
+        """Return the position in the query: the columns of a key are one column there."""
+        key, width = self.converted.key_position, self.converted.key_width
+        if key is None or column < key:
+            return column
+        return key if column < key + width else column - width + 1
+
+
+class TopicSink(KafkaSink):
+    """A sink that writes a topic, and creates it if the table demands it.
+
+    topic_options: of the connector `topic`. options: of the converted table.
+    """
+
+    def __init__(
+        self, context: SinkContext, spread: ConvertedTable, topic_options: OptionValues, options: OptionValues
+    ) -> None:
+        upsert = bool(spread.table.primary_key)
+        encoder = TopicEncoder(spread.table, options, upsert, spread)
+        super().__init__(replace(context, table=spread.table), options, upsert=upsert, encoder=encoder)
+        self.topic_options = topic_options
+
+    def prepare(self) -> None:
+        """Create the topic if the table demands it, and check that it exists."""
+        create_topic(self.table, self.topic_options, self.options)
+        super().prepare()
 
 
 def create_topic(table: Table, topic_options: OptionValues, options: OptionValues) -> None:

@@ -1,4 +1,4 @@
-"""Write a batch to Kafka exactly once, from the driver.
+"""Write a batch, or a shard of it, to Kafka exactly once.
 
 The records of a batch and the mark that records the batch are one Kafka transaction. The mark is
 the committed offset of a consumer group without consumers: `batch + 1` at partition 0 of the sink's
@@ -10,14 +10,19 @@ all. Readers need `isolation.level = read_committed`.
 The broker deletes the mark after `offsets.retention.minutes` without a commit (7 days by default):
 a batch that was committed here but not in Spark's log, and is replayed later than that, would be
 written twice.
+
+A shard is the part of a batch that one task writes (`shards`). It has its own transactional id and
+mark, named after those of the sink.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
@@ -39,6 +44,8 @@ _METADATA_CHARACTERS = 1000
 """Limit of the metadata of a mark; brokers accept 4,096 bytes."""
 _CONSUMER_ONLY = ("isolation.level",)
 """Properties of consumers only; a producer warns about them."""
+_POLL_RECORDS = 1000
+_SHARD = re.compile(r"\.shard-(\d+)")
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
@@ -68,9 +75,9 @@ class SinkFenced(Exception):
 
 
 class TransactionalSink:
-    """One sink of one job, writing to one topic.
+    """One sink of one job, writing to one topic, or one shard of it.
 
-    Opening it fences a process that still writes with the same job and sink.
+    Opening it fences a process that still writes with the same job, sink and shard.
     """
 
     def __init__(
@@ -83,12 +90,12 @@ class TransactionalSink:
         options: Mapping[str, str] | None = None,
         prefix: str = "everfold",
         writer: Writer | None = None,
+        shard: int | None = None,
     ) -> None:
         self._topic, self._writer = topic, writer
         self._job, self._sink = job, sink
-        name = group_name(prefix, job, sink)
-        settings = {key: value for key, value in (options or {}).items() if key not in _CONSUMER_ONLY}
-        common = {**settings, "bootstrap.servers": bootstrap_servers}
+        name = group_name(prefix, job, sink, shard)
+        common = {**_drop_consumer_only(options or {}), "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
             {
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -132,15 +139,19 @@ class TransactionalSink:
         StateError `sink-ahead` if the topic has a later batch, or one of the same number with other
         input.
         """
-        assert not self._failed, "a sink that failed must be opened again"
-        if self._applied is not None and self._applied.epoch > epoch:
-            raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
-        if is_applied(self._topic, BatchId(self._job, self._sink, epoch, batch, digest), self._applied):
+        if self.has_applied(epoch, batch, digest):
             return False
         mark = AppliedBatch(epoch, batch, digest)
         self._commit(records, mark)
         self._applied = mark
         return True
+
+    def has_applied(self, epoch: int, batch: int, digest: str = "") -> bool:
+        """Return whether the topic has the batch. Raises as `apply` does."""
+        assert not self._failed, "a sink that failed must be opened again"
+        if self._applied is not None and self._applied.epoch > epoch:
+            raise SinkFenced(f"epoch {epoch} writes to a sink that epoch {self._applied.epoch} has taken over")
+        return is_applied(self._topic, BatchId(self._job, self._sink, epoch, batch, digest), self._applied)
 
     def add(self, records: Iterable[OutgoingRecord]) -> None:
         """Write records that belong to no batch; all or none, as in `apply`."""
@@ -182,9 +193,10 @@ class TransactionalSink:
 
         A record that the broker rejects fails the transaction, so deliveries need not be checked.
         """
-        for record in records:
+        for at, record in enumerate(records):
             self._enqueue(record)
-            self._producer.poll(0)
+            if at % _POLL_RECORDS == 0:
+                self._producer.poll(0)
         unsent = self._producer.flush(REQUEST_TIMEOUT_S)
         if unsent:
             raise TimeoutError(f"{unsent} records for topic {self._topic} were not acknowledged")
@@ -221,9 +233,19 @@ class TransactionalSink:
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
 
-def group_name(prefix: str, job: str, sink: str) -> str:
+def group_name(prefix: str, job: str, sink: str, shard: int | None = None) -> str:
     """Return the consumer group whose committed offset is the mark; also the transactional id."""
-    return f"{prefix}.{job}.{sink}"
+    return f"{prefix}.{job}.{sink}" + ("" if shard is None else f".shard-{shard}")
+
+
+def fence(bootstrap_servers: str, name: str, options: Mapping[str, str]) -> None:
+    """End the open transaction of a transactional id. Raises KafkaException."""
+    common = {**_drop_consumer_only(options), "bootstrap.servers": bootstrap_servers}
+    _retry(Producer({**common, "transactional.id": name}, logger=log).init_transactions)
+
+
+def _drop_consumer_only(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key not in _CONSUMER_ONLY}
 
 
 def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mapping[str, str]) -> AppliedBatch | None:
@@ -241,12 +263,48 @@ def read_applied(bootstrap_servers: str, topic: str, group: str, options: Mappin
 
 def _read_mark(group: Consumer, topic: str) -> AppliedBatch | None:
     [committed] = _retry(lambda timeout: group.committed([TopicPartition(topic, 0)], timeout=timeout))
+    return _parse_mark(committed)
+
+
+def _parse_mark(committed: TopicPartition) -> AppliedBatch | None:
     if committed.error is not None:
         raise KafkaException(committed.error)
     if committed.offset < 0:
         return None
     epoch, digest, *_ = [*(committed.metadata or "0").split(" "), ""]
     return AppliedBatch(int(epoch), committed.offset - 1, digest)
+
+
+def find_shards(bootstrap_servers: str, group: str, options: Mapping[str, str]) -> list[int]:
+    """Return the shards of a sink that have a mark. group: of the sink. Raises KafkaException."""
+    admin = _connect_admin(bootstrap_servers, options)
+    listed = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
+    names = [each.group_id.removeprefix(group) for each in listed.valid if each.group_id.startswith(group)]
+    return sorted(int(found[1]) for name in names if (found := _SHARD.fullmatch(name)) is not None)
+
+
+def read_shard_marks(
+    bootstrap_servers: str, topic: str, group: str, shards: Iterable[int], options: Mapping[str, str]
+) -> dict[int, AppliedBatch]:
+    """Return the last batches of shards of a sink, by shard. Raises KafkaException.
+
+    A transaction that is committing is waited for.
+    """
+    admin = _connect_admin(bootstrap_servers, options)
+    names = {shard: f"{group}.shard-{shard}" for shard in shards}
+    found = {shard: _retry(partial(_ask_for_mark, admin, topic, name)) for shard, name in names.items()}
+    return {shard: mark for shard, mark in found.items() if mark is not None}
+
+
+def _ask_for_mark(admin: AdminClient, topic: str, group: str, timeout: float) -> AppliedBatch | None:
+    request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+    answer = admin.list_consumer_group_offsets([request], require_stable=True, request_timeout=timeout)
+    [found] = answer.values()
+    return next((_parse_mark(each) for each in found.result().topic_partitions), None)
+
+
+def _connect_admin(bootstrap_servers: str, options: Mapping[str, str]) -> AdminClient:
+    return AdminClient({**_drop_consumer_only(options), "bootstrap.servers": bootstrap_servers}, logger=log)
 
 
 def find_other_writer(
@@ -261,7 +319,7 @@ def find_other_writer(
         groups = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result().valid
         names = [each.group_id for each in groups if each.group_id.startswith(f"{prefix}.")]
         for name in names:
-            if name.startswith(f"{prefix}.{job}."):
+            if name.startswith(f"{prefix}.{job}.") or _SHARD.search(name):
                 continue
             request = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
             (answer,) = admin.list_consumer_group_offsets([request], request_timeout=REQUEST_TIMEOUT_S).values()

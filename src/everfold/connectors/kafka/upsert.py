@@ -45,7 +45,7 @@ OPTIONS = OptionSet(
         Option("scan.parallelism", "int", role="source", note="has no meaning here: each partition is a task"),
         Option("sink.buffer-flush.max-rows", "int", "0", role="sink", note=_ONE_BATCH),
         Option("sink.buffer-flush.interval", "duration", "0 ms", role="sink", note=_ONE_BATCH),
-        Option("sink.transaction-naming-strategy", role="sink", note="has no meaning here: a sink of a job has one transactional id"),
+        Option("sink.transaction-naming-strategy", role="sink", note="has no meaning here: transactional ids are named after the job, the sink and the task"),
     )
 )  # fmt: skip
 
