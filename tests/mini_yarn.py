@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 import pyspark
 from maven import fetch_jars
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 HADOOP = "3.5.0"
 # The cluster's classes come from Hadoop's own tests, so they refer to JUnit.

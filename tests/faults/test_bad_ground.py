@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -129,7 +130,7 @@ def test_a_job_directory_in_use_and_one_of_another_query(tmp_path: Path) -> None
         command(tmp_path / "job"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        while not (tmp_path / "job" / "manifest.json").exists():
+        while not newest_manifest(tmp_path / "job").exists():
             assert running.poll() is None
             time.sleep(0.1)
         second = run(tmp_path, tmp_path / "job")

@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from manifests import newest_manifest
 
 FILES, ROWS_A_FILE = 12, 100
 SCRIPT = """
@@ -71,7 +72,7 @@ def wait_for_end(job: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def count_versions(folder: Path) -> int:
-    return len(json.loads((folder / "state/manifest.json").read_text())["versions"])
+    return len(json.loads(newest_manifest(folder / "state").read_text())["versions"])
 
 
 STAGES: dict[str, Callable[[Path], bool]] = {

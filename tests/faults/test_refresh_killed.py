@@ -18,6 +18,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from manifests import newest_manifest
 from postgres import Database
 
 ROWS = 400
@@ -34,7 +35,7 @@ GROUP BY most % 7 {having};
 OLD = {"calls": "CAST(NULL AS STRING), CAST(NULL AS BIGINT)", "having": "HAVING COUNT(*) > 4"}
 NEW = {"calls": "MIN(page), SUM(most)", "having": "HAVING COUNT(*) < 8"}
 STAGES: dict[str, Callable[[Path], bool]] = {
-    "the change is settled": lambda folder: len(json.loads((folder / "manifest.json").read_text())["versions"]) == 2,
+    "the change is settled": lambda folder: len(json.loads(newest_manifest(folder).read_text())["versions"]) == 2,
     "the first batch is planned": lambda folder: len(list_batches(folder / "checkpoints/1/offsets")) > 2,
     "the first batch is done": lambda folder: len(list_batches(folder / "checkpoints/1/commits")) > 2,
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from manifests import newest_manifest
 from spark.running import Run
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def test_a_damaged_job_directory_is_reported_and_resumes_when_restored(run: Run,
     record = max((job / "sinks").rglob("*.json"))
     offsets = max((job / "checkpoints" / "0" / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
     for file, code in (
-        (job / "manifest.json", "damaged-manifest"),
+        (newest_manifest(job), "damaged-manifest"),
         (record, "damaged-record"),
         (offsets, "damaged-checkpoint"),
     ):

@@ -145,7 +145,7 @@ def test_a_job_does_not_reveal_secrets(kafka_broker: KafkaBroker, database: Data
     everfold("run", new, *started, code=1)
     log = "".join((tmp_path / name / "job.log").read_text() for name in ("job", "broken"))
     assert "fs.azure.account.key.x=*********(redacted)" in log
-    private = ("", "manifest.json", "lock", "job.log", "job.log4j2.properties", "control")
+    private = ("", "manifest", "manifest/2.json", "lock", "job.log", "job.log4j2.properties", "control")
     assert [name for name in private if (tmp_path / "job" / name).stat().st_mode & 0o077] == []
     revealing = [name for name, text in output.items() if CANARY in text]
     left = [name for name, content in read_files(tmp_path) if CANARY.encode() in content]

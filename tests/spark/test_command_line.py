@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180.0
@@ -159,7 +160,7 @@ def test_ctrl_c_stops_a_job_and_the_same_command_resumes_it(tmp_path: Path) -> N
     assert (job.returncode, out) == (0, ""), err
     assert "stopping after the running batch" in err
     assert "totals: stopped; " in err
-    assert (tmp_path / ".everfold" / "totals" / "manifest.json").exists()
+    assert newest_manifest(tmp_path / ".everfold" / "totals").exists()
 
     add_bids(tmp_path / "bids", "2.json", {"08:12": 7, "08:25": 1})
     job = start("run", "totals.sql", cwd=tmp_path)

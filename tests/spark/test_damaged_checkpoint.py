@@ -128,7 +128,7 @@ LOST = {
     "the control files": ("../../control",),
     "the records of the sinks": ("../../sinks",),
     "the last batch": ("../../last_batch.json",),
-    "the manifest": ("../../manifest.json",),
+    "the manifest": ("../../manifest",),
 }
 """Parts of a job directory that may be lost entirely, relative to its checkpoint."""
 

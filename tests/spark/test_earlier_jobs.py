@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from spark.running import Run, runner
 
 from everfold.jobs.job_dir import load_manifest
+from everfold.storage import local
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "state" / "job-v4.tar.gz"
 
@@ -42,7 +43,7 @@ def test_a_job_of_an_earlier_release_resumes(run: Run) -> None:
     assert done.code == 0, done.err
     assert set(done.out.split("\n")) >= {"-D[2, 1]", "+U[4, 3]"}
     assert read_hours("k", "total", "n") == [("a", 4, 2), ("b", 4, 2), ("c", 4, 1)]
-    assert load_manifest(Path("state")).version.operators == ("w1", "w3", "w2")
+    assert load_manifest(local(Path("state"))).version.operators == ("w1", "w3", "w2")
 
 
 def test_a_job_of_an_earlier_release_can_be_changed(run: Run) -> None:
@@ -52,4 +53,4 @@ def test_a_job_of_an_earlier_release_can_be_changed(run: Run) -> None:
     assert done.code == 0, done.err
     assert set(done.out.split("\n")) >= {"-D[2, 1]", "+U[4, 3]"}
     assert read_hours("k", "total", "n") == [("a", 4, 3), ("b", 4, 2), ("c", 4, 4)]
-    assert [each.number for each in load_manifest(Path("state")).versions] == [0, 1, 2]
+    assert [each.number for each in load_manifest(local(Path("state"))).versions] == [0, 1, 2]

@@ -18,6 +18,7 @@ from everfold.spark.session import create_session
 from everfold.spark.stream import SourceStream, Stream, StreamLowering
 from everfold.spark.task_input import FORWARDED, KEEP
 from everfold.sql.planner import Session, Submit
+from everfold.storage import local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +81,7 @@ def test_the_upper_operator_is_notified_of_the_end_first(spark: SparkSession, tm
         query.processAllAvailable()
         for name in ("w3", "w1", "w2"):
             assert not seen
-            Control(tmp_path / name, tmp_path / "checkpoint").flush()
+            Control(local(tmp_path / name), local(tmp_path / "checkpoint")).flush()
             query.processAllAvailable()
     finally:
         query.stop()

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from manifests import newest_manifest
 from spark.test_changed_query import Run, find_current_rows, put, read_changes, run
 from spark.test_rules_on_spark import Job, batch, fold_changes, make_plan, part
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.rollback import roll_back
 from everfold.memory.pipeline import MemoryPipeline
+from everfold.storage import local
 
 if TYPE_CHECKING:
     from broker import KafkaBroker
@@ -94,7 +96,7 @@ def test_a_new_insert_before_another(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other" / "1.json").write_text((tmp_path / "in" / "1.json").read_text())
     put(tmp_path, "3.json", [("a", 7, "01:04"), ("b", 2, "01:05")])
     run_query(counts, most, sums, options=(*ACCEPT, "--suspend"))
-    manifest = json.loads((tmp_path / "job/manifest.json").read_text())
+    manifest = json.loads(newest_manifest(tmp_path / "job").read_text())
     assert [version["operators"] for version in manifest["versions"]] == [["w1"], ["w2", "w3", "w1"]]
     assert [[note["name"] for note in version["sources"]] for version in manifest["versions"]] == [
         ["t"],
@@ -126,12 +128,12 @@ def test_a_rollback_over_a_new_operator(run: Run, tmp_path: Path) -> None:
         )
 
     assert run_both(f"{RULES}{both};", *ACCEPT) == [("n", "a", 1), ("s", "a", 6)]
-    roll_back(tmp_path / "job", 0, duplicates=True, say=lambda _: None)
+    roll_back(local(tmp_path / "job"), 0, duplicates=True, say=lambda _: None)
     put(tmp_path, "3.json", [("b", 1, "00:04")])
     assert run_both(alone) == [("s", "a", 6), ("s", "b", 10)]
     put(tmp_path, "4.json", [("b", 1, "00:05"), ("c", 1, "00:06")])
     assert run_both(f"{RULES}{both};", *ACCEPT) == [("n", "b", 1), ("n", "c", 1), ("s", "b", 11), ("s", "c", 1)]
-    roll_back(tmp_path / "job", 1, duplicates=True, say=lambda _: None)
+    roll_back(local(tmp_path / "job"), 1, duplicates=True, say=lambda _: None)
     assert run_both(f"{RULES}{both};") == [("n", "b", 2), ("n", "c", 1), ("s", "b", 11), ("s", "c", 1)]
 
 

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker import KafkaBroker
+from manifests import newest_manifest, replace_manifest
 from spark.running import Done, Run, runner
 
 from everfold import TableEnvironment
 from everfold.errors import StateError
 from everfold.jobs.job_dir import JobDir
+from everfold.storage import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +133,7 @@ def test_one_location_has_many_spellings(job: Job, tmp_path: Path, monkeypatch: 
 def test_the_user_is_asked_about_data_at_another_location(job: Job, tmp_path: Path) -> None:
     job.put(1)
     job.run_ok()
-    before = (job.project / ".everfold" / "job" / "manifest.json").read_bytes()
+    before = newest_manifest(job.project / ".everfold" / "job").read_bytes()
     (job.project / "in").rename(tmp_path / "archive")
     refused = job.run(tmp_path / "archive")
     assert refused.code == 1
@@ -142,7 +144,7 @@ def test_the_user_is_asked_about_data_at_another_location(job: Job, tmp_path: Pa
     assert "error[changed-source]" in refused.err
     assert "--source t=moved" in refused.err
     assert "--source t=new" in refused.err
-    assert (job.project / ".everfold" / "job" / "manifest.json").read_bytes() == before
+    assert newest_manifest(job.project / ".everfold" / "job").read_bytes() == before
     job.put(2, tmp_path / "archive")
     job.run_ok(tmp_path / "archive", "--source", "t=moved")
     job.put(4, tmp_path / "archive")
@@ -185,9 +187,8 @@ def downgrade_to_format_3(folder: Path, base_folder: Path) -> None:
     from everfold.jobs.sources import name_by_options
     from everfold.sql.planner import Session, Submit
 
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads(newest_manifest(folder).read_text())
     manifest.pop("folder")
-    manifest.pop("checksum", None)
     manifest["format"] = 3
     [note] = manifest["versions"][0]["sources"]
     new_name = note.pop("spark_name")
@@ -200,7 +201,7 @@ def downgrade_to_format_3(folder: Path, base_folder: Path) -> None:
     for file in (checkpoint / "offsets").glob("[0-9]*"):
         file.write_text(file.read_text().replace(new_name, old_name))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    replace_manifest(folder, manifest)
 
 
 @pytest.mark.slow
@@ -212,7 +213,7 @@ def test_a_job_of_an_earlier_version_resumes(job: Job, spelled: str) -> None:
     downgrade_to_format_3(folder, job.project)
     job.put(2)
     job.run_ok(spelled)
-    found = JobDir(folder).read_manifest()
+    found = JobDir(local(folder)).read_manifest()
     assert found is not None
     assert found.version.sources is not None
     assert [each["location"] for each in found.version.sources] == [str(job.project / "in")]

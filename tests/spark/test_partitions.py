@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from manifests import newest_manifest
 from spark.running import runner
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def test_another_parallelism_at_each_start(
         assert done.code == 0, done.err
         note = f"note: `parallelism.default` is {parallelism}, but the job keeps the {starts[0]} partitions"
         assert (note in done.err) == (parallelism != starts[0])
-    manifest = json.loads((tmp_path / ".everfold" / "job" / "manifest.json").read_text())
+    manifest = json.loads(newest_manifest(tmp_path / ".everfold" / "job").read_text())
     assert manifest["partitions"] == starts[0]
     found = sorted(
         (row["k"], row["n"])

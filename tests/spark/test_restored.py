@@ -297,8 +297,8 @@ def test_a_job_directory_with_a_missing_part_is_refused(run: Run, request: pytes
         (["checkpoints/0/offsets", "checkpoints/0/commits"], "damaged-checkpoint"),
         (["checkpoints/0/commits/2", "checkpoints/0/commits/1"], "damaged-checkpoint"),
         (["checkpoints/0/commits/2", "checkpoints/0/offsets/2"], "damaged-checkpoint"),
-        (["manifest.json", "checkpoints"], "damaged-manifest"),
-        (["manifest.json", "checkpoints", "last_batch.json"], "damaged-manifest"),
+        (["manifest", "checkpoints"], "damaged-manifest"),
+        (["manifest", "checkpoints", "last_batch.json"], "damaged-manifest"),
         (["checkpoints", "last_batch.json", "sinks"], "sink-ahead"),
     ):
         restore("kept")

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from manifests import newest_manifest
 from spark.running import Done, Run, runner
 
 from everfold.cli.state import _SPARK_CONF
 from everfold.jobs.job_dir import JobDir
+from everfold.storage import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +104,7 @@ def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: P
         "+---+------------+----------------+----------+-------------------+",
         "3 rows in set",
     ]
-    created = [each["created"] for each in json.loads(Path("job/manifest.json").read_text())["versions"]]
+    created = [each["created"] for each in json.loads(newest_manifest(Path("job")).read_text())["versions"]]
     assert lines[-3:] == [
         f"  SUM(x): since the beginning, {created[0]}",
         f"  COUNT(*): since version 1, {created[1]}",
@@ -143,7 +145,7 @@ def test_open_windows_and_pending_rows_are_shown(run: Run, state: State) -> None
     sinks = SINK.format("sums") + SINK.format("greatest")
     inserts = f"INSERT INTO sums {window};\nINSERT INTO greatest {over};"
     run_query(run, f"{sinks}EXECUTE STATEMENT SET BEGIN\n{inserts}\nEND;", "--suspend")
-    folder = JobDir(Path("job").absolute())
+    folder = JobDir(local(Path("job").absolute()))
     folder.lock()
     try:
         found = state("--format", "json")

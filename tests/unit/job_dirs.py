@@ -17,6 +17,7 @@ from everfold.jobs.rewind import Consent
 from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import Root
 from everfold.sql.settings import Settings
+from everfold.storage import local
 
 
 def open_dir(
@@ -39,14 +40,14 @@ def open_dir(
         decide=lambda _: how,
         consent=Consent(refresh=refresh),
     )
-    return open_job(JobDir(path), spec, buckets=8, partitions=2)
+    return open_job(JobDir(local(path)), spec, buckets=8, partitions=2)
 
 
 def carry_out(path: Path, plan: ChangePlan) -> Manifest:
     """Carry out a plan without its backfill, and return the manifest."""
     stages = tuple(stage for stage in plan.stages if not isinstance(stage, BackfillCalls))
     no_spark = cast(Any, None)
-    ChangeExecutor(JobDir(path), no_spark, replace(plan, stages=stages), (), no_spark, "UTC", print).run()
+    ChangeExecutor(JobDir(local(path)), no_spark, replace(plan, stages=stages), (), no_spark, "UTC", print).run()
     return plan.manifest
 
 

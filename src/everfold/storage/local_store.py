@@ -1,4 +1,4 @@
-"""The local file system as a store: copies are hard links, and new folders are private."""
+"""The local file system as a store: copies are hard links, and only the owner can read files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LocalStore:
         target = Path(path)
         make_private_folder(target.parent)
         part = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.part")
-        write_atomically(part, content, private=_is_private(target.parent))
+        write_atomically(part, content, private=True)
         try:
             os.link(part, target)
         except FileExistsError:
@@ -70,8 +70,7 @@ class LocalStore:
         return True
 
     def write(self, path: str, content: bytes) -> None:
-        make_private_folder(Path(path).parent)
-        write_atomically(Path(path), content, private=_is_private(Path(path).parent))
+        write_atomically(Path(path), content, private=True)
 
     def copy(self, old: str, new: str) -> None:
         if not os.path.isdir(old):
@@ -113,11 +112,6 @@ def _describe_entry(entry: os.DirEntry[str]) -> Entry | None:
         return _describe(entry.name, entry.stat())
     except FileNotFoundError:
         return None
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether only the owner can enter a folder; its files are private then, too."""
-    return not stat.S_IMODE(folder.stat().st_mode) & 0o077
 
 
 def _sync_folder(folder: Path) -> None:

@@ -24,6 +24,7 @@ from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
 from everfold.spark.session import create_session
+from everfold.storage import local
 from everfold.types import (
     BIGINT,
     DATE,
@@ -57,7 +58,9 @@ class SourceReader:
 
     def __init__(self, session: SparkSession, of: Table, base: Path) -> None:
         self.source: Source = check_table(of, Role.SOURCE).source()
-        self.context = SourceContext(spark=session, name="bids_1", base_folder=base, table=of, job_folder=base / "job")
+        self.context = SourceContext(
+            spark=session, name="bids_1", base_folder=base, table=of, job_folder=local(base / "job")
+        )
 
     def batch(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.source.batch(self.context).drop("__split", "__place").toArrow().to_pylist()
@@ -341,7 +344,7 @@ COLUMNS: dict[str, DataType] = {
 def sinks(tmp_path: Path) -> Callable[[Table], FileSink]:
     def make(of: Table) -> FileSink:
         made = check_table(of, Role.SINK).sink(
-            SinkContext(name="s1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+            SinkContext(name="s1", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job"))
         )
         assert isinstance(made, FileSink)
         made.prepare()
@@ -456,7 +459,7 @@ def test_an_unwritable_target_is_reported(
     lost = sinks(of := table("t", n=BIGINT).with_("filesystem", path="lost", format="json"))
     lost.write(frame, BatchId("job", "s1", 1, 0))
     record = lost.records / "1-0.json"
-    record.write_text(
+    record.write(
         record.read_text()
         .replace('"done": true', '"done": false')
         .replace('"files": []', '"files": [[".a", "gone.json"]]')

@@ -16,6 +16,7 @@ from unit.connectors.tables import TableMaker, table
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
+from everfold.storage import local
 from everfold.types import BIGINT, BYTES, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def open_source(
     spark: SparkSession, of: TableMaker, database: Database, folder: Path, **options: str
 ) -> tuple[Source, SourceContext]:
     made = of.with_options(database.options("t", **options))
-    context = SourceContext(spark=spark, name="t_1", base_folder=folder, table=made, job_folder=folder / "job")
+    context = SourceContext(spark=spark, name="t_1", base_folder=folder, table=made, job_folder=local(folder / "job"))
     return check_table(made, Role.SOURCE).source(), context
 
 

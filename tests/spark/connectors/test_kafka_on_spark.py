@@ -24,6 +24,7 @@ from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.spark.batch_metrics import count_skipped_rows
 from everfold.spark.session import create_session
+from everfold.storage import local
 from everfold.types import BIGINT, BYTES, DOUBLE, FLOAT, INT, STRING, TIMESTAMP3, TIMESTAMP_LTZ3, DecimalType, MapType
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Topic:
     def source(self, of: TableMaker = PLAIN, /, **options: str) -> tuple[Source, SourceContext]:
         made = self.table(of, **options)
         context = SourceContext(
-            spark=self.session, name="k_1", base_folder=self.folder, table=made, job_folder=self.folder / "job"
+            spark=self.session, name="k_1", base_folder=self.folder, table=made, job_folder=local(self.folder / "job")
         )
         return check_table(made, Role.SOURCE).source(), context
 

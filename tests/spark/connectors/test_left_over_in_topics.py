@@ -21,6 +21,7 @@ from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.replay import JobLineage
 from everfold.connectors.validate import check_table
 from everfold.plan.changelog import RowKind
+from everfold.storage import local
 from everfold.types import BIGINT, STRING
 
 TOTALS = table("totals", k=STRING, n=BIGINT)
@@ -88,7 +89,7 @@ def start(topic: Topic, tmp_path: Path) -> Iterator[Start]:
             }  # fmt: skip
             of = replace(TOTALS.with_options(options), primary_key=("k",))
             sink = check_table(of, Role.SINK).sink(
-                SinkContext(name=name, base_folder=tmp_path, table=of, job_folder=tmp_path)
+                SinkContext(name=name, base_folder=tmp_path, table=of, job_folder=local(tmp_path))
             )
             assert isinstance(sink, KafkaSink)
             stack.callback(sink.close)

@@ -13,6 +13,7 @@ from everfold.connectors.contract import BatchId, ClusterSink, LocalSink, Role, 
 from everfold.connectors.validate import check_table
 from everfold.errors import SqlError
 from everfold.spark.session import create_session
+from everfold.storage import local
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -88,7 +89,7 @@ def test_a_replayed_batch_is_not_printed_again(tmp_path: Path, capsys: pytest.Ca
     rows = pa.table({"c0": [1, None], "c1": ["a", "b"], "__kind": pa.array([0, 3], pa.int8())})
     for batch in (0, 0, 1):
         sink = check_table(of, Role.SINK).sink(
-            SinkContext(name="s", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+            SinkContext(name="s", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job"))
         )
         assert isinstance(sink, LocalSink)
         sink.write(rows.slice(0, 2 - batch), BatchId("job", "s", 0, batch))

@@ -34,6 +34,7 @@ from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND
 from everfold.spark.batch_metrics import count_skipped_rows
 from everfold.spark.session import create_session
+from everfold.storage import local
 from everfold.types import STRING, ArrayType, DataType, FloatingType, MapType, RowType, StringType, physical_name
 
 if TYPE_CHECKING:
@@ -239,13 +240,15 @@ def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> N
             {**options_of_table, **SETTINGS.get(form, {})}
         )
         source = check_table(of, Role.SOURCE).source()
-        context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+        context = SourceContext(
+            spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job")
+        )
         with count_skipped_rows(session) as counts:
             found = group_by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
-        local = group_by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
+        direct = group_by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
         types = [type_ for _, type_ in fields]
-        for name in sorted({*local, *found}):
-            one, other = local.get(name, []), found.get(name, [])
+        for name in sorted({*direct, *found}):
+            one, other = direct.get(name, []), found.get(name, [])
             if not same_rows(one, other, types):
                 pytest.fail(f"{records[int(name)]!r} is {one}, and to Spark {other}")
         expected = (
@@ -291,7 +294,9 @@ def test_values_of_parquet(session: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns, names=[name for name, _ in fields]), tmp_path / "f.parquet")
     of = table("t", **dict(fields)).with_options({"connector": "filesystem", "path": "f.parquet", "format": "parquet"})
     source = check_table(of, Role.SOURCE).source()
-    context = SourceContext(spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=tmp_path / "job")
+    context = SourceContext(
+        spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job")
+    )
     found = [list(row.values()) for row in source.batch(context).drop("__split", "__place").toArrow().to_pylist()]
-    local = [list(row.values()) for piece in source.read_local(tmp_path) for row in piece.to_pylist()]
-    assert same_rows(local, found, [type_ for _, type_ in fields])
+    direct = [list(row.values()) for piece in source.read_local(tmp_path) for row in piece.to_pylist()]
+    assert same_rows(direct, found, [type_ for _, type_ in fields])

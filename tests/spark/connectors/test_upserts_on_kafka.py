@@ -19,6 +19,7 @@ from unit.connectors.tables import TableMaker, table
 from everfold.connectors.contract import KIND, BatchId, LocalSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.validate import check_table
 from everfold.plan.nodes import Table
+from everfold.storage import local
 from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Topic:
 
     def open_source(self, of: Table) -> tuple[Source, SourceContext]:
         context = SourceContext(
-            spark=self.session, name="t_1", base_folder=self.folder, table=of, job_folder=self.folder / "job"
+            spark=self.session, name="t_1", base_folder=self.folder, table=of, job_folder=local(self.folder / "job")
         )
         return check_table(of, Role.SOURCE).source(), context
 

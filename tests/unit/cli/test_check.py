@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest
 from unit.job_dirs import start_job
 
 from everfold.cli.explain import explain_error
@@ -149,7 +150,7 @@ def test_a_job_is_checked_by_its_directory_and_has_a_history() -> None:
         (*_, submit) = Session().run(tables + text)
         assert isinstance(submit, Submit)
         start_job(Path("job"), submit.roots, sql=submit.text, how=OnChange.ACCEPT)
-    assert "hunter2" not in Path("job/manifest.json").read_text()
+    assert "hunter2" not in newest_manifest(Path("job")).read_text()
     assert everfold("check", "partly.sql", "--state", "job").returncode == 0
     assert everfold("check", "old.sql", "--state", "job").returncode == 3
     shown = everfold("history", "job").stdout.splitlines()
@@ -171,10 +172,10 @@ def test_a_job_is_checked_by_its_directory_and_has_a_history() -> None:
     assert "error[no-version]: the job has no version 7" in everfold("diff", "job", "0", "7").stderr
     found = json.loads(everfold("history", "job", "--format", "json").stdout)
     assert [(each["version"], each["current"]) for each in found] == [(0, False), (1, True)]
-    manifest = json.loads(Path("job/manifest.json").read_text())
+    manifest = json.loads(newest_manifest(Path("job")).read_text())
     manifest["versions"][1] |= {"history": 0, "filled": True}
     manifest["checksum"] = compute_checksum(manifest)
-    Path("job/manifest.json").write_text(json.dumps(manifest))
+    newest_manifest(Path("job")).write_text(json.dumps(manifest))
     assert "    COUNT(*): since version 1 and backfilled" in everfold("history", "job").stdout.splitlines()
 
 

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest
 from unit.jobs.test_folder import add_checkpoint
 from unit.jobs.test_rollback import insert_into, run
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
+from everfold.storage import local
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +68,14 @@ def test_a_rollback_is_printed_and_recorded() -> None:
     ],
 )
 def test_a_wrong_rollback_is_refused(arguments: list[str], code: int, words: str) -> None:
-    before = Path("job", "manifest.json").read_bytes()
+    before = newest_manifest(Path("job")).read_bytes()
     done = everfold("rollback", *arguments)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
-    assert Path("job", "manifest.json").read_bytes() == before
+    assert newest_manifest(Path("job")).read_bytes() == before
 
 
 def test_a_running_job_and_a_missing_checkpoint_are_refused() -> None:
-    running = JobDir(Path("job"))
+    running = JobDir(local(Path("job")))
     running.lock()
     done = everfold("rollback", "job", "0")
     assert (done.returncode, "error[job-is-running]" in done.stderr) == (1, True)

@@ -17,6 +17,7 @@ from everfold.connectors.contract import Role, SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.validate import check_table
 from everfold.errors import StateError
+from everfold.storage import Location, local
 from everfold.types import STRING
 
 OWN = _identity("job", "0_o")
@@ -74,7 +75,7 @@ def test_a_later_epoch_is_ahead_at_the_start_and_another_run_afterwards() -> Non
 
 def test_a_mark_of_the_first_format_is_readable(sink: FileSink) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / "mark-v1.json"
-    (sink.root / f".everfold-{OWN}").write_bytes(golden.read_bytes())
+    (sink.root / f".everfold-{OWN}").write(golden.read_bytes())
     assert sink.last_applied("job", "0_o") == AppliedBatch(2, 17, "0123456789abcdef0123456789abcdef")
 
 
@@ -84,30 +85,31 @@ def test_a_mark_of_the_first_format_is_readable(sink: FileSink) -> None:
 @pytest.fixture
 def sink(tmp_path: Path) -> FileSink:
     declared = table(a=STRING).with_("filesystem", path="out", format="json")
-    context = SinkContext(name="0_o", base_folder=tmp_path, table=declared, job_folder=tmp_path / "job", query="q")
+    context = SinkContext(
+        name="0_o", base_folder=tmp_path, table=declared, job_folder=local(tmp_path / "job"), query="q"
+    )
     made = check_table(declared, Role.SINK).sink(context)
     assert isinstance(made, FileSink)
     made.prepare()
     return made
 
 
-def mark(sink: FileSink, job: str = "job", **more: object) -> Path:
+def mark(sink: FileSink, job: str = "job", **more: object) -> Location:
     members = {"job": job, "sink": "0_o", "epoch": 0, "batch": 3, "digest": "d", "query": "q", "folder": f"/jobs/{job}"}
     path = sink.root / f".everfold-{_identity(job, '0_o')}"
-    path.write_text(json.dumps({**members, **more}))
+    path.write(json.dumps({**members, **more}))
     return path
 
 
 def test_the_last_batch_is_found_in_the_mark_or_the_visible_files(sink: FileSink) -> None:
     assert sink.last_applied("job", "0_o") is None
     for name in (f"part-{OWN}-0-2-00000.json", f".part-{OWN}-0-9-00000.json.withdrawn", "part-01234567-0-9-00000.json"):
-        (sink.root / name).write_text("")
+        (sink.root / name).write("")
     assert sink.last_applied("job", "0_o") == AppliedBatch(0, 2)  # without a mark, as written by an earlier version
     mark(sink)
     assert sink.last_applied("job", "0_o") == AppliedBatch(0, 3, "d")
     assert sink.last_applied("another", "0_o") is None
-    (sink.root / "day=1").mkdir()
-    (sink.root / "day=1" / f"part-{OWN}-0-10-00000.json").write_text("")
+    (sink.root / "day=1" / f"part-{OWN}-0-10-00000.json").write("")
     assert sink.last_applied("job", "0_o") == AppliedBatch(0, 10)
 
 
@@ -121,7 +123,7 @@ def test_a_mark_never_goes_back(sink: FileSink) -> None:
 
 
 def test_an_incomplete_batch_without_a_record_is_refused(sink: FileSink) -> None:
-    (sink.root / f".part-{OWN}-1-4-00000-abc.json.inprogress").write_text("")
+    (sink.root / f".part-{OWN}-1-4-00000-abc.json.inprogress").write("")
     sink._check_published(OWN, batch(3))
     with pytest.raises(StateError, match=r"lost-record.*batch 4 was being made visible, and its record in .* is gone"):
         sink._check_published(OWN, batch(4))
@@ -130,7 +132,7 @@ def test_an_incomplete_batch_without_a_record_is_refused(sink: FileSink) -> None
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"job": "job"}'])
 def test_a_damaged_mark_is_reported(sink: FileSink, content: str) -> None:
     path = mark(sink)
-    path.write_text(content)
+    path.write(content)
     with pytest.raises(StateError, match="damaged-record") as caught:
         sink.last_applied("job", "0_o")
     assert f"`{path}`" in str(caught.value)
@@ -148,7 +150,7 @@ def test_another_job_is_detected_while_its_files_exist(sink: FileSink) -> None:
     mark(sink, "other")
     assert sink.find_other_job("job") is None
     file = sink.root / f"part-{_identity('other', '0_o')}-0-3-00000.json"
-    file.write_text("")
+    file.write("")
     assert sink.find_other_job("job") == "/jobs/other"
     assert sink.find_other_job("other") is None
     mark(sink, "other", query="another")

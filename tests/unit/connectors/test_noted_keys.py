@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from everfold.connectors.kafka.key_snapshot import TopicKeys
+from everfold.storage import local
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "keys-v1.arrow"
 NOTE = TopicKeys({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
@@ -15,10 +16,10 @@ NOTE = TopicKeys({0: 5, 11: 0}, frozenset({-(1 << 63), 7}))
 
 def test_a_snapshot_is_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "keys-topic" / "3.arrow"
-    NOTE.write(path)
-    assert TopicKeys.read(path) == NOTE
+    NOTE.write(local(path))
+    assert TopicKeys.read(local(path)) == NOTE
     assert [each.name for each in path.parent.iterdir()] == ["3.arrow"]
 
 
 def test_snapshots_of_earlier_versions_are_readable() -> None:
-    assert TopicKeys.read(GOLDEN) == NOTE
+    assert TopicKeys.read(local(GOLDEN)) == NOTE

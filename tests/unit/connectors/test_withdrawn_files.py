@@ -33,14 +33,13 @@ def sink(tmp_path: Path) -> FileSink:
 
 def put(sink: FileSink, *names: str) -> None:
     for name in names:
-        (sink.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (sink.root / name).write_text(name)
+        (sink.root / name).write(name)
 
 
 def visible(sink: FileSink) -> set[str]:
     """Return the files that readers see, and check that each has its own content."""
-    found = {each.relative_to(sink.root) for each in sink.root.rglob("*") if each.is_file()}
-    shown = {str(each) for each in found if not each.name.startswith(".")}
+    found = {each.relative_to(sink.root) for each in sink.root.walk()}
+    shown = {each for each in found if not each.rpartition("/")[2].startswith(".")}
     assert all((sink.root / each).read_text() == each for each in shown)
     return shown
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import newest_manifest, replace_manifest
 from unit.job_dirs import open_dir
 
 from everfold.errors import EverfoldError, StateError, UsageError
 from everfold.inspection.job_state import Inspection, named_operators, select_operators
 from everfold.jobs.job_dir import JobDir
 from everfold.sql.planner import Session, Submit
+from everfold.storage import Location, local
 
 TABLE = "CREATE TABLE t (n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'blackhole');"
 WINDOWS = "SELECT window_start, n, COUNT(*) AS c FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end, n"
@@ -25,7 +27,14 @@ def create_job(folder: Path, *queries: str) -> JobDir:
     """Create a job that has not run."""
     submits = [each for each in Session().run(TABLE + ";".join(queries)) if isinstance(each, Submit)]
     open_dir(folder, [root for each in submits for root in each.roots])
-    return JobDir(folder)
+    return JobDir(local(folder))
+
+
+def checkpoint_of(job: JobDir) -> Location:
+    """Return the checkpoint of the current version."""
+    manifest = job.read_manifest()
+    assert manifest is not None
+    return job.checkpoint(manifest, manifest.current)
 
 
 def create_job_with_batch(folder: Path, *queries: str) -> JobDir:
@@ -37,9 +46,7 @@ def create_job_with_batch(folder: Path, *queries: str) -> JobDir:
         "commits/3": "v1\n{}",
     }
     for name, text in files.items():
-        file = made.checkpoint(0) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        (checkpoint_of(made) / name).write(text)
     return made
 
 
@@ -73,7 +80,7 @@ def test_an_operator_is_selected_by_name_or_label(tmp_path: Path) -> None:
 
 def expect_error(folder: Path, **options: Any) -> EverfoldError:
     with pytest.raises(EverfoldError) as caught:
-        Inspection(folder, **options)
+        Inspection(local(folder), **options)
     return caught.value
 
 
@@ -88,16 +95,16 @@ def test_a_directory_without_a_job_is_refused(tmp_path: Path) -> None:
 def test_a_job_without_a_finished_batch_is_refused(tmp_path: Path) -> None:
     made = create_job(tmp_path, STACKED)
     assert (expect_error(tmp_path).code, expect_error(tmp_path).exit_code) == ("no-batch", 1)
-    (made.checkpoint(0) / "commits").mkdir(parents=True)
+    (checkpoint_of(made) / "commits").make_folder()
     assert expect_error(tmp_path).code == "no-batch"
     assert expect_error(tmp_path, wanted="w9").code == "no-operator"
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/3", "commits/3"])
 def test_a_damaged_file_is_reported(tmp_path: Path, name: str) -> None:
-    file = create_job_with_batch(tmp_path, STACKED).checkpoint(0) / name
-    assert Inspection(tmp_path).batch == 3
-    file.write_text("v1\n{")
+    file = checkpoint_of(create_job_with_batch(tmp_path, STACKED)) / name
+    assert Inspection(local(tmp_path)).batch == 3
+    file.write("v1\n{")
     error = expect_error(tmp_path)
     assert error.code == "damaged-checkpoint"
     assert f"`{file}`" in str(error)
@@ -109,7 +116,7 @@ def test_without_operators_spark_is_not_started(tmp_path: Path) -> None:
     def start() -> Any:
         raise AssertionError
 
-    found = Inspection(tmp_path).read(start)
+    found = Inspection(local(tmp_path)).read(start)
     assert (found.batch, found.version.number, found.operators) == (3, 0, ())
 
 
@@ -118,9 +125,8 @@ def test_missing_state_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("everfold.inspection.job_state.reading_session", lambda *_: None)
     with pytest.raises(StateError, match="damaged-checkpoint"):
         Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
-    metadata = made.checkpoint(0) / "state" / "0" / "_metadata" / "v2" / "0"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text("v2\n{}")
+    metadata = checkpoint_of(made) / "state" / "0" / "_metadata" / "v2" / "0"
+    metadata.write("v2\n{}")
     with pytest.raises(StateError, match="damaged-checkpoint") as caught:
         Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
     assert f"`{metadata}`" in str(caught.value)
@@ -135,7 +141,7 @@ def test_a_batch_deleted_during_the_read_is_replaced_by_a_newer_one(
     def reading(self: Inspection, spark: object, batch: int) -> int:
         read.append(batch)
         if batch < 5:
-            (made.checkpoint(0) / "commits" / str(batch + 1)).write_text("v1\n{}")
+            (checkpoint_of(made) / "commits" / str(batch + 1)).write("v1\n{}")
             raise RuntimeError("batch 3 doesn't exist")
         return batch
 
@@ -160,14 +166,13 @@ def test_an_unknown_failure_is_reported_as_unreadable_state(tmp_path: Path, monk
 
 def test_manifests_of_earlier_versions_are_readable(tmp_path: Path) -> None:
     made = create_job(tmp_path, STACKED)
-    found = json.loads(made.manifest_path.read_text())
+    found = json.loads(newest_manifest(tmp_path).read_text())
     for operator in found["versions"][0]["shapes"][0]["operators"]:
         del operator["kept"]
         for call in operator["calls"]:
             for name in ("function", "args", "constants"):
                 del call[name]
-    del found["checksum"]
-    made.manifest_path.write_text(json.dumps({**found, "format": 3}))
+    replace_manifest(tmp_path, {**found, "format": 3})
     manifest = made.read_manifest()
     assert manifest is not None
     (shape,) = manifest.version.query_shapes

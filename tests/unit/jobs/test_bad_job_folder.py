@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from manifests import newest_manifest, replace_manifest
 from unit.jobs.test_folder import MORE, add_checkpoint, open_job
 
 from everfold.checkpoint.damage import find_damaged_file, is_sound
@@ -25,7 +26,9 @@ from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version, compute_checksum
+from everfold.jobs.ownership import LocalOwnership
 from everfold.jobs.rollback import roll_back
+from everfold.storage import local
 
 MANIFEST = Manifest(
     job="abc",
@@ -42,13 +45,13 @@ MANIFEST = Manifest(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> JobDir:
-    made = JobDir(tmp_path / "job")
+    made = JobDir(local(tmp_path / "job"))
     made.write_manifest(MANIFEST)
     return made
 
 
 def change_manifest(folder: JobDir, **members: Any) -> bytes:
-    found = json.loads(folder.manifest_path.read_text())
+    found = json.loads(newest_manifest(Path(folder.path.path)).read_text())
     made = {key: value for key, value in {**found, **members}.items() if value is not ...}
     return json.dumps({**made, "checksum": compute_checksum(made)}).encode()
 
@@ -73,35 +76,35 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
     ],
 )
 def test_an_invalid_manifest_is_refused(folder: JobDir, members: dict[str, Any], words: str) -> None:
-    folder.manifest_path.write_bytes(change_manifest(folder, **members))
+    newest_manifest(Path(folder.path.path)).write_bytes(change_manifest(folder, **members))
     with pytest.raises(StateError, match="damaged-manifest") as caught:
         folder.read_manifest()
     assert words in str(caught.value)
-    assert f"`{folder.manifest_path}` is not a valid manifest" in str(caught.value)
+    assert f"`{newest_manifest(Path(folder.path.path))}` is not a valid manifest" in str(caught.value)
     assert "restore it from a backup, or start with a new --state folder" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
 def test_malformed_json_in_the_manifest_is_refused(folder: JobDir, content: bytes) -> None:
-    folder.manifest_path.write_bytes(content)
+    newest_manifest(Path(folder.path.path)).write_bytes(content)
     with pytest.raises(StateError, match="damaged-manifest"):
         folder.read_manifest()
-    folder.manifest_path.unlink()
-    folder.manifest_path.mkdir()
+    newest_manifest(Path(folder.path.path)).unlink()
+    newest_manifest(Path(folder.path.path)).mkdir()
     with pytest.raises(StateError, match="damaged-manifest"):
         folder.read_manifest()
 
 
 def test_a_manifest_of_a_newer_release_may_have_any_fields(folder: JobDir) -> None:
-    folder.manifest_path.write_bytes(change_manifest(folder, format=99, more={}, versions=...))
+    newest_manifest(Path(folder.path.path)).write_bytes(change_manifest(folder, format=99, more={}, versions=...))
     with pytest.raises(StateError, match="newer-manifest"):
         folder.read_manifest()
 
 
 def test_checkpoints_without_a_manifest_are_not_a_new_job(folder: JobDir) -> None:
-    folder.manifest_path.unlink()
+    newest_manifest(Path(folder.path.path)).unlink()
     assert folder.read_manifest() is None
-    folder.checkpoint(0).mkdir(parents=True)
+    folder.checkpoint(MANIFEST, 0).make_folder()
     with pytest.raises(StateError, match=r"manifest\.json` is missing, but the job's `checkpoints` exists"):
         folder.read_manifest()
 
@@ -110,7 +113,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, monkeypat
     (tmp_path / "file").write_text("x")
     for place, code in ((tmp_path / "file" / "job", "not-a-folder"), (Path("/proc/nothing"), "file-system-error")):
         with pytest.raises(EverfoldError) as caught:
-            JobDir(place).lock()
+            JobDir(local(place)).lock()
         assert caught.value.code == code
         assert f"the job directory `{place}` cannot be written" in str(caught.value)
         assert "--state" in str(caught.value.diagnostics[0].help)
@@ -121,25 +124,24 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(Path, "mkdir", refuse)
         with pytest.raises(EverfoldError) as caught:
-            JobDir(tmp_path / "job").lock()
+            JobDir(local(tmp_path / "job")).lock()
         assert (caught.value.code, caught.value.exit_code) == (code, 1)
 
 
 @pytest.mark.parametrize("character", [*"*?[]{}\\"])
 def test_a_name_that_spark_reads_as_a_pattern_is_refused(tmp_path: Path, character: str) -> None:
     with pytest.raises(UsageError, match="folder-name") as caught:
-        JobDir(tmp_path / f"a{character}b").lock()
+        JobDir(local(tmp_path / f"a{character}b")).lock()
     assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_foreign_files_in_the_control_directory_are_deleted(tmp_path: Path) -> None:
-    control = Control(tmp_path / "control", tmp_path / "checkpoint")
+    control = Control(local(tmp_path / "control"), local(tmp_path / "checkpoint"))
     control.repair()
-    (control.folder / "junk" / "more").mkdir(parents=True)
-    (control.folder / "junk" / "more" / "x").write_text("flush\n")
-    (control.folder / "garbage.txt").write_bytes(b"\xff\0")
-    (control.folder / "link").symlink_to(tmp_path)
+    (control.folder / "junk" / "more" / "x").write("flush\n")
+    (control.folder / "garbage.txt").write(b"\xff\0")
+    (tmp_path / "control" / "link").symlink_to(tmp_path)
     control.repair()
     assert list(control.folder.iterdir()) == []
     assert tmp_path.exists()
@@ -151,7 +153,7 @@ def test_a_damaged_log_of_control_files_is_reported(tmp_path: Path, content: str
     log.parent.mkdir(parents=True)
     log.write_text(content, encoding="latin-1")
     with pytest.raises(StateError, match="damaged-checkpoint") as caught:
-        Control(tmp_path / "control", tmp_path / "checkpoint").repair()
+        Control(local(tmp_path / "control"), local(tmp_path / "checkpoint")).repair()
     assert f"`{log}` is damaged or missing" in str(caught.value)
 
 
@@ -185,7 +187,7 @@ def test_a_damaged_file_that_a_start_reads_is_reported_and_nothing_is_changed(
     for file, text in files.items():
         (checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / file).write_text(text)
-    control = Control(tmp_path / "control", checkpoint)
+    control = Control(local(tmp_path / "control"), local(checkpoint))
     if content is None:
         (checkpoint / name).unlink()
     else:
@@ -203,7 +205,7 @@ def test_the_offset_of_a_source_that_counts_seconds_is_valid(tmp_path: Path) -> 
     log = tmp_path / "offsets" / "7"
     log.parent.mkdir()
     log.write_text('v2\n{"batchWatermarkMs":0}\ng_883ef9ab:17\ncontrol_w1:{"logOffset":0}')
-    assert is_sound(log)
+    assert is_sound(local(log))
 
 
 def test_a_file_that_does_not_match_its_checksum_is_found(tmp_path: Path) -> None:
@@ -216,15 +218,15 @@ def test_a_file_that_does_not_match_its_checksum_is_found(tmp_path: Path) -> Non
         b"crc\0" + (512).to_bytes(4, "big") + b"".join(zlib.crc32(each).to_bytes(4, "big") for each in blocks)
     )
     file.write_bytes(content)
-    assert find_damaged_file(tmp_path) is None
+    assert find_damaged_file(local(tmp_path)) is None
     for damaged in (content[:700], content[:-1] + b"x", b""):
         file.write_bytes(damaged)
-        assert find_damaged_file(tmp_path) == file
+        assert find_damaged_file(local(tmp_path)) == local(file)
     file.unlink()
-    assert find_damaged_file(tmp_path) == file
+    assert find_damaged_file(local(tmp_path)) == local(file)
     file.write_bytes(content)
     crc.write_bytes(b"")
-    assert find_damaged_file(tmp_path) == file
+    assert find_damaged_file(local(tmp_path)) == local(file)
 
 
 @pytest.mark.parametrize("task", ["", ".TID17"])
@@ -233,7 +235,7 @@ def test_a_half_written_file_of_a_killed_process_is_not_damage(tmp_path: Path, t
     half.parent.mkdir(parents=True)
     half.write_text("v1")
     half.with_name(f".{half.name}.crc").write_bytes(b"crc\0\0\0\2\0")
-    assert find_damaged_file(tmp_path) is None
+    assert find_damaged_file(local(tmp_path)) is None
 
 
 def test_a_failure_without_a_file_name_is_traced_to_the_damaged_file(tmp_path: Path) -> None:
@@ -258,40 +260,40 @@ def real_manifest(tmp_path: Path) -> tuple[JobDir, Manifest]:
         (QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)"), OnChange.ACCEPT),
     ):
         open_job(tmp_path, query, how=how)
-    folder = JobDir(tmp_path)
+    folder = JobDir(local(tmp_path))
     found = folder.read_manifest()
     assert found is not None
     return folder, found
 
 
 def check_flips(folder: JobDir, whole: Manifest, bits: Iterable[int]) -> None:
-    content = folder.manifest_path.read_bytes()
+    content = newest_manifest(Path(folder.path.path)).read_bytes()
     codes: set[str] = set()
     for bit in bits:
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
-        folder.manifest_path.write_bytes(flipped)
+        newest_manifest(Path(folder.path.path)).write_bytes(flipped)
         try:
             found = folder.read_manifest()
         except StateError as refused:
             codes.add(refused.code)
         else:
             assert found == whole, bit
-    folder.manifest_path.write_bytes(content)
+    newest_manifest(Path(folder.path.path)).write_bytes(content)
     assert folder.read_manifest() == whole
     assert codes <= {"damaged-manifest", "newer-manifest"}
 
 
 def test_a_flipped_bit_in_a_manifest_is_refused_or_has_no_effect(tmp_path: Path) -> None:
     folder, whole = real_manifest(tmp_path)
-    bits = folder.manifest_path.stat().st_size * 8
+    bits = newest_manifest(Path(folder.path.path)).stat().st_size * 8
     check_flips(folder, whole, random.Random(7).sample(range(bits), 300))
 
 
 @pytest.mark.slow
 def test_every_flipped_bit_in_a_manifest_is_refused_or_has_no_effect(tmp_path: Path) -> None:
     folder, whole = real_manifest(tmp_path)
-    check_flips(folder, whole, range(folder.manifest_path.stat().st_size * 8))
+    check_flips(folder, whole, range(newest_manifest(Path(folder.path.path)).stat().st_size * 8))
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -307,9 +309,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     folder, _ = real_manifest(tmp_path)
-    text = folder.manifest_path.read_text()
+    text = newest_manifest(Path(folder.path.path)).read_text()
     paths = list(leaves(json.loads(text)))
-    members = {"job", "buckets", "partitions", "current", "versions", "format", "folder", "checksum"}
+    members = {"job", "buckets", "partitions", "current", "versions", "format", "folder", "checksum", "writer"}
     assert {path[0] for path in paths} == members
     for path in paths:
         for change in (_change_value, lambda _: ..., lambda _: None, lambda value: [value]):
@@ -325,7 +327,7 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
                 del holder[last]
             else:
                 holder[last] = changed_value
-            folder.manifest_path.write_text(json.dumps(found))
+            newest_manifest(Path(folder.path.path)).write_text(json.dumps(found))
             with pytest.raises(StateError) as caught:
                 folder.read_manifest()
             assert caught.value.code in ("damaged-manifest", "newer-manifest"), path
@@ -349,12 +351,12 @@ def _change_value(value: Any) -> Any:
 
 
 def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(folder: JobDir) -> None:
-    members = json.loads(folder.manifest_path.read_text())
+    members = json.loads(newest_manifest(Path(folder.path.path)).read_text())
     del members["checksum"]
-    folder.manifest_path.write_text(json.dumps(members))
+    newest_manifest(Path(folder.path.path)).write_text(json.dumps(members))
     with pytest.raises(StateError, match="its checksum does not match"):
         folder.read_manifest()
-    folder.manifest_path.write_text(json.dumps({**members, "format": 3}))
+    replace_manifest(Path(folder.path.path), {**members, "format": 3})
     assert folder.read_manifest() == MANIFEST
 
 
@@ -363,14 +365,12 @@ def test_a_manifest_without_a_checksum_is_accepted_in_formats_that_had_none(fold
 
 def test_files_that_only_a_streaming_job_writes_are_not_a_new_job(tmp_path: Path) -> None:
     for name in ("last_batch.json", "sinks/0_t/0-7.json"):
-        folder = JobDir(tmp_path / name.replace("/", "_"))
-        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder.path / name).write_text("{}")
+        folder = JobDir(local(tmp_path / name.replace("/", "_")))
+        (folder.path / name).write("{}")
         with pytest.raises(StateError, match=rf"damaged-manifest.*is missing, but the job's `{name}` exists"):
             folder.read_manifest()
-    batch = JobDir(tmp_path / "batch")
-    (batch.path / "sinks" / "0_t").mkdir(parents=True)
-    (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write_text("{}")  # a batch query ran here
+    batch = JobDir(local(tmp_path / "batch"))
+    (batch.path / "sinks" / "0_t" / "1700000000000000000-0.json").write("{}")  # a batch query ran here
     assert batch.read_manifest() is None
 
 
@@ -390,7 +390,7 @@ def expect_damaged_start(path: Path, query: str = QUERY, how: OnChange = OnChang
 def test_a_checkpoint_that_lost_batches_is_refused(tmp_path: Path, change: str) -> None:
     open_job(tmp_path, QUERY)
     checkpoint = add_checkpoint(tmp_path)
-    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    BatchLog(LocalOwnership(local(tmp_path)), local(checkpoint), 0).begin(3)
     for names, missing in (
         (["commits/3", "commits/2"], "commits/2"),
         (["commits/3", "offsets/3"], "offsets/3"),
@@ -412,7 +412,7 @@ def test_a_checkpoint_that_lost_batches_is_refused(tmp_path: Path, change: str) 
 def test_a_rebuild_needs_no_complete_checkpoint(tmp_path: Path) -> None:
     open_job(tmp_path, QUERY)
     checkpoint = add_checkpoint(tmp_path)
-    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    BatchLog(LocalOwnership(local(tmp_path)), local(checkpoint), 0).begin(3)
     shutil.rmtree(checkpoint)
     assert open_job(tmp_path, QUERY.replace("SUM", "MAX"), how=OnChange.REBUILD).version.rebuilt
 
@@ -422,7 +422,7 @@ def test_a_job_that_was_killed_before_or_between_batches_starts(tmp_path: Path) 
     assert open_job(tmp_path, QUERY) == manifest  # nothing was planned
     checkpoint = add_checkpoint(tmp_path, begun=0, done=-1)
     assert open_job(tmp_path, QUERY) == manifest  # the first batch was planned
-    BatchLog(tmp_path, checkpoint, 0).begin(0)
+    BatchLog(LocalOwnership(local(tmp_path)), local(checkpoint), 0).begin(0)
     assert open_job(tmp_path, QUERY) == manifest  # and the sinks received it
     (checkpoint / "commits" / "0").write_text("v1\n{}")
     assert open_job(tmp_path, QUERY) == manifest  # it is committed
@@ -434,12 +434,12 @@ def test_a_copied_checkpoint_has_all_batches(tmp_path: Path) -> None:
     more = QUERY.replace("SUM(n) AS s", "SUM(n) AS s, COUNT(*)")
     open_job(tmp_path, QUERY)
     checkpoint = add_checkpoint(tmp_path)
-    BatchLog(tmp_path, checkpoint, 0).begin(3)
+    BatchLog(LocalOwnership(local(tmp_path)), local(checkpoint), 0).begin(3)
     open_job(tmp_path, more, how=OnChange.ACCEPT)
     open_job(tmp_path, more)
     shutil.rmtree(tmp_path / "checkpoints" / "1")
     assert "checkpoints/1/offsets/3` is missing: the job has run batch 3" in expect_damaged_start(tmp_path, more)
-    roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
+    roll_back(local(tmp_path), 0, duplicates=True, say=lambda _: None)
     open_job(tmp_path, QUERY)
     shutil.rmtree(tmp_path / "checkpoints" / "2")
     assert "checkpoints/2/offsets/3` is missing" in expect_damaged_start(tmp_path)
@@ -456,7 +456,7 @@ def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content:
 def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
-    found = JobDir(tmp_path).read_manifest()
+    found = JobDir(local(tmp_path)).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
     assert open_job(tmp_path, MORE).format == 4

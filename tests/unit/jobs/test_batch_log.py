@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from everfold.jobs.batch_log import BatchLog, compute_digest, last_batch
+from everfold.jobs.ownership import LocalOwnership
+from everfold.storage import local
 
 TOPIC = '{{"clicks":{{"0":{},"1":{}}}}}'
 
@@ -63,33 +65,35 @@ def checkpoint(tmp_path: Path) -> Path:
     ],
 )
 def test_other_input_has_another_digest(checkpoint: Path, change: Callable[[Path], None]) -> None:
-    before = compute_digest(checkpoint, 7)
+    before = compute_digest(local(checkpoint), 7)
     change(checkpoint)
-    assert compute_digest(checkpoint, 7) != before
+    assert compute_digest(local(checkpoint), 7) != before
 
 
 def test_the_digest_ignores_what_may_change_in_a_replay(checkpoint: Path) -> None:
-    before = compute_digest(checkpoint, 7)
+    before = compute_digest(local(checkpoint), 7)
     head, _, rest = (checkpoint / "offsets" / "7").read_text().partition("\n")
     (checkpoint / "offsets" / "7").write_text(
         head + "\n" + '{"batchTimestampMs":99,"conf":{"x":"y"}}\n' + rest.partition("\n")[2]
     )
-    assert compute_digest(checkpoint, 7) == before
+    assert compute_digest(local(checkpoint), 7) == before
     write_file_log(checkpoint, "1", ["a"], ["c", "b"], folder="/moved")
-    assert compute_digest(checkpoint, 7) == before
+    assert compute_digest(local(checkpoint), 7) == before
     for name in ("0", "1"):
         (checkpoint / "sources" / "t_1" / name).unlink()
     write_file_log(checkpoint, "9.compact", ["a"], ["b", "c"], *([f"f{at}"] for at in range(2, 10)))
     write_file_log(checkpoint, "19.compact", ["a"])
-    assert compute_digest(checkpoint, 7) == before
+    assert compute_digest(local(checkpoint), 7) == before
 
 
 def test_a_batch_that_was_not_planned_has_no_digest(checkpoint: Path) -> None:
-    assert compute_digest(checkpoint, 8) == ""
-    assert compute_digest(checkpoint, -1) == ""
+    assert compute_digest(local(checkpoint), 8) == ""
+    assert compute_digest(local(checkpoint), -1) == ""
 
 
 def test_the_last_batch_is_recorded(checkpoint: Path, tmp_path: Path) -> None:
-    assert last_batch(tmp_path) is None
-    assert BatchLog(tmp_path, checkpoint, 3).begin(7) == compute_digest(checkpoint, 7)
-    assert last_batch(tmp_path) == (3, 7)
+    assert last_batch(local(tmp_path)) is None
+    assert BatchLog(LocalOwnership(local(tmp_path)), local(checkpoint), 3).begin(7) == compute_digest(
+        local(checkpoint), 7
+    )
+    assert last_batch(local(tmp_path)) == (3, 7)

@@ -9,6 +9,7 @@ import pytest
 
 from everfold.errors import StateError
 from everfold.jobs.control import Control
+from everfold.storage import local
 
 
 def create_control(folder: Path, *, planned: int, logged: dict[str, int]) -> Control:
@@ -30,7 +31,7 @@ def create_control(folder: Path, *, planned: int, logged: dict[str, int]) -> Con
     (offsets / "7").write_text(
         f'v2\n{{"batchWatermarkMs":0}}\nbids_1:{{"logOffset":3}}\ncontrol_w1:{{"logOffset":{planned}}}'
     )
-    return Control(folder / "control", checkpoint)
+    return Control(local(folder / "control"), local(checkpoint))
 
 
 def test_a_planned_control_file_stays(tmp_path: Path) -> None:
@@ -65,8 +66,8 @@ def test_half_written_files_of_spark_are_deleted(tmp_path: Path) -> None:
 def test_state_without_offsets_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "checkpoint" / "state" / "0").mkdir(parents=True)
     with pytest.raises(StateError, match="damaged-checkpoint"):
-        Control(tmp_path / "control", tmp_path / "checkpoint").repair()
+        Control(local(tmp_path / "control"), local(tmp_path / "checkpoint")).repair()
 
 
 def test_a_new_job_has_nothing_to_repair(tmp_path: Path) -> None:
-    Control(tmp_path / "control", tmp_path / "checkpoint").repair()
+    Control(local(tmp_path / "control"), local(tmp_path / "checkpoint")).repair()

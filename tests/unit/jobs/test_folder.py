@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest, replace_manifest
 from unit.job_dirs import carry_out, open_dir, start_job
 
 from everfold.checkpoint.copying import copy_checkpoint
@@ -25,6 +26,7 @@ from everfold.jobs.manifest import Manifest
 from everfold.jobs.rewind import Consent
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
+from everfold.storage import local
 
 DDL = "CREATE TABLE t (ts TIMESTAMP(3), n INT, WATERMARK FOR ts AS ts) WITH ('connector' = 'kafka', 'properties.password' = 'hunter2');"
 DDL += DDL.replace("TABLE t", "TABLE u")
@@ -59,7 +61,7 @@ def add_checkpoint(path: Path, *, begun: int = 3, done: int = 3) -> Path:
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    first, second = JobDir(tmp_path), JobDir(tmp_path)
+    first, second = JobDir(local(tmp_path)), JobDir(local(tmp_path))
     first.lock()
     with pytest.raises(StateError, match=r"job-is-running.*process \d+"):
         second.lock()
@@ -187,12 +189,12 @@ def test_dropped_operators_lose_their_state_and_sources_keep_their_positions(tmp
     before = tmp_path / "before"
     add_state(before, 1)
     (before / "offsets" / "0").write_text('v2\n{}\na_1:{"logOffset":2}\nb_2:{"logOffset":7}')
-    copy_checkpoint(old, new, [2, 0])
+    copy_checkpoint(local(old), local(new), [2, 0])
     assert sorted(each.name for each in (new / "state").iterdir()) == ["0", "1"]
     assert [(new / "state" / str(at) / "0" / "1.zip").read_text() for at in (0, 1)] == ["state 2", "state 0"]
-    restore_positions(new, [before])
-    assert read_positions(new) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
-    assert read_positions(old) == {"a_1": '{"logOffset":4}'}
+    restore_positions(local(new), [local(before)])
+    assert read_positions(local(new)) == {"a_1": '{"logOffset":4}', "b_2": '{"logOffset":7}'}
+    assert read_positions(local(old)) == {"a_1": '{"logOffset":4}'}
 
 
 GROUP = "SELECT n, SUM(n) AS s FROM t GROUP BY n"
@@ -228,7 +230,11 @@ def test_new_operators_start_next_to_reused_ones(tmp_path: Path) -> None:
     # New readers of a table start where the job already reads it; another table has no position
     # yet.
     controls = {f"control_w{at}": '{"logOffset":2}' for at in (1, 2, 3)}
-    assert read_positions(new) == {"t_0123abcd": '{"logOffset":4}', "t_1_0123abcd": '{"logOffset":4}', **controls}
+    assert read_positions(local(new)) == {
+        "t_0123abcd": '{"logOffset":4}',
+        "t_1_0123abcd": '{"logOffset":4}',
+        **controls,
+    }
     assert {each.name for each in (new / "sources").iterdir()} == {"t_0123abcd", "t_1_0123abcd", *controls}
     assert {each.name for each in (new / "state").iterdir()} == {"0", "1", "2"}
     ids = json.loads((new / "commits" / "0").read_text().splitlines()[1])["stateUniqueIds"]
@@ -240,8 +246,8 @@ def test_a_source_of_recorded_rows_has_its_own_position(tmp_path: Path) -> None:
     add_state(tmp_path / "1", 1)
     (tmp_path / "1" / "offsets" / "0").write_text('v2\n{}\nt_0123abcd:{"logOffset":4}')
     (tmp_path / "sources" / "3" / "t_0123abcd.rows").mkdir(parents=True)
-    add_source_positions(tmp_path / "1", {"t_1": "t"}, tmp_path / "sources")
-    assert read_positions(tmp_path / "1") == {"t_0123abcd": '{"logOffset":4}'}
+    add_source_positions(local(tmp_path / "1"), {"t_1": "t"}, local(tmp_path / "sources"))
+    assert read_positions(local(tmp_path / "1")) == {"t_0123abcd": '{"logOffset":4}'}
 
 
 def test_an_operator_above_a_reused_one_starts_with_its_rows(tmp_path: Path) -> None:
@@ -265,7 +271,7 @@ def test_queries_that_cannot_be_grafted_are_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_without_sources_must_resume_once_before_grafting(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    assert JobDir(tmp_path).read_manifest() is not None
+    assert JobDir(local(tmp_path)).read_manifest() is not None
     with pytest.raises(StateError, match=r"reshaped-query.*\n.*run the old query once more"):
         graft_query(tmp_path, f"SELECT s, COUNT(*) FROM ({MORE}) AS w (e, s, c) GROUP BY s, c, e")
     add_state(tmp_path / "checkpoints" / "1", 1)
@@ -304,7 +310,7 @@ def test_a_job_with_state_of_older_types_resumes_with_those_types(tmp_path: Path
     (*_, last) = Session().run((golden / "job.sql").read_text())
     assert isinstance(last, Submit)
     (tmp_path / "manifest.json").write_bytes((golden / ".everfold" / "job" / "manifest.json").read_bytes())
-    folder = JobDir(tmp_path)
+    folder = JobDir(local(tmp_path))
     old = folder.read_manifest()
     assert old is not None
     add_state(tmp_path / "checkpoints" / "0", len(old.version.operators))
@@ -333,17 +339,15 @@ def test_a_job_without_column_positions_records_them_when_it_resumes(tmp_path: P
         return start_job(tmp_path, last.roots)
 
     made = run(LINES)
-    path = tmp_path / "manifest.json"
-    read = json.loads(path.read_text())
+    read = json.loads(newest_manifest(tmp_path).read_text())
     read["versions"][0]["shapes"][0]["operators"][0].pop("positions")
     read["format"] = 3
-    del read["checksum"]
-    path.write_text(json.dumps(read))
-    assert JobDir(tmp_path).read_manifest() != made
+    replace_manifest(tmp_path, read)
+    assert JobDir(local(tmp_path)).read_manifest() != made
     assert run(LINES) == made
     with pytest.raises(StateError, match=r"`t\.x` was field 2 of the line and is now field 3 of the line"):
         run(SWAPPED)
-    path.write_text(json.dumps(read))
+    replace_manifest(tmp_path, read)
     assert run(SWAPPED).current == 1
 
 
@@ -356,15 +360,15 @@ def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
 
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     open_job(tmp_path)
-    text = (tmp_path / "manifest.json").read_text()
-    (tmp_path / "manifest.json").write_text(text.replace('"format": 4', '"format": 99'))
+    file = newest_manifest(tmp_path)
+    file.write_text(file.read_text().replace('"format": 5', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         open_job(tmp_path)
 
 
 def test_secrets_stay_out_of_the_manifest(tmp_path: Path) -> None:
     open_job(tmp_path)
-    assert "hunter2" not in (tmp_path / "manifest.json").read_text()
+    assert "hunter2" not in newest_manifest(tmp_path).read_text()
 
 
 def record_control_file(path: Path, epoch: int, name: str) -> None:
@@ -412,30 +416,31 @@ def list_modes(folder: Path) -> dict[str, int]:
 def test_only_the_owner_can_read_a_job(umask: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
-        folder = JobDir(tmp_path / "missing" / "job")
+        folder = JobDir(local(tmp_path / "missing" / "job"))
         folder.lock()
-        open_job(folder.path)
+        open_job(tmp_path / "missing" / "job")
         _warn(folder, Consent(), "a file has changed")
         folder.release()
-        there = JobDir(tmp_path / "there")
-        there.path.mkdir(mode=0o755)
-        there.path.chmod(0o755)
+        there = JobDir(local(tmp_path / "there"))
+        (tmp_path / "there").mkdir(mode=0o755)
+        (tmp_path / "there").chmod(0o755)
         for name in ("job.log", "lock"):  # as an earlier version or a log rotation creates them
-            (there.path / name).touch()
-            (there.path / name).chmod(0o666)
+            (tmp_path / "there" / name).touch()
+            (tmp_path / "there" / name).chmod(0o666)
         there.lock()
-        open_job(there.path)
+        open_job(tmp_path / "there")
         _warn(there, Consent(), "a file has changed")
         there.release()
     finally:
         os.umask(before)
     assert list_modes(tmp_path / "missing") == {
-        ".": 0o700, "job": 0o700, "job/control": 0o700, "job/manifest.json": 0o600, "job/lock": 0o600, "job/job.log": 0o600,
+        ".": 0o700, "job": 0o700, "job/control": 0o700, "job/manifest": 0o700, "job/manifest/1.json": 0o600, "job/lock": 0o600, "job/job.log": 0o600,
     }  # fmt: skip
     assert list_modes(tmp_path / "there") == {
         ".": 0o755,
         "control": 0o700,
-        "manifest.json": 0o600,
+        "manifest": 0o700,
+        "manifest/1.json": 0o600,
         "lock": 0o600,
         "job.log": 0o600,
     }

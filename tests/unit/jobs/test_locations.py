@@ -28,6 +28,7 @@ from everfold.jobs.rollback import roll_back
 from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table
 from everfold.sql.planner import Session, Submit
+from everfold.storage import local
 
 FILES = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'filesystem', 'path' = '{}', 'format' = 'json');"
 DATABASE = "CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'jdbc', 'url' = '{}', 'table-name' = '{}');"
@@ -51,7 +52,7 @@ def locate(project: Path, path: str, query: str = QUERY, **answers: Moved) -> Lo
     locates them.
     """
     plan = open_dir(project / "job", roots(FILES.format(path), query))
-    return Locations(JobDir(project / "job"), project, (), answers).locate(
+    return Locations(JobDir(local(project / "job")), project, (), answers).locate(
         plan.manifest, plan.roots, check_sources(plan)
     )
 
@@ -65,7 +66,7 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
     its directory.
     """
     located = locate(project, path, **answers)
-    folder = JobDir(project / "job")
+    folder = JobDir(local(project / "job"))
     move_job(folder, located)
     folder.write_manifest(located.manifest)
     name, checkpoint = located.spark_names["t"], project / "job" / "checkpoints" / "0"
@@ -103,9 +104,9 @@ def test_a_moved_project_keeps_its_names_and_gets_new_paths(project: Path) -> No
     moved = project.rename(project.with_name("m\u00f6ved here"))
     manifest = start(moved, "in")
     assert [each["spark_name"] for each in manifest.version.sources or ()] == [first.spark_names["t"]]
-    assert JobDir(moved / "job").read_manifest() == manifest
+    assert JobDir(local(moved / "job")).read_manifest() == manifest
     log = moved / "job" / "checkpoints" / "0" / "sources" / first.spark_names["t"]
-    assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
+    assert [*list_logged_files(local(log))] == [moved / "in" / "a #%\u00e4.json"]
     assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
 
 
@@ -127,7 +128,7 @@ def test_data_at_another_location_must_be_confirmed(project: Path) -> None:
     assert f"table `t`: {message}" in str(caught.value)
     assert "--source t=moved" in str(caught.value)
     assert "--source t=new" in str(caught.value)
-    assert JobDir(project / "job").read_manifest() == first
+    assert JobDir(local(project / "job")).read_manifest() == first
     other = locate(project, "there", t=Moved.NEW)
     assert other.spark_names["t"] != first.version.sources[0]["spark_name"]  # type: ignore[index]
     moved = start(project, "there", t=Moved.MOVED)
@@ -146,8 +147,8 @@ def test_an_unfinished_batch_of_the_old_data_must_be_finished_first(project: Pat
 
 def test_another_connector_counts_as_other_data(project: Path) -> None:
     start(project, "in")
-    folder = JobDir(project / "job")
-    plan = open_dir(folder.path, roots(DATABASE.format("jdbc:postgresql://h/d", "t")))
+    folder = JobDir(local(project / "job"))
+    plan = open_dir(Path(folder.path.path), roots(DATABASE.format("jdbc:postgresql://h/d", "t")))
     manifest, made = plan.manifest, plan.roots
     with pytest.raises(StateError, match="changed-source") as caught:
         Locations(folder, project, (), {"t": Moved.MOVED}).locate(manifest, made, check_sources(plan))
@@ -170,7 +171,7 @@ def downgrade_job(project: Path, change: Callable[[str], str] = lambda name: nam
     offsets.write_text(offsets.read_text().replace(note["spark_name"], old_name))
     bare = {each: note[each] for each in ("name", "table", "reader")}
     version = replace(manifest.version, sources=(bare,))
-    JobDir(project / "job").write_manifest(replace(manifest, folder="", versions=(version,)))
+    JobDir(local(project / "job")).write_manifest(replace(manifest, folder="", versions=(version,)))
     return old_name
 
 
@@ -193,8 +194,8 @@ def test_a_job_of_an_earlier_version_detects_a_new_location(project: Path) -> No
 def test_a_second_reader_of_a_table_is_named_after_the_first(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     twice = f"{QUERY} UNION ALL SELECT k, MAX(x) FROM t GROUP BY k"
-    folder = JobDir(project / "other")
-    plan = open_dir(folder.path, roots(FILES.format("in"), twice))
+    folder = JobDir(local(project / "other"))
+    plan = open_dir(Path(folder.path.path), roots(FILES.format("in"), twice))
     names = Locations(folder, project).locate(plan.manifest, plan.roots, check_sources(plan)).spark_names
     assert names == {"t": name, "t_1": name.replace("t_", "t_1_", 1)}
 
@@ -240,35 +241,35 @@ def test_check_reports_data_at_another_location(
 def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
     moved = project.rename(project.with_name("moved"))
-    folder = JobDir(moved / "job")
+    folder = JobDir(local(moved / "job"))
     changed = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
-    plan = open_dir(folder.path, changed, how=OnChange.ACCEPT)
+    plan = open_dir(Path(folder.path.path), changed, how=OnChange.ACCEPT)
     located = Locations(folder, moved).locate(plan.manifest, plan.roots, check_sources(plan))
     assert located.spark_names == {"t": name}
     move_job(folder, located)
     before = folder.read_manifest()
     assert before is not None
     assert before.current == 0  # moved, but not changed yet
-    carry_out(folder.path, replace(plan, manifest=located.manifest))
+    carry_out(Path(folder.path.path), replace(plan, manifest=located.manifest))
     after = folder.read_manifest()
     assert after is not None
     assert [each.epoch for each in after.versions] == [0, 1]
     for version in (*before.versions, *after.versions):
         assert version.sources is not None
         assert version.sources[0]["location"] == str(moved / "in")
-        log = moved / "job" / "checkpoints" / str(version.epoch) / "sources" / name
+        log = folder.checkpoint(after, version.epoch) / "sources" / name
         assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
     # Roll back to the first version: its checkpoint and its recorded location have moved, too.
-    roll_back(moved / "job", 0, duplicates=True, say=lambda _: None)
+    roll_back(local(moved / "job"), 0, duplicates=True, say=lambda _: None)
     assert locate(moved, "in").spark_names == {"t": name}
 
 
 def test_a_rebuild_needs_no_confirmation_of_a_new_location(project: Path) -> None:
     start(project, "in")
     (project / "there").mkdir()
-    folder = JobDir(project / "job")
+    folder = JobDir(local(project / "job"))
     changed = roots(FILES.format("there"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
-    plan = open_dir(folder.path, changed, how=OnChange.REBUILD)
+    plan = open_dir(Path(folder.path.path), changed, how=OnChange.REBUILD)
     located = Locations(folder, project).locate(plan.manifest, plan.roots, check_sources(plan))
     assert located.manifest.version.sources is not None
     assert located.manifest.version.sources[0]["location"] == str(project / "there")

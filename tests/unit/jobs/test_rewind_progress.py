@@ -19,6 +19,7 @@ from everfold.connectors.validate import check_table
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sources import OpenedSource, Sources
+from everfold.storage import local
 from everfold.types import STRING
 
 TOPIC = table(a=STRING).with_("kafka", topic="x", properties__bootstrap__servers="h:1", format="json", scan__startup__mode="latest-offset")  # fmt: skip
@@ -62,7 +63,9 @@ class Job:
     def __post_init__(self) -> None:
         self.old, self.new = self.folder / "0", self.folder / "1"
         target = Target("0_o", self.sink, 1)  # type: ignore[arg-type]
-        self.way = RewindProgress(self.new, [self.folder / "missing", self.old], [target], True, self.messages.append)
+        self.way = RewindProgress(
+            local(self.new), [local(self.folder / "missing"), local(self.old)], [target], True, self.messages.append
+        )
         self.opened = [OpenedSource("t_1", False, self.source), OpenedSource("added_2", False, self.source)]
 
     def check_position(self, line: object) -> bool:
@@ -148,11 +151,18 @@ def test_a_rebuild_reads_a_topic_from_where_the_job_once_started(rewound: Job) -
     declared = TOPIC
     none: Any = None
     sources = Sources(
-        none, rewound.folder, none, none, rewound.folder, {}, 1, [rewound.folder / "missing", rewound.old]
+        none,
+        rewound.folder,
+        none,
+        none,
+        local(rewound.folder),
+        {},
+        1,
+        [local(rewound.folder / "missing"), local(rewound.old)],
     )
     context: SourceContext = sources._context(declared, "t_1")
-    assert context.previous_log == rewound.old / "sources" / "t_1"
-    assert context.start_folder == rewound.folder / "sources" / "1"
+    assert context.previous_log == local(rewound.old) / "sources" / "t_1"
+    assert context.start_folder == local(rewound.folder) / "sources" / "1"
     assert isinstance(rewound.source, KafkaSource)
     partitions = {"x": [0, 1, 2]}
     assert rewound.source._rebuild_starts(context, partitions) == {"x": {0: 50, 1: 60, 2: 0}}

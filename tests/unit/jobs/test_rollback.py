@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from manifests import newest_manifest
 from unit.job_dirs import start_job
 from unit.jobs.test_folder import MORE, QUERY, add_checkpoint, open_job, roots
 
@@ -23,6 +24,7 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.rewind import check_duplicates, sink_notes
 from everfold.jobs.rollback import roll_back
+from everfold.storage import local
 
 OTHER = QUERY.replace("SUM(n)", "MAX(n)")
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v1.json"
@@ -57,18 +59,18 @@ def run(path: Path, script: str, how: OnChange = OnChange.REFUSE) -> Manifest:
 def roll_back_to(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
     """Roll back and return the messages."""
     messages: list[str] = []
-    roll_back(path, number, duplicates=duplicates, say=messages.append)
+    roll_back(local(path), number, duplicates=duplicates, say=messages.append)
     return messages
 
 
 def content(path: Path) -> dict[str, bytes]:
     """Return all files that are part of a job: its manifest, and the checkpoints that it names."""
-    job = JobDir(path)
+    job = JobDir(local(path))
     manifest = job.read_manifest()
     assert manifest is not None
-    found = [job.manifest_path]
+    found = [newest_manifest(path)]
     for version in manifest.versions:
-        found += [each for each in job.checkpoint(version.epoch).rglob("*") if each.is_file()]
+        found += [Path(each.path) for each in job.checkpoint(manifest, version.epoch).walk()]
     return {str(each): each.read_bytes() for each in found}
 
 
@@ -84,7 +86,7 @@ def test_a_rollback_makes_an_earlier_version_current(tmp_path: Path) -> None:
     old = add_checkpoint(tmp_path)
     open_job(tmp_path, MORE, how=OnChange.ACCEPT)
     (tmp_path / "checkpoints" / "1" / "commits" / "4").write_text("v1\n{}")
-    made = roll_back(tmp_path, 0, duplicates=False, say=lambda _: None)
+    made = roll_back(local(tmp_path), 0, duplicates=False, say=lambda _: None)
     assert (made.number, made.epoch, made.back_to, made.back_after) == (2, 2, 0, 3)
     manifest = open_job(tmp_path)  # the query of that version resumes without a question
     assert manifest.version == made
@@ -139,7 +141,7 @@ def test_a_restored_directory_resumes_in_a_new_epoch(tmp_path: Path) -> None:
     open_job(tmp_path)
     old = add_checkpoint(tmp_path, begun=4)
     messages: list[str] = []
-    made = roll_back(tmp_path, None, duplicates=True, say=messages.append)
+    made = roll_back(local(tmp_path), None, duplicates=True, say=messages.append)
     assert (made.number, made.epoch, made.back_to, made.back_after) == (1, 1, 0, 3)
     assert numbers(tmp_path / "checkpoints" / "1" / "offsets") == [0, 1, 2, 3]
     assert numbers(old / "offsets") == [0, 1, 2, 3, 4]
@@ -150,7 +152,7 @@ def test_a_restored_directory_resumes_in_a_new_epoch(tmp_path: Path) -> None:
     assert (dict(lineage.last_batches), lineage.rewind_epoch) == ({1: None, 0: 3}, 1)
     assert [lineage.includes(0, batch) for batch in (3, 4, 22)] == [True, False, False]
     again = roll_back(
-        tmp_path, None, duplicates=True, say=messages.append
+        local(tmp_path), None, duplicates=True, say=messages.append
     )  # should the table know the epoch 1 of a lost change
     assert (again.epoch, again.back_to) == (2, 1)
 
@@ -167,7 +169,7 @@ def test_a_running_job_is_not_rolled_back(tmp_path: Path) -> None:
     open_job(tmp_path)
     add_checkpoint(tmp_path)
     open_job(tmp_path, MORE, how=OnChange.ACCEPT)
-    running = JobDir(tmp_path)
+    running = JobDir(local(tmp_path))
     running.lock()
     with pytest.raises(StateError, match="job-is-running"):
         roll_back_to(tmp_path, 0)
@@ -263,7 +265,7 @@ def test_an_interrupted_change_leaves_the_old_version_unchanged(
             WAYS[way](tmp_path)
     assert content(tmp_path) == before
     WAYS[way](tmp_path)  # the same change succeeds the second time
-    manifest = JobDir(tmp_path).read_manifest()
+    manifest = JobDir(local(tmp_path)).read_manifest()
     assert manifest is not None
     assert (len(manifest.versions), manifest.current) == (3, 2)
     left = {each.name for each in (tmp_path / "checkpoints").iterdir()}
@@ -347,7 +349,7 @@ def test_the_replay_effect_of_each_table_is_recorded_without_its_options(tmp_pat
         "shown": "twice",
         "nowhere": "forgotten",
     }
-    assert "postgresql" not in (tmp_path / "manifest.json").read_text()
+    assert "postgresql" not in newest_manifest(tmp_path).read_text()
     assert sink_notes(roots()) == ()
 
 
@@ -389,8 +391,8 @@ def test_sink_names_of_all_versions_are_collected(tmp_path: Path) -> None:
     run(tmp_path, insert_into("files", "nowhere"))
     add_checkpoint(tmp_path)
     run(tmp_path, insert_into("nowhere"))
-    roll_back(tmp_path, 0, duplicates=True, say=lambda _: None)
-    manifest = JobDir(tmp_path).read_manifest()
+    roll_back(local(tmp_path), 0, duplicates=True, say=lambda _: None)
+    manifest = JobDir(local(tmp_path)).read_manifest()
     assert manifest is not None
     assert manifest.job_lineage is not None
     assert dict(manifest.job_lineage.sinks) == {"files": {"0_files"}, "nowhere": {"1_nowhere", "0_nowhere"}}
@@ -400,7 +402,7 @@ def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
     run(tmp_path, insert_into("shown"))
     other = TABLES.replace("'connector' = 'print'", "'connector' = 'blackhole'")
     run(tmp_path, insert_into("shown").replace(TABLES, other))
-    manifest = JobDir(tmp_path).read_manifest()
+    manifest = JobDir(local(tmp_path)).read_manifest()
     assert manifest is not None
     assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
     assert len(manifest.versions) == 1
@@ -411,7 +413,7 @@ def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
 
 def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(GOLDEN.read_bytes())
-    found = JobDir(tmp_path).read_manifest()
+    found = JobDir(local(tmp_path)).read_manifest()
     assert found is not None
     assert [(each.number, each.back_to, each.rebuilt, each.sinks) for each in found.versions] == [
         (0, None, False, None),
@@ -423,7 +425,7 @@ def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) 
     assert roll_back_to(tmp_path, 0, duplicates=True) == [
         "the tables of version 0 were not recorded: replayed rows may be duplicates there"
     ]
-    written = json.loads((tmp_path / "manifest.json").read_text())
+    written = json.loads(newest_manifest(tmp_path).read_text())
     assert (written["format"], written["versions"][2]["back_to"]) == (4, 0)
     assert isinstance(written["versions"][2]["sql"], str)
     assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)

@@ -59,6 +59,7 @@ from everfold.connectors.formats.text_encode import string_sql
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
+from everfold.files import write_atomically
 from everfold.storage import Location, run_all
 from everfold.types import DataType, TimeType, physical_name
 
@@ -394,8 +395,11 @@ class FileSink(ClusterSink):
         identity = _identity(mark["job"], mark["sink"])
         last = self._read_mark(identity)
         if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
-            (self.root / f"{_MARK}{identity}").write(json.dumps(mark))
-            if self.folder is not None:
+            name = f"{_MARK}{identity}"
+            if self.folder is None:
+                (self.root / name).write(json.dumps(mark))
+            else:  # other users may read the table, and its marks
+                write_atomically(self.folder / name, json.dumps(mark))
                 _sync_folder(self.folder)
 
     def _sweep(self, identity: str) -> None:

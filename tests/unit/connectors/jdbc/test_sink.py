@@ -19,6 +19,7 @@ from everfold.connectors.contract import AppliedBatch
 from everfold.connectors.jdbc import client
 from everfold.connectors.jdbc.sink import JdbcSink
 from everfold.errors import ConnectorError, StateError
+from everfold.storage import local
 from everfold.types import BIGINT, INT, STRING
 
 TOTALS = table("totals", k=STRING, n=BIGINT)
@@ -332,7 +333,7 @@ def test_another_job_with_the_same_query_is_detected(database: Database) -> None
 
     def sink(query: str, *key: str) -> JdbcSink:
         made = sink_of(TOTALS, database, *key)
-        made.context = replace(made.context, query=query, job_folder=Path("/jobs") / query)
+        made.context = replace(made.context, query=query, job_folder=local(Path("/jobs") / query))
         made.prepare()
         return made
 
