@@ -24,7 +24,7 @@ def copy_checkpoint(old: Location, new: Location, old_positions: Sequence[int | 
     old_positions: the old position of the operator at each position, None for a new one. The state
     of operators that are not in it is left out. Raises OSError, and then leaves no copy.
     """
-    new.delete()
+    clear_checkpoint(new)
     try:
         origins = None if old_positions is None else _find_origins(old, old_positions)
         if origins is None:
@@ -35,6 +35,13 @@ def copy_checkpoint(old: Location, new: Location, old_positions: Sequence[int | 
     except OSError:
         new.delete()
         raise
+
+
+def clear_checkpoint(new: Location) -> None:
+    """Remove the remains of an interrupted copy to a checkpoint that is not in use yet."""
+    new.delete()
+    if new.store.is_local:  # an earlier everfold copied into this folder
+        new.with_name(f".{new.name}.new").delete()
 
 
 def _find_origins(checkpoint: Location, old_positions: Sequence[int | None]) -> dict[str, str] | None:

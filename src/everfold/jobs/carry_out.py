@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from everfold.checkpoint.copying import clear_checkpoint
 from everfold.checkpoint.logs import add_source_positions, last_finished_batch, restore_positions
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.change_plan import (
@@ -64,7 +65,7 @@ class ChangeExecutor:
                 self._backfill(stage)
             case StartEpoch():
                 with job_dir.writing():
-                    job_dir.checkpoint(manifest, stage.epoch).delete()
+                    clear_checkpoint(job_dir.checkpoint(manifest, stage.epoch))
             case CopyCheckpoint():
                 old = job_dir.checkpoint(manifest, stage.old_epoch)
                 job_dir.check_finished(old)

@@ -163,6 +163,20 @@ class JobDir:
         self._newest = number
         return Manifest.parse(text, file)
 
+    def load_manifest(self) -> Manifest:
+        """Read the manifest of a job that exists.
+
+        Raises UsageError `no-job`, StateError `damaged-manifest`, `newer-manifest`.
+        """
+        found = self.read_manifest()
+        if found is None:
+            raise UsageError.of(
+                "no-job",
+                f"`{self.path}` is not a job directory",
+                help="name the folder that --state named when the job ran",
+            )
+        return found
+
     def _find_traces(self) -> Iterator[str]:
         """Yield the files that only a streaming job leaves in its folder once it has started.
 
@@ -248,13 +262,5 @@ def locate_log(folder: FolderName) -> Path:
 
 
 def load_manifest(path: Location) -> Manifest:
-    """Read the manifest of the job in a folder.
-
-    Raises UsageError `no-job` if there is none, StateError `damaged-manifest`, `newer-manifest`.
-    """
-    found = JobDir(path).read_manifest()
-    if found is None:
-        raise UsageError.of(
-            "no-job", f"`{path}` is not a job directory", help="name the folder that --state named when the job ran"
-        )
-    return found
+    """Read the manifest of the job in a folder. Raises what `JobDir.load_manifest` raises."""
+    return JobDir(path).load_manifest()

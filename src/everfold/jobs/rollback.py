@@ -15,7 +15,7 @@ from dataclasses import replace
 from everfold.checkpoint.damage import check_required_files
 from everfold.checkpoint.logs import last_finished_batch, remove_planned
 from everfold.errors import StateError
-from everfold.jobs.job_dir import JobDir, load_manifest
+from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version, now
 from everfold.jobs.rewind import check_duplicates, describe_effects
 from everfold.storage import Location
@@ -33,10 +33,10 @@ def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Call
     `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError `disk-full` and
     similar.
     """
-    load_manifest(path)
     folder = JobDir(path)
+    folder.load_manifest()
     with folder.locked():
-        manifest = load_manifest(path)
+        manifest = folder.load_manifest()
         wanted = manifest.version if number is None else manifest.find_version(number)
         if number is not None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is already the current one")

@@ -65,7 +65,7 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
         ),
         (
             {"job": ...},
@@ -242,10 +242,15 @@ def test_a_failure_without_a_file_name_is_traced_to_the_damaged_file(tmp_path: P
     log = tmp_path / "checkpoints" / "0" / "sources" / "t_1" / "3"
     log.parent.mkdir(parents=True)
     log.write_text('v1\n{"path"')
-    found = explain_failure(RuntimeError("Unexpected end-of-input in field name"), (), tmp_path / "job.log")
+    found = explain_failure(
+        RuntimeError("Unexpected end-of-input in field name"), (), tmp_path / "job.log", local(tmp_path)
+    )
     assert (found.code, f"`{log}`" in str(found)) == ("damaged-checkpoint", True)
     log.write_text('v1\n{"path":"file:/x"}')
-    assert explain_failure(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log").code == "job-failed"
+    assert (
+        explain_failure(RuntimeError("Unexpected end-of-input"), (), tmp_path / "job.log", local(tmp_path)).code
+        == "job-failed"
+    )
 
 
 # --- the checksum of the manifest -----------------------------------------------------------------
@@ -452,11 +457,11 @@ def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content:
     assert "last_batch.json` is damaged or missing" in expect_damaged_start(tmp_path)
 
 
-@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("number", [3, 4, 5])
 def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
     found = JobDir(local(tmp_path)).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
-    assert open_job(tmp_path, MORE).format == 4
+    assert open_job(tmp_path, MORE).format == 5

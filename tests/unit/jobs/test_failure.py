@@ -12,6 +12,7 @@ import pytest
 
 from everfold.errors import ConnectorError, EverfoldError
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
+from everfold.storage import local
 
 LOG = Path("/jobs/j/job.log")
 PLAN = """
@@ -29,7 +30,7 @@ def wrap_in_stream_failure(text: str) -> str:
 
 
 def explain(text: str) -> EverfoldError:
-    return explain_failure(RuntimeError(text), (), LOG)
+    return explain_failure(RuntimeError(text), (), LOG, local(LOG.parent))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_errors_of_the_operating_system_are_explained() -> None:
         (IsADirectoryError(errno.EISDIR, "Is a directory", "/x/y"), "file-system-error", "`/x/y` cannot be read or written: Is a directory"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "spark-died", "JVM exited"),
     ):  # fmt: skip
-        found = explain_failure(error, (), LOG)
+        found = explain_failure(error, (), LOG, local(LOG.parent))
         assert found.code == code
         assert words in found.diagnostics[0].message
 
@@ -106,14 +107,14 @@ def test_a_missing_checkpoint_file_is_reported_by_name(name: str, tmp_path: Path
             (checkpoint / log / str(number)).write_text("v1\n{}")
     (checkpoint / "metadata").write_text('{"id":"6a0a9e4e-7b1b-4d0f-9a3c-3a6a3d6a1b11"}')
     (checkpoint / name).unlink()
-    found = explain_failure(RuntimeError("batch 1 doesn't exist"), (), tmp_path / "my job" / "job.log")
+    found = explain_failure(RuntimeError("batch 1 doesn't exist"), (), LOG, local(tmp_path / "my job"))
     assert found.diagnostics[0].message == f"`{checkpoint / name}` is damaged or missing"
 
 
 def test_a_file_that_spark_names_as_a_uri_is_reported_as_a_path(tmp_path: Path) -> None:
     gone = tmp_path / "my job" / "checkpoints" / "0" / "state" / "0" / "1" / "3.changelog"
     text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
-    found = explain_failure(RuntimeError(text), (), tmp_path / "my job" / "job.log")
+    found = explain_failure(RuntimeError(text), (), LOG, local(tmp_path / "my job"))
     assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
 
 

@@ -353,7 +353,7 @@ def test_a_job_without_column_positions_records_them_when_it_resumes(tmp_path: P
 
 def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
     open_job(tmp_path)
-    (tmp_path / "manifest.json").write_text("{")
+    newest_manifest(tmp_path).write_text("{")
     with pytest.raises(StateError, match="damaged-manifest"):
         open_job(tmp_path)
 
