@@ -56,7 +56,7 @@ def run_tasks(sink: FileSink, *values: list[int]) -> list[bytes]:
 
 def read_visible(sink: FileSink) -> list[int]:
     files = sorted(sink.root.glob("part-*"))
-    return [n for file in files for n in pq.read_table(file)["n"].to_pylist()]
+    return [n for file in files for n in pq.read_table(str(file))["n"].to_pylist()]
 
 
 def test_a_replayed_batch_is_not_written_again(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Files of other writers are left alone.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from everfold.connectors.contract import Role, SinkContext
 from everfold.connectors.filesystem.sink import FileSink, _identity
 from everfold.connectors.replay import JobLineage
 from everfold.connectors.validate import check_table
+from everfold.storage import Location
 from everfold.types import STRING
 
 OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
@@ -111,21 +111,26 @@ def test_files_in_partition_directories_are_withdrawn_too(sink: FileSink) -> Non
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_an_interrupted_withdrawal_is_finished(sink: FileSink, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+@pytest.mark.parametrize("step", ["copy_to", "delete"])
+def test_an_interrupted_withdrawal_is_finished(
+    sink: FileSink, monkeypatch: pytest.MonkeyPatch, step: str, after: int
+) -> None:
     put(sink, *(name(1, 0, part) for part in range(4)), name(0, 0))
-    moved: list[str] = []
-    real = os.replace
+    done: list[str] = []
+    real = getattr(Location, step)
 
-    def interrupt(source: str, target: str) -> None:
-        if len(moved) == after:
+    def interrupt(file: Location, *target: Location) -> None:
+        if len(done) == after:
             raise KeyboardInterrupt
-        moved.append(source)
-        real(source, target)
+        done.append(file.name)
+        real(file, *target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", interrupt)
+        patched.setattr(Location, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             sink.undo_discarded_batches(lineage(e0=None, e2=None))
-    assert len(visible(sink)) == 5 - after
+    # A file keeps its visible name until all files have their hidden one.
+    assert len(visible(sink)) == (5 - after if step == "delete" else 5)
     sink.undo_discarded_batches(lineage(e0=None, e2=None))
     assert visible(sink) == {name(0, 0)}
+    assert len(list(sink.root.iterdir())) == 5 + len([each for each in sink.root.iterdir() if each.name == ".everfold"])

@@ -124,11 +124,11 @@ def test_missing_state_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     made = create_job_with_batch(tmp_path, STACKED)
     monkeypatch.setattr("everfold.inspection.job_state.reading_session", lambda *_: None)
     with pytest.raises(StateError, match="damaged-checkpoint"):
-        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+        Inspection(local(tmp_path)).read(lambda: None)  # type: ignore[arg-type, return-value]
     metadata = checkpoint_of(made) / "state" / "0" / "_metadata" / "v2" / "0"
     metadata.write("v2\n{}")
     with pytest.raises(StateError, match="damaged-checkpoint") as caught:
-        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+        Inspection(local(tmp_path)).read(lambda: None)  # type: ignore[arg-type, return-value]
     assert f"`{metadata}`" in str(caught.value)
 
 
@@ -147,9 +147,9 @@ def test_a_batch_deleted_during_the_read_is_replaced_by_a_newer_one(
 
     monkeypatch.setattr(Inspection, "_read", reading)
     with pytest.raises(StateError, match="damaged-checkpoint"):
-        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+        Inspection(local(tmp_path)).read(lambda: None)  # type: ignore[arg-type, return-value]
     assert read == [3, 4]
-    assert Inspection(tmp_path).read(lambda: None) == 5  # type: ignore[arg-type, comparison-overlap, return-value]
+    assert Inspection(local(tmp_path)).read(lambda: None) == 5  # type: ignore[arg-type, comparison-overlap, return-value]
 
 
 def test_an_unknown_failure_is_reported_as_unreadable_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_an_unknown_failure_is_reported_as_unreadable_state(tmp_path: Path, monk
 
     monkeypatch.setattr(Inspection, "_read", reading)
     with pytest.raises(StateError, match="unreadable-state") as caught:
-        Inspection(tmp_path).read(lambda: None)  # type: ignore[arg-type, return-value]
+        Inspection(local(tmp_path)).read(lambda: None)  # type: ignore[arg-type, return-value]
     assert "something new" in str(caught.value)
 
 

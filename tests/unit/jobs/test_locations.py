@@ -67,9 +67,10 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
     """
     located = locate(project, path, **answers)
     folder = JobDir(local(project / "job"))
-    move_job(folder, located)
-    folder.write_manifest(located.manifest)
-    name, checkpoint = located.spark_names["t"], project / "job" / "checkpoints" / "0"
+    folder.read_manifest()
+    manifest = move_job(folder, located)
+    folder.write_manifest(manifest)
+    name, checkpoint = located.spark_names["t"], Path(str(folder.checkpoint(manifest, 0)))
     log = checkpoint / "sources" / name
     if not log.exists():
         for each in (checkpoint / "offsets", checkpoint / "commits", log):
@@ -80,7 +81,7 @@ def start(project: Path, path: str, **answers: Moved) -> Manifest:
         files = sorted(Path(located.manifest.version.sources[0]["location"]).iterdir())  # type: ignore[index]
         lines = [json.dumps({"path": uri(each), "timestamp": 1, "batchId": 0}, separators=(",", ":")) for each in files]
         (log / "0").write_text("\n".join(["v1", *lines]))
-    return located.manifest
+    return manifest
 
 
 @pytest.fixture
@@ -105,7 +106,9 @@ def test_a_moved_project_keeps_its_names_and_gets_new_paths(project: Path) -> No
     manifest = start(moved, "in")
     assert [each["spark_name"] for each in manifest.version.sources or ()] == [first.spark_names["t"]]
     assert JobDir(local(moved / "job")).read_manifest() == manifest
-    log = moved / "job" / "checkpoints" / "0" / "sources" / first.spark_names["t"]
+    assert manifest.version.checkpoint == "0.1"
+    assert [each.name for each in (moved / "job" / "checkpoints").iterdir()] == ["0.1"]
+    log = moved / "job" / "checkpoints" / "0.1" / "sources" / first.spark_names["t"]
     assert [*list_logged_files(local(log))] == [moved / "in" / "a #%\u00e4.json"]
     assert f"file://{project.parent}/m\u00f6ved%20here/in/a%20%23%25\u00e4.json" in (log / "0").read_text()
 
@@ -171,7 +174,9 @@ def downgrade_job(project: Path, change: Callable[[str], str] = lambda name: nam
     offsets.write_text(offsets.read_text().replace(note["spark_name"], old_name))
     bare = {each: note[each] for each in ("name", "table", "reader")}
     version = replace(manifest.version, sources=(bare,))
-    JobDir(local(project / "job")).write_manifest(replace(manifest, folder="", versions=(version,)))
+    folder = JobDir(local(project / "job"))
+    folder.read_manifest()
+    folder.write_manifest(replace(manifest, folder="", versions=(version,)))
     return old_name
 
 
@@ -246,11 +251,12 @@ def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     plan = open_dir(Path(folder.path.path), changed, how=OnChange.ACCEPT)
     located = Locations(folder, moved).locate(plan.manifest, plan.roots, check_sources(plan))
     assert located.spark_names == {"t": name}
-    move_job(folder, located)
+    folder.read_manifest()
+    manifest = move_job(folder, located)
     before = folder.read_manifest()
     assert before is not None
     assert before.current == 0  # moved, but not changed yet
-    carry_out(Path(folder.path.path), replace(plan, manifest=located.manifest))
+    carry_out(Path(folder.path.path), replace(plan, manifest=manifest))
     after = folder.read_manifest()
     assert after is not None
     assert [each.epoch for each in after.versions] == [0, 1]

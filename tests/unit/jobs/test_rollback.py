@@ -23,7 +23,7 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.rewind import check_duplicates, sink_notes
 from everfold.jobs.rollback import roll_back
-from everfold.storage import local, local_store
+from everfold.storage import Location, local, local_store
 
 OTHER = QUERY.replace("SUM(n)", "MAX(n)")
 GOLDEN = Path(__file__).parents[2] / "golden" / "state" / "manifest-v1.json"
@@ -224,7 +224,7 @@ def fail_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error:
     monkeypatch.setattr(owner, name, fails)
 
 
-STEPS = [(local_store, "link", 0), (local_store, "link", 5), (state_metadata, "replace_file", 0), (JobDir, "write_manifest", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
+STEPS = [(local_store, "link", 0), (local_store, "link", 5), (state_metadata, "replace_file", 0), (Location, "create", 0), (os, "replace", 0), (os, "replace", 1)]  # fmt: skip
 OURS = pytest.mark.parametrize(("owner", "name", "after"), STEPS, ids=lambda each: getattr(each, "__name__", str(each)))
 WAYS: dict[str, Callable[[Path], object]] = {
     "rollback": lambda path: roll_back_to(path, 0),
