@@ -83,8 +83,6 @@ def test_words_are_plain() -> None:
 
 SMALL = {
     "aggregates/lazy.py": "every kernel imports it, and it must not import an engine",
-    "cli/diff.py": "one command",
-    "cli/rollback.py": "one command",
 }
 """Modules of less than 25 lines, and why they stand alone."""
 

@@ -31,7 +31,8 @@ def foreign_scheme(text: str) -> str | None:
 
 def is_remote(text: str | os.PathLike[str]) -> bool:
     """Return whether a path is the URI of a supported store besides the local disk."""
-    return foreign_scheme(os.fspath(text)) in SCHEMES
+    path = os.fspath(text)
+    return foreign_scheme(path) in SCHEMES and "://" in path
 
 
 def suggest_path(text: str) -> str:

@@ -38,12 +38,16 @@ ROUTER = "everfold.jobs.foreach_batch:Router.__call__"
 BUCKET = "everfold.spark.processor:BucketProcessor.handleInputRows"
 PAGE = "everfold.spark.processor:MapStateStore.put"
 PARTS = "everfold.connectors.filesystem.parts:_Part.write"
-RECORD = "everfold.connectors.filesystem.sink:_write_atomically"
+RECORD = "everfold.connectors.filesystem.sink:FileSink._create_record"
 PUBLISH = "everfold.connectors.filesystem.sink:FileSink._publish"
+MARK = "everfold.connectors.filesystem.sink:FileSink._write_mark"
+MOVE = "everfold.connectors.filesystem.sink:FileSink._move"
+COPY = "everfold.connectors.filesystem.sink:FileSink._copy_file"
 SINK = "everfold.connectors.filesystem.sink:FileSink.finish_batch"
 COMMITTED = "everfold.jobs.sources:OpenedSource.after_batch"
 CONTROL = "everfold.jobs.control:Control._write"
-MANIFEST = "everfold.jobs.job_dir:write_atomically"
+MANIFEST = "everfold.storage.location:Location.create"
+"""The first file that a new job creates is its manifest."""
 STEPS = {
     "before the manifest is written": Fault(MANIFEST, "before"),
     "after the manifest is written": Fault(MANIFEST, "after"),
@@ -53,10 +57,13 @@ STEPS = {
     "after the state commit of one of two partitions": Fault(BUCKET, "before", 4 * BUCKETS + BUCKETS // 2 + 1),
     "between two pages of a bucket": Fault(PAGE, "after", 12),
     "while a task writes its part": Fault(PARTS, "before", 3),
-    "before a sink records its files": Fault(RECORD, "before", 3),
-    "after a sink has recorded its files": Fault(RECORD, "after", 3),
-    "before the files get their names": Fault(PUBLISH, "before", 2),
-    "after the files got their names": Fault(RECORD, "before", 4),
+    "before a sink records its files": Fault(RECORD, "before", 2),
+    "after a sink has recorded its files": Fault(RECORD, "after", 2),
+    "before the folder is marked": Fault(PUBLISH, "before", 2),
+    "before the files get their names": Fault(MARK, "after", 2),
+    "while a file has both of its names": Fault(COPY, "after", 3),
+    "after the files got their names": Fault(MOVE, "after", 2),
+    "after the record is marked done": Fault(PUBLISH, "after", 2),
     "after one of two sinks": Fault(SINK, "after", 5),
     "before the commit log": Fault(ROUTER, "after", 3),
     "after the commit log": Fault(COMMITTED, "before", 2),

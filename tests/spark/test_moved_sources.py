@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import KafkaBroker
@@ -23,8 +24,8 @@ from spark.running import Done, Run, runner
 
 from everfold import TableEnvironment
 from everfold.errors import StateError
-from everfold.jobs.job_dir import JobDir
-from everfold.storage import local
+from everfold.jobs.job_dir import JobDir, load_manifest
+from everfold.storage import Location, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ def test_a_project_that_was_moved_resumes(job: Job, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(moved)
     job.put(4)
     job.run_ok(moved / "in")
-    assert not [each.name for each in (moved / ".everfold" / "job").glob("checkpoints?*")]
+    assert [each.name for each in (moved / ".everfold" / "job").glob("checkpoints*/*")] == ["0.1"]
     job.finish("./in/")
 
 
@@ -285,33 +286,57 @@ def test_files_that_have_changed_since_they_were_read_are_reported(job: Job) -> 
     job.finish()
 
 
+MOVE_STEPS = (
+    ("copy_to", "checkpoints/[^/]+", False),
+    ("write", "checkpoints/.+", False),
+    ("create", "manifest/.+", False),
+    ("delete", "checkpoints/[^/]+", True),
+)
+"""The steps of a move: a method of `Location`, files in the job directory, and whether the manifest
+names the moved checkpoint then."""
+
+
 @pytest.mark.slow
 def test_a_move_that_is_killed_is_finished_at_the_next_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.put(1)
     job.run_ok()
     (job.project / "in").rename(job.project / "there")
-    folder = job.project / ".everfold" / "job"
-    rename = os.rename
-    for step in range(3):  # the renames of a move
-        left = iter([False] * step + [True])
-
-        def interrupt_rename(old: Path, new: Path, left: Iterator[bool] = left) -> None:
-            if "checkpoints" in str(old) and Path(old).parent == folder and next(left, False):
-                raise OSError(5, "killed here", str(old))
-            rename(old, new)
-
-        monkeypatch.setattr("everfold.jobs.moving.os.rename", interrupt_rename)
-        done = job.run("there", "--source", "t=moved")
-        monkeypatch.setattr("everfold.jobs.moving.os.rename", rename)
-        assert done.code == 1
-        # The first rename decides: after it the user is not asked again.
+    folder = local(job.project / ".everfold" / "job")
+    for step, (method, files, is_decided) in enumerate(MOVE_STEPS):
+        kills = Kills(getattr(Location, method), folder, files)
+        with monkeypatch.context() as patched:
+            patched.setattr(Location, method, lambda file, *rest, kills=kills: kills(file, *rest))
+            done = job.run("there", "--source", "t=moved")
+        assert (done.code, kills.killed) == (1, True), done.err
+        # The new manifest decides: after it the user is not asked again.
         job.put(2 << step, "there")
-        job.run_ok("there", *(["--source", "t=moved"] * (step == 0)))
+        if not is_decided:
+            assert "error[changed-source]" in job.run("there").err
+        job.run_ok("there", *(["--source", "t=moved"] * (not is_decided)))
         (job.project / "there").rename(job.project / "in")
         job.run_ok("in", "--source", "t=moved")
+        (used,) = (folder / "checkpoints").iterdir()
+        assert used == JobDir(folder).checkpoint(load_manifest(folder), 0)
         (job.project / "in").rename(job.project / "there")
     job.run_ok("there", "--source", "t=moved")
     job.finish("there")
+
+
+class Kills:
+    """A method of `Location` that fails once, before it does anything, for a file of a folder.
+
+    files: a regular expression for the path in the folder.
+    """
+
+    def __init__(self, method: Callable[..., Any], folder: Location, files: str) -> None:
+        self._method, self._folder, self._files = method, folder, re.compile(files)
+        self.killed = False
+
+    def __call__(self, file: Location, *rest: object) -> Any:
+        if not self.killed and file.is_in(self._folder) and self._files.fullmatch(file.relative_to(self._folder)):
+            self.killed = True
+            raise OSError(5, "killed here", str(file))
+        return self._method(file, *rest)
 
 
 KAFKA = """

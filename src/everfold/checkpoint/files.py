@@ -21,6 +21,6 @@ def remove_file(file: Location) -> None:
 
 
 def _drop_checksum(file: Location) -> None:
-    """Delete the checksum file that Hadoop keeps beside a local file."""
+    """Delete the checksum file that Hadoop keeps with a local file."""
     if file.store.is_local:
         file.with_name(f".{file.name}.crc").delete()

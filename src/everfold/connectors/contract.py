@@ -431,7 +431,7 @@ class ShardedSink(LocalSink, ABC):
 
     @abstractmethod
     def abandon_batch(self) -> None:
-        """Give up a batch that failed after `begin_batch`."""
+        """Discard a batch that failed after `begin_batch`."""
 
 
 class ClusterSink(_Sink, ABC):

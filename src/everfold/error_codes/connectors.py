@@ -295,7 +295,7 @@ ENTRIES = (
         "`--conf spark.driver.extraClassPath=…` and `--conf spark.executor.extraClassPath=…`.",
     ),
     ErrorCode(
-        "s3-jars",
+        "store-jars",
         Family.ENVIRONMENT,
         "The jars for S3 could not be downloaded.",
         "`everfold check-setup --with s3` downloads 690 MB from Maven Central.",

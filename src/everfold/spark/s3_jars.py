@@ -87,7 +87,7 @@ def add_s3_class_path(conf: Mapping[str, str]) -> dict[str, str]:
 def download_s3_jars(report: Callable[[int, int], None], jars: tuple[Jar, ...] = JARS) -> Path:
     """Download the jars with the Ivy that Spark includes, and return their folder.
 
-    report: receives the number of bytes so far and in total. Raises ConnectorError `s3-jars`, and
+    report: receives the number of bytes so far and in total. Raises ConnectorError `store-jars`, and
     UsageError `no-java`.
     """
     target = s3_folder()
@@ -199,7 +199,7 @@ def _size(folder: Path) -> int:
 def _failed(reason: str) -> ConnectorError:
     names = " and ".join(f"{jar.group}:{jar.artifact}:{jar.version}" for jar in JARS)
     return ConnectorError.of(
-        "s3-jars",
+        "store-jars",
         f"the jars for S3 could not be downloaded from Maven Central: {reason}",
         help=f"connect the machine to the network, or put the jars of {names} into {s3_folder()}",
     )

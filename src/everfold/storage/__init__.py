@@ -1,7 +1,7 @@
 """Where job directories and file tables lie: a local disk, an object store, HDFS.
 
 A `Store` has few operations (`store`), and none of them replaces a file that a job relies on:
-whoever creates such a file first wins. A `Location` is a file or folder in a store. Code above this
+the first to create such a file wins. A `Location` is a file or folder in a store. Code above this
 package reaches a job directory only through locations.
 """
 

@@ -41,7 +41,7 @@ def test_version() -> None:
         (["run", "missing.sql"], "`missing.sql` cannot be read: No such file"),
         (["run", "-e", "SELECT 1", "--var", "x"], "has no `=`"),
         (["test", "missing"], "`missing` does not exist"),
-        (["run", "-e", "SELECT 1", "--state", "s3a://bucket/job"], "paths of `s3a` are not supported"),
+        (["run", "-e", "SELECT 1", "--state", "ftp://host/job"], "paths of `ftp` are not supported"),
         (["history", "hdfs:job"], "use its local path; a local name: ./hdfs:job"),
         (["run", "-e", "SELECT 1", "--engine", "flink"], "Invalid value"),
     ],

@@ -60,7 +60,7 @@ def test_a_rollback_is_printed_and_recorded() -> None:
     [
         (["job", "1"], 1, "error[current-version]: version 1 is already the current one"),
         (["job", "3"], 2, "error[no-version]: the job has no version 3"),
-        (["missing", "0"], 2, "error[no-job]: `missing` is not a job directory"),
+        (["missing", "0"], 2, "missing` is not a job directory"),
         (["job"], 2, "Missing argument 'VERSION'"),
         (["job", "0", "--restored"], 2, "it takes no VERSION"),
         (["job", "x"], 2, "'x' is not a valid integer"),

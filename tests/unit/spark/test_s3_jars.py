@@ -67,7 +67,7 @@ def test_a_download_that_fails_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, content: bytes, failures: int, message: str
 ) -> None:
     use_ivy(monkeypatch, content, failures)
-    with pytest.raises(ConnectorError, match=f"s3-jars.*{message}") as raised:
+    with pytest.raises(ConnectorError, match=f"store-jars.*{message}") as raised:
         download_s3_jars(lambda done, total: None, JARS)
     assert str(s3_folder()) in str(raised.value)
     assert not list(s3_folder().parent.iterdir())
