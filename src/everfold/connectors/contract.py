@@ -430,7 +430,7 @@ class ShardedSink(LocalSink, ABC):
 
     @abstractmethod
     def abandon_batch(self) -> None:
-        """Give up a batch that failed after `begin_batch`."""
+        """End a batch that failed after `begin_batch`."""
 
 
 class ClusterSink(_Sink, ABC):
