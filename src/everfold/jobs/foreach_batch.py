@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_FEW_ROWS = 10_000
+"""A batch is small up to here: to start Python workers for it takes longer than to write it."""
 _KIND = (
     f"CAST(CASE {KIND} WHEN {REEMIT} THEN {RowKind.UPDATE_AFTER.value}"
     f" WHEN {REEMIT_DELETE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
@@ -90,16 +92,18 @@ class Router:
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
     _reads: int = 0
+    _last_rows: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         self.idle.clear()
+        rows_before = self.rows_out
         try:
             self.digest = self.log.begin(batch)
             if self.has_operators:
                 self._set_batch_time(frame, batch)
             if self.packed is not None:
                 self._deliver(frame, self.packed, batch)
-            elif all(isinstance(target.sink, ShardedSink) for target in self.targets):
+            elif all(isinstance(target.sink, ShardedSink) for target in self.targets) and not self._expects_few():
                 self._deliver(frame, None, batch)
             elif all(isinstance(target.sink, LocalSink) for target in self.targets):
                 self._collect(frame, batch)
@@ -111,9 +115,17 @@ class Router:
             self.failure = error
             raise
         finally:
+            self._last_rows = self.rows_out - rows_before
             self.last_batch_at = time.monotonic()
             self.batches += 1
             self.idle.set()
+
+    def _expects_few(self) -> bool:
+        """Return whether the driver can write a batch of typed rows: the previous one was small.
+
+        The first batch of a run may be a replay, of which tasks have written shards.
+        """
+        return self.batches > 0 and self._last_rows <= _FEW_ROWS
 
     def _set_batch_time(self, frame: DataFrame, batch: int) -> None:
         """Tell the operators the processing time of the batch."""

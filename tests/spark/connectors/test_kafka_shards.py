@@ -160,7 +160,7 @@ def test_a_job_of_the_earlier_release_resumes(job: Job) -> None:
         earlier.write(Packed(many(10 * batch)).read(), job.id(batch))
     earlier.close()
     sink = job.start()
-    assert sink.last_applied(job.topic, SINK) == replace(applied(1), digest="digest1")
+    assert sink.last_applied(job.topic, SINK) == applied(1)
     job.run(sink, 1, {0: many(10), 1: many(90, 1)})
     job.run(sink, 2, {0: many(20), 1: many(30)})
     assert job.read() == once(many(0), many(10), many(20), many(30))

@@ -130,7 +130,7 @@ class KafkaSink(ShardedSink):
         return sum(each.rows for each in found)
 
     def abandon_batch(self) -> None:
-        """Let `report_leftovers` continue. Shards that were written stay: the next run finds them."""
+        """Let `report_leftovers` continue. Written shards stay: the next run finds them."""
         self._lock.release()
 
     def _apply(self, rows: pa.Table | None, batch: BatchId) -> None:
