@@ -87,8 +87,9 @@ def add_s3_class_path(conf: Mapping[str, str]) -> dict[str, str]:
 def download_s3_jars(report: Callable[[int, int], None], jars: tuple[Jar, ...] = JARS) -> Path:
     """Download the jars with the Ivy that Spark includes, and return their folder.
 
-    report: receives the number of bytes so far and in total. Raises ConnectorError `store-jars`, and
-    UsageError `no-java`.
+    report: receives the number of bytes so far and in total.
+
+    Raises ConnectorError `store-jars`, UsageError `no-java`.
     """
     target = s3_folder()
     if s3_class_path(jars):

@@ -4,8 +4,11 @@ line, and a sink that writes once.
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +28,7 @@ from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
 from everfold.spark.session import create_session
 from everfold.storage import local
+from everfold.storage.local_store import LocalStore
 from everfold.types import (
     BIGINT,
     DATE,
@@ -417,29 +421,53 @@ def test_hostile_partition_values(session: SparkSession, tmp_path: Path, sinks: 
 def test_a_batch_interrupted_at_any_step_is_written_once(
     session: SparkSession, tmp_path: Path, sinks: Callable[[Table], FileSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Before and after the record is created, the mark is written, and each file is copied and deleted."""
     of = table("t", item=BIGINT).with_("filesystem", path="out", format="json")
     frame = session.range(0, 6, 1, 3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
-    real = os.replace
-    for cut in range(7):  # the record's rename, then the mark's, then each file's, then the finished record's
-        steps = iter(range(10))
-
-        def die(source: Any, target: Any, cut: int = cut, steps: Iterator[int] = steps) -> None:
-            if next(steps) == cut:
-                raise KeyboardInterrupt  # as if the process died: everfold does not catch it
-            real(source, target)
-
+    steps = [(LocalStore, name) for name in ("create", "write", "copy", "delete")]
+    steps.append((importlib.import_module("everfold.connectors.filesystem.sink"), "write_atomically"))
+    for cut in itertools.count():
         batch = BatchId("job", "s1", 0, cut, f"input {cut}")
-        monkeypatch.setattr(os, "replace", die)
-        if cut < 6:
-            with pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
+            reached = interrupt_at(patch, steps, cut)
+            with suppress(KeyboardInterrupt):
                 sinks(of).write(frame, batch)
-        monkeypatch.setattr(os, "replace", real)
         sink = sinks(of)
         sink.write(frame.repartition(5), batch)  # another task layout
         sink.write(frame, batch)
         rows = SourceReader(session, of, tmp_path).local()
         assert sorted(row["c0"] for row in rows) == sorted([*range(6)] * (cut + 1))
+        if len(reached) <= cut:
+            break
+    assert cut > 2 * (1 + 1 + 3 + 3 + 1)
     assert [name for _, _, names in os.walk(tmp_path / "out") for name in names if "inprogress" in name] == []
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, steps: list[tuple[Any, str]], cut: int) -> list[str]:
+    """Interrupt the call after `cut` others; each call counts twice, as it begins and as it ends.
+
+    Return a list that receives the name of each call so far. No code catches the interrupt, as if the
+    process died.
+    """
+    reached: list[str] = []
+
+    def enter(name: str) -> None:
+        reached.append(name)
+        if len(reached) == cut + 1:
+            raise KeyboardInterrupt
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **options: Any) -> Any:
+            enter(real.__name__)
+            answer = real(*arguments, **options)
+            enter(real.__name__)
+            return answer
+
+        return step
+
+    for owner, name in steps:
+        patch.setattr(owner, name, wrap(getattr(owner, name)))
+    return reached
 
 
 def test_an_unwritable_target_is_reported(

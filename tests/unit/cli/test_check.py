@@ -127,7 +127,7 @@ def test_a_note_reports_what_run_would_refuse() -> None:
         (["old.sql", "fully.sql", "--state", "job"], "name two scripts"),
         (["old.sql", "nothing.sql"], "error[nothing-to-check]: `nothing.sql` has no query"),
         (["old.sql", "missing.sql"], "error[unreadable-file]: `missing.sql` cannot be read"),
-        (["old.sql", "--state", "missing"], "error[no-job]: `missing` is not a job directory"),
+        (["old.sql", "--state", "missing"], "missing` is not a job directory\n  = help: name the folder"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], words: str) -> None:
