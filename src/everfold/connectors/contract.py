@@ -28,6 +28,7 @@ from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Plan, Table, TableColumn
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,12 +93,12 @@ class SourceContext:
     base_folder: Path
     table: Table
     settings: Settings | None = None
-    job_folder: Path | None = None
+    job_folder: Location | None = None
     origin: int = 0
-    previous_log: Path | None = None
+    previous_log: Location | None = None
 
     @property
-    def start_folder(self) -> Path | None:
+    def start_folder(self) -> Location | None:
         """The folder for data fixed when the job starts from the beginning of its input.
 
         None without a job folder.
@@ -120,13 +121,13 @@ class SinkContext:
     base_folder: Path
     table: Table
     settings: Settings | None = None
-    job_folder: Path | None = None
+    job_folder: Location | None = None
     spark: SparkSession | None = None
     query: str = ""
     plan: Plan | None = None
 
     @property
-    def records(self) -> Path | None:
+    def records(self) -> Location | None:
         """The folder for records of applied batches, None without a job folder."""
         return None if self.job_folder is None else self.job_folder / "sinks" / self.name
 
@@ -206,14 +207,14 @@ class Source(ABC):
         """
         return ""
 
-    def move(self, checkpoint: Path, name: str, old: str, new: str) -> None:  # noqa: B027
+    def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:  # noqa: B027
         """Rewrite the locations of this source's rows in a checkpoint that is not in use.
 
         name: the source's name. old, new: its locations. Raises StateError `changed-source` if
         positions in the old data are meaningless in the new data.
         """
 
-    def find_changes(self, context: SourceContext, log: Path) -> list[str]:
+    def find_changes(self, context: SourceContext, log: Location) -> list[str]:
         """Return how data that was already read has changed since, as sentences, each once.
 
         The result still counts the data as it was. log: the source's folder in the checkpoint.
