@@ -424,7 +424,7 @@ def test_a_batch_interrupted_at_any_step_is_written_once(
     """Before and after the record is created, the mark is written, and each file is copied and deleted."""
     of = table("t", item=BIGINT).with_("filesystem", path="out", format="json")
     frame = session.range(0, 6, 1, 3).selectExpr("id AS c0", "CAST(0 AS TINYINT) AS __kind")
-    steps = [(LocalStore, name) for name in ("create", "write", "copy", "delete")]
+    steps: list[tuple[Any, str]] = [(LocalStore, name) for name in ("create", "write", "copy", "delete")]
     steps.append((importlib.import_module("everfold.connectors.filesystem.sink"), "write_atomically"))
     for cut in itertools.count():
         batch = BatchId("job", "s1", 0, cut, f"input {cut}")
