@@ -96,10 +96,11 @@ ENTRIES = (
     ErrorCode(
         "file-system",
         Family.UNSUPPORTED,
-        "A path names a file system that is not local.",
-        "The connector `filesystem` and job directories use local paths only. Such a path is never taken for a local "
-        "folder whose name looks like `s3a:`.",
-        "mount the file system, and use its local path.",
+        "A path names a file system that cannot be used here.",
+        "The connector `filesystem` and job directories use local paths, and paths of `s3a`, `hdfs`, `gs`, `abfs` and "
+        "`abfss`. Other files are local, and so are all tables with `--engine memory`. Such a path is never taken for "
+        "a local folder whose name looks like `s3:`.",
+        "write `s3a://` for S3; mount another file system, and use its local path.",
     ),
     ErrorCode(
         "no-column-left",
