@@ -29,7 +29,7 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         facts = _to_json(version, manifest)
         mark = " (current)" if facts["current"] else ""
         sys.stdout.write(
-            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version)}\n"
+            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version, manifest)}\n"
         )
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
@@ -42,10 +42,14 @@ def describe_start(version: int, backfilled: bool) -> str:
     return (f"since version {version}" if version else "since the beginning") + " and backfilled" * backfilled
 
 
-def _origin(version: Version) -> str:
+def _origin(version: Version, manifest: Manifest) -> str:
     if version.back_to is not None:
         return f", rolled back to version {version.back_to}"
-    return ", rebuilt from the beginning of the input" if version.rebuilt else ""
+    if version.rebuilt:
+        return ", rebuilt from the beginning of the input"
+    before = [each for each, _ in manifest.lineage(version)[1:2]]
+    partitions = manifest.count_partitions(version)
+    return f", with {partitions} partitions" if before and manifest.count_partitions(before[0]) != partitions else ""
 
 
 def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
@@ -67,5 +71,6 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
         "created": version.created,
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,
+        "partitions": manifest.count_partitions(version),
         "operators": operators,
     }

@@ -40,6 +40,7 @@ def everfold() -> None:
     everfold check old.sql new.sql    report which state survives a change of the query
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
+    everfold rescale orders/ 16       run a job with another number of partitions
     everfold state orders/            show the state of a job
     everfold test tests/              run case files
 
@@ -97,6 +98,8 @@ _store_conf = click.option(
     "--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*), for a FOLDER in another store."
 )
 
+_master = click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
+
 
 def _script_options(command: Any) -> Any:
     for option in (
@@ -128,7 +131,7 @@ def _script_options(command: Any) -> Any:
     help="Job directory, also as s3a: or hdfs: URI. A later run with the same directory resumes the job.",
 )
 @click.option("--suspend", is_flag=True, help="At the end of bounded input, keep windows open for the next run.")
-@click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
+@_master
 @click.option(
     "--engine",
     type=click.Choice(["spark", "memory"]),
@@ -402,6 +405,27 @@ def rollback(
     if version is not None and restored:
         raise click.UsageError("--restored resumes the current version: it takes no VERSION")
     command.rollback(folder, version, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf"))
+
+
+@everfold.command()
+@_folder
+@click.argument("partitions", type=click.IntRange(min=1))
+@_master
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set a Spark option (spark.*).")
+def rescale(folder: FolderName, partitions: int, master: str | None, conf: tuple[str, ...]) -> None:
+    """Give the job in FOLDER another number of PARTITIONS.
+
+    Each operator runs as so many tasks. The job must be stopped. Its state is copied, and a new
+    version continues with it; a rollback to the version before undoes this. A power of two divides
+    the state most evenly.
+
+    \b
+    everfold rescale /var/lib/orders 16
+    """
+    from everfold.cli import rescale as command
+    from everfold.cli.run import parse_pairs
+
+    command.rescale(folder, partitions, master=master, conf=parse_pairs(conf, "--conf"))
 
 
 @everfold.command()

@@ -34,6 +34,14 @@ ENTRIES = (
         "use a number that the message lists, or see `everfold history FOLDER`.",
     ),
     ErrorCode(
+        "too-many-partitions",
+        Family.COMMAND,
+        "A job cannot have so many partitions.",
+        "Its state is divided into buckets, whose number was fixed when the job was created. A bucket is in one "
+        "partition, so further partitions would be empty.",
+        "choose at most the number of buckets; a new job with a higher `parallelism.default` has more of them.",
+    ),
+    ErrorCode(
         "no-operator",
         Family.COMMAND,
         "The job has no operator of this name.",

@@ -158,7 +158,7 @@ class Inspection:
             raise self._explain(error) from error
 
     def _read(self, spark: SparkSession, batch: int) -> JobState:
-        session = reading_session(spark, self.manifest.partitions)
+        session = reading_session(spark, self.manifest.count_partitions(self.manifest.version))
         found = [self._operator_state(each, self._stores(session, each, batch)) for each in self.operators]
         return JobState(self.manifest.version, batch, tuple(found))
 

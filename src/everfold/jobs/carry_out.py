@@ -26,7 +26,6 @@ from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.sources import Sources
 from everfold.jobs.state_pages import reading_session
-from everfold.spark.buckets import bucket_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +100,7 @@ class ChangeExecutor:
             return
         backfill = Backfill(
             spark=self.spark,
-            reading=reading_session(self.spark, manifest.partitions),
+            reading=reading_session(self.spark, manifest.count_partitions(last)),
             job=self.job_dir.path,
             checkpoint=checkpoint,
             target=self.job_dir.backfill_folder(manifest.version.number),
@@ -109,7 +108,7 @@ class ChangeExecutor:
             epoch=manifest.version.state_epoch,
             sources=self.open_sources(),
             zone=self.zone,
-            bucket_ids=bucket_ids(manifest.buckets, manifest.partitions),
+            bucket_ids=manifest.bucket_ids,
             log_file=self.job_dir.log_file,
         )
         for filled in backfill.write(self.plan.roots, [each.operator_id for each in stage.operators]):

@@ -198,6 +198,7 @@ def plan_change(
         start: list[Stage] = [StartEpoch(epoch)]
     else:
         version, roots, start = _plan_continuation(known, new, pairs, how, terms, refresh=refresh)
+    version = replace(version, partitions=known.version.partitions)
     manifest = replace(known, current=epoch, versions=(*known.versions, version))
     stages = (Judge(judgement, how), *start, SwitchManifest(number), SettleTables.of(version))
     return ChangePlan(manifest, name_plans(roots, version), stages, known.version)

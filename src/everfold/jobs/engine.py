@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,8 +24,9 @@ from everfold.jobs.folders import FolderName, needs_s3, open_folder
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
-from everfold.jobs.manifest import Manifest, fingerprint, now
+from everfold.jobs.manifest import Manifest, Version, fingerprint, now
 from everfold.jobs.opening import open_job
+from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
@@ -147,6 +148,11 @@ class Engine:
         ends = [*(each.source().is_bounded() for each in tables.values()), *(each.is_bounded for each in externals)]
         return not spec.settings.streaming or all(ends)
 
+    def rescale(self, folder: FolderName, partitions: int, say: Callable[[str], None]) -> Version:
+        """Give a job another number of partitions, see `rescale`."""
+        self.uses_s3 = self.uses_s3 or needs_s3(folder, ())
+        return rescale(self._open(folder), partitions, lambda: self.spark(locate_log(folder)), say)
+
     # --- jobs -------------------------------------------------------------------------------------
 
     def check(self, roots: Sequence[Root], *, streaming: bool) -> CheckedTables:
@@ -202,10 +208,11 @@ class Engine:
         for line in located.notes:
             consent.note(line)
         manifest = located.manifest
-        if settings.parallelism not in (None, manifest.partitions):
+        own = manifest.count_partitions(manifest.version)
+        if settings.parallelism not in (None, own):
             consent.note(
-                f"`parallelism.default` is {settings.parallelism}, but the job keeps the {manifest.partitions}"
-                " partitions that it was created with"
+                f"`parallelism.default` is {settings.parallelism}, but the job keeps its {own} partitions;"
+                f" `everfold rescale` changes them"
             )
         plan = replace(plan, manifest=manifest)
         if plan.replaces is not None and manifest.version.rebuilt:
@@ -213,7 +220,7 @@ class Engine:
         elif plan.replaces is not None and manifest.version.state_epoch != manifest.version.number:
             _report_stale_rows(plan, consent)
         starts_jvm = self.session is None and self._started is None
-        spark = self._start(job_dir, manifest.partitions)
+        spark = self._start(job_dir, own)
         if starts_jvm:
             start_workers(spark)
         manifest = move_job(job_dir, located)

@@ -25,6 +25,7 @@ from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root, Sink
 from everfold.plan.walk import operators_of
 from everfold.secrets import redact_script
+from everfold.spark.buckets import bucket_ids
 from everfold.storage import Location
 
 MANIFEST_FORMAT = 5
@@ -33,7 +34,8 @@ MANIFEST_FORMAT = 5
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
 3: versions have `filled`, `again` and `sources`.
 4: adds a checksum, `folder`, and the locations of sources.
-5: a file for each manifest, with its `writer`; versions have `checkpoint`.
+5: a file for each manifest, with its `writer`, and `modulus`; versions have `checkpoint` and
+`partitions`.
 """
 _CHECKED_SINCE = 4
 
@@ -67,6 +69,7 @@ class Version:
         its checkpoint had finished.
     rebuilt: whether the job started again at the beginning of its input with this version.
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
+    partitions: its shuffle partitions, None for those that the job was created with.
     sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
         release did not record them.
     """
@@ -88,6 +91,7 @@ class Version:
     back_after: int | None = None
     rebuilt: bool = False
     checkpoint: str | None = None
+    partitions: int | None = None
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
 
@@ -106,7 +110,8 @@ class Version:
 class Manifest:
     """The manifest of a job.
 
-    buckets, partitions: fixed when the job is created.
+    buckets, partitions: of the job when it was created; the buckets never change.
+    modulus: see `bucket_ids`; 0 in jobs of earlier releases, which took the partitions.
     current: epoch of the checkpoint in use.
     folder: path of the job directory when the job last ran; empty if it was not recorded.
 
@@ -119,6 +124,7 @@ class Manifest:
     current: int
     versions: tuple[Version, ...]
     folder: str = ""
+    modulus: int = 0
     format: int = MANIFEST_FORMAT
 
     def __post_init__(self) -> None:
@@ -136,6 +142,15 @@ class Manifest:
     def version(self) -> Version:
         """The version that the current checkpoint belongs to."""
         return next(each for each in reversed(self.versions) if each.epoch == self.current)
+
+    @property
+    def bucket_ids(self) -> tuple[int, ...]:
+        """The ids of the buckets."""
+        return bucket_ids(self.buckets, self.modulus or self.partitions)
+
+    def count_partitions(self, version: Version) -> int:
+        """Return the number of shuffle partitions of a version."""
+        return version.partitions or self.partitions
 
     def checkpoint_name(self, epoch: int) -> str:
         """Return the name of the folder of an epoch's checkpoint."""

@@ -21,6 +21,7 @@ from everfold.jobs.rewind import sink_notes
 from everfold.jobs.spec import JobSpec
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_operators, number_operators
+from everfold.spark.buckets import choose_modulus
 
 
 def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -> ChangePlan:
@@ -50,7 +51,14 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
 def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int) -> ChangePlan:
     name = hashlib.sha256(f"{job_dir.path}{time.time_ns()}".encode()).hexdigest()[:12]
     version = create_version(0, 0, query, query.roots)
-    manifest = Manifest(job=name, buckets=buckets, partitions=partitions, current=0, versions=(version,))
+    manifest = Manifest(
+        job=name,
+        buckets=buckets,
+        partitions=partitions,
+        modulus=choose_modulus(buckets, partitions),
+        current=0,
+        versions=(version,),
+    )
     with job_dir.writing():
         job_dir.control.make_folder()
     job_dir.write_manifest(manifest)
@@ -89,17 +97,28 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) ->
     pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
     judgement = judge_pairs(pairs, terms)
     how = decide_change(str(job_dir.path), judgement, spec.decide)
-    if how is not OnChange.REBUILD:
+    if how is OnChange.RESET:
         check_batches(job_dir, known)
         job_dir.check_finished(job_dir.checkpoint(known, last.epoch))
-    if how not in (OnChange.REBUILD, OnChange.RESET) and _awaits_files(job_dir, known, last):
+    elif how is not OnChange.REBUILD:
+        check_may_change(job_dir, known)
+    return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
+
+
+def check_may_change(job_dir: JobDir, manifest: Manifest) -> None:
+    """Refuse to change a job that has lost batches, or must finish one first.
+
+    Raises StateError `damaged-checkpoint`, `unfinished-batch`, `unfinished-change`.
+    """
+    check_batches(job_dir, manifest)
+    job_dir.check_finished(job_dir.checkpoint(manifest, manifest.current))
+    if _awaits_files(job_dir, manifest, manifest.version):
         raise StateError.of(
             "unfinished-change",
             f"the job in `{job_dir.path}` was interrupted before the first batch of its last change, which fills new"
             " aggregates",
             help="run that query once more, and then change it; --on-change rebuild needs no old state",
         )
-    return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
 
 
 def check_batches(job_dir: JobDir, manifest: Manifest) -> None:

@@ -40,7 +40,6 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
-from everfold.spark.buckets import bucket_ids
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -95,7 +94,8 @@ class StreamJob:
             self.job_dir.path / "beside",
             unfinished=has_unfinished_batch(checkpoint),
         )
-        buckets = bucket_ids(self.manifest.buckets, self.manifest.partitions)
+        buckets = self.manifest.bucket_ids
+        partitions = self.manifest.count_partitions(self.manifest.version)
         lowering = StreamLowering(
             spark=self.spark,
             zone=settings.local_time_zone,
@@ -130,11 +130,11 @@ class StreamJob:
         )
         if router.packed is None:
             # A replayed batch must have the same tasks: the split of files depends on this number.
-            self.spark.conf.set("spark.sql.files.minPartitionNum", str(self.manifest.partitions))
+            self.spark.conf.set("spark.sql.files.minPartitionNum", str(partitions))
             batches = combine_streams(streams)
         else:
             sinks = [target.sink for target in self.targets]
-            batches = combine_payloads(streams, sinks, buckets, self.manifest.partitions)
+            batches = combine_payloads(streams, sinks, buckets, partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         try:

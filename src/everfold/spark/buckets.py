@@ -2,13 +2,16 @@
 
 Their number does not depend on the number of Spark partitions. A key's bucket is
 `hash(key) & (count - 1)`. The ids of buckets on the wire are chosen so that Spark's own hash
-distributes the buckets evenly to the shuffle partitions.
+distributes the buckets evenly to the shuffle partitions. They never change, because state is keyed
+by them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from functools import cache
 from itertools import count
+from math import lcm
 
 _MASK = 0xFFFFFFFF
 
@@ -35,17 +38,42 @@ def spark_hash(value: int) -> int:
     return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
-def _ids_in(partition: int, partitions: int) -> Iterator[int]:
-    return (at for at in count() if spark_hash(at) % partitions == partition)
+def choose_modulus(buckets: int, partitions: int) -> int:
+    """Return the modulus for the buckets of a new job, see `bucket_ids`.
+
+    With it, the given number of partitions and every power of two up to the number of buckets get
+    equal shares of the buckets.
+    """
+    return lcm(buckets, partitions)
 
 
-def count_buckets_with(bucket: int, ids: Sequence[int], partitions: int) -> int:
-    """Return the number of buckets in the partition of a bucket. ids: those of `bucket_ids`."""
-    return len(ids[ids.index(bucket) % partitions :: partitions])
+def bucket_ids(buckets: int, modulus: int) -> tuple[int, ...]:
+    """Return the ids of buckets: the hash of the n-th one is n, modulo the modulus.
 
-
-def bucket_ids(buckets: int, partitions: int) -> tuple[int, ...]:
-    """Return the ids of buckets, which a shuffle by id puts into partitions 0, 1, 2, … in turn."""
+    A shuffle by id to a divisor of the modulus, if it is not greater than the number of buckets,
+    therefore puts the buckets into partitions 0, 1, 2, … in turn.
+    """
     assert buckets & (buckets - 1) == 0, "the number of buckets is a power of two"
-    candidates = [_ids_in(partition, partitions) for partition in range(partitions)]
-    return tuple(next(candidates[bucket % partitions]) for bucket in range(buckets))
+    wanted: dict[int, list[int]] = {}
+    for bucket in reversed(range(buckets)):
+        wanted.setdefault(bucket % modulus, []).append(bucket)
+    found: dict[int, int] = {}
+    for candidate in count():
+        waiting = wanted.get(spark_hash(candidate) % modulus)
+        if waiting:
+            found[waiting.pop()] = candidate
+            if len(found) == buckets:
+                break
+    return tuple(found[bucket] for bucket in range(buckets))
+
+
+def find_partition(bucket: int, partitions: int) -> int:
+    """Return the shuffle partition of a bucket. bucket: its id."""
+    return spark_hash(bucket) % partitions
+
+
+@cache
+def count_buckets(ids: tuple[int, ...], partitions: int) -> tuple[int, ...]:
+    """Return the number of buckets of each shuffle partition. ids: those of `bucket_ids`."""
+    counted = Counter(find_partition(bucket, partitions) for bucket in ids)
+    return tuple(counted[partition] for partition in range(partitions))

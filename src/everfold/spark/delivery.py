@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import RowWriter, WorkerTask
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
-from everfold.spark.buckets import count_buckets_with
+from everfold.spark.buckets import count_buckets, find_partition
 from everfold.spark.exchange import encode_table
 from everfold.spark.output_rows import OutputRows
 from everfold.spark.task_input import ROWS
@@ -77,7 +77,8 @@ class TaskDelivery:
                     yield encode_table(convert_rows(self._delivery.rows, frame.to_arrow()), ROWS).to_pybytes()
                 elif frame.height:
                     self._write(bucket, frame)
-            of_task = count_buckets_with(bucket, self._delivery.bucket_ids, self._delivery.partitions)
+            partition = find_partition(bucket, self._delivery.partitions)
+            of_task = count_buckets(self._delivery.bucket_ids, self._delivery.partitions)[partition]
             if self._writer is not None and self._buckets == of_task:
                 with name_sink(self._delivery.target):
                     yield REPORT + self._writer.close()
@@ -91,8 +92,7 @@ class TaskDelivery:
         of = self._delivery
         with name_sink(of.target):
             if self._writer is None:
-                shard = of.bucket_ids.index(bucket) % of.partitions
-                self._writer = self._task.open(shard, of.worker_target)
+                self._writer = self._task.open(find_partition(bucket, of.partitions), of.worker_target)
             self._writer.write(_Rows(of.rows, frame))
 
 

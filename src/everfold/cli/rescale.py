@@ -1,0 +1,25 @@
+"""`everfold rescale`: change the number of partitions of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from everfold.jobs.folders import FolderName
+
+
+def rescale(folder: FolderName, partitions: int, *, master: str | None, conf: Mapping[str, str]) -> None:
+    """Change the number of partitions of the job in a folder, and say so.
+
+    Raises the errors of `rescale`.
+    """
+    from everfold.jobs import get_engine
+    from everfold.jobs.folders import needs_s3
+
+    engine = get_engine(master, conf, brief=True, uses_s3=needs_s3(folder, ()))
+    version = engine.rescale(folder, partitions, click.echo)
+    click.echo(f"version {version.number} has {partitions} partitions")
+    click.echo("resume with `everfold run`", err=True)
