@@ -38,11 +38,12 @@ class StandaloneCluster:
     """Master and workers.
 
     hidden, read_only: existing folders by worker (0 or 1) that it sees empty and on a disk of its
-    own, or cannot write to.
+    own, or cannot write to. cores: of each worker.
     """
 
     hidden: Mapping[int, Sequence[Path]] = field(default_factory=dict)
     read_only: Mapping[int, Sequence[Path]] = field(default_factory=dict)
+    cores: int = 1
     _home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-cluster-")))
     _port: int = field(default_factory=lambda: free_ports(1)[0])
     _started: list[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]] = field(default_factory=list)
@@ -77,14 +78,14 @@ class StandaloneCluster:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def start_worker(self, worker: int) -> None:
-        """Start a worker with one core."""
+        """Start a worker."""
         folder = self._home / f"worker-{worker}"
         folder.mkdir(exist_ok=True)
         mounts = [f"mount -t tmpfs everfold {shlex.quote(str(each))}" for each in self.hidden.get(worker, ())]
         for each in self.read_only.get(worker, ()):
             path = shlex.quote(str(each))
             mounts += [f"mount --bind {path} {path}", f"mount -o remount,ro,bind {path}"]
-        arguments = ["--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(folder), self.url]
+        arguments = ["--cores", str(self.cores), "--memory", WORKER_MEMORY, "--work-dir", str(folder), self.url]
         self._start("Worker", HOSTS[worker], arguments, mounts)
 
     def _start(self, role: str, host: str, arguments: Sequence[str], mounts: Sequence[str] = ()) -> None:

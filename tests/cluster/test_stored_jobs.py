@@ -86,7 +86,8 @@ class Folder:
             change = json.loads(line)
             for row, weight in ((change["before"], -1), (change["after"], 1)):
                 if row is not None:
-                    text = json.dumps(row, sort_keys=True)
+                    # A query with more columns retracts rows of the earlier one with NULL in them.
+                    text = json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
                     kept[text] = kept.get(text, 0) + weight
         assert set(kept.values()) <= {0, 1}, kept
         return [json.loads(text) for text, weight in sorted(kept.items()) if weight]
@@ -164,6 +165,18 @@ def test_a_change_and_a_rollback(folder: Folder) -> None:
     folder.add_orders(2)
     folder.run_totals(COUNTS)
     assert folder.read_totals() == compute_totals(0, 1, 2, sums=False)
+
+
+def test_a_rescaled_job_continues(folder: Folder) -> None:
+    folder.add_orders(0)
+    folder.run_totals(COUNTS)
+    assert "version 1 has 8 partitions" in folder.run("rescale", folder.job, "8", "--master", "local[2]").stdout
+    folder.add_orders(1)
+    folder.run_totals(COUNTS)
+    assert folder.read_totals() == compute_totals(0, 1, sums=False)
+    folder.run("rollback", folder.job, "0")
+    folder.run_totals(COUNTS)
+    assert folder.read_totals() == compute_totals(0, 1, sums=False)
 
 
 def wait_for_batch(folder: Folder, process: subprocess.Popen[str]) -> None:

@@ -76,10 +76,10 @@ class Jobs:
 
 @pytest.fixture
 def jobs(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Jobs:
     monkeypatch.chdir(tmp_path)
-    return Jobs(runner(session, monkeypatch, capsys, ()))
+    return Jobs(runner(spark, monkeypatch, capsys, ()))
 
 
 def manifest_of(state: str) -> Manifest:
@@ -117,7 +117,8 @@ def test_a_rescaled_job_continues_as_if_it_had_not_been_rescaled(jobs: Jobs) -> 
         assert read_rows("state") == read_rows("never")
     assert len(read_rows("state")["windows"]) > 100
     shown = jobs.run_command("history", "state").out
-    assert "version 1, since 2" in shown and ", with 8 partitions\n" in shown and ", with 3 partitions\n" in shown
+    assert ", with 8 partitions\n" in shown
+    assert ", with 3 partitions\n" in shown
 
 
 def test_a_rollback_undoes_it(jobs: Jobs) -> None:
@@ -137,20 +138,27 @@ def test_a_rollback_undoes_it(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 def test_a_changed_query_keeps_the_partitions(jobs: Jobs) -> None:
-    changed = GROUPS.replace("COUNT(*)", "SUM(x)")
+    sums = GROUPS.replace("COUNT(*)", "SUM(x)")
+    both = f"EXECUTE STATEMENT SET BEGIN {WINDOWS} {sums} END;"
     jobs.put()
     for state in ("never", "state"):
-        jobs.run(state, f"EXECUTE STATEMENT SET BEGIN {WINDOWS} {GROUPS} END;")
+        jobs.run(state, GROUPS)
     jobs.rescale("state", 8)
-    for state in ("never", "state"):  # drops an operator, and moves the other
-        jobs.run(state, changed, "--on-change", "backfill")
+    for state in ("never", "state"):
+        jobs.run(state, sums, "--on-change", "backfill")
     jobs.rescale("state", 4)
+    for state in ("never", "state"):  # adds an operator, and moves the other
+        jobs.run(state, both, "--on-change", "accept", "--conf", "everfold.compat.rules=extended")
     jobs.put()
     for state in ("never", "state"):
-        jobs.run(state, changed)
+        jobs.run(state, both)
+    jobs.rescale("state", 2)
+    jobs.put()
+    for state in ("never", "state"):
+        jobs.run(state, both)
     assert read_rows("state") == read_rows("never")
     manifest = manifest_of("state")
-    assert [manifest.count_partitions(each) for each in manifest.versions] == [2, 8, 8, 4]
+    assert [manifest.count_partitions(each) for each in manifest.versions] == [2, 8, 8, 4, 4, 2]
 
 
 def test_what_cannot_be_rescaled_is_refused(jobs: Jobs) -> None:
@@ -168,7 +176,7 @@ def test_what_cannot_be_rescaled_is_refused(jobs: Jobs) -> None:
     running = JobDir(local(Path("state").absolute()))
     running.lock()
     assert "error[job-is-running]" in jobs.run_command("rescale", "state", "4").err
-    running.unlock()
+    running.release()
     commit = newest_entry(local(Path("state/checkpoints/0/commits").absolute()))
     assert commit is not None
     commit.delete()

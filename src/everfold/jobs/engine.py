@@ -38,7 +38,7 @@ from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import last_operators, tables_read
 from everfold.spark.batch import is_constant
 from everfold.spark.executor_probe import SharedPath
-from everfold.spark.executors import ExecutorCheck, is_cluster, ship_package
+from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, ship_package
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MIN_BUCKETS = 8
+_MAX_PARTITIONS = 256
 _IGNORED = "retractions of rows that do not exist"
 
 
@@ -183,7 +184,7 @@ class Engine:
             return self._run_batch(job_dir, spec, tables)
 
     def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
-        spark = self._start(job_dir, self.partitions(spec.settings))
+        spark = self._start(job_dir, self._choose_partitions(job_dir, spec.settings))
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
             spec.started()
@@ -201,7 +202,8 @@ class Engine:
     def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
-        partitions = self.partitions(settings)
+        starts_jvm = self.session is None and self._started is None
+        partitions = self._choose_partitions(job_dir, settings) if is_new else 0
         plan = open_job(job_dir, spec, buckets=self.buckets(partitions), partitions=partitions)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
@@ -219,7 +221,6 @@ class Engine:
             _announce_rebuild(manifest, consent)
         elif plan.replaces is not None and manifest.version.state_epoch != manifest.version.number:
             _report_stale_rows(plan, consent)
-        starts_jvm = self.session is None and self._started is None
         spark = self._start(job_dir, own)
         if starts_jvm:
             start_workers(spark)
@@ -303,9 +304,17 @@ class Engine:
             for target in targets:
                 target.sink.close()
 
+    def _choose_partitions(self, job_dir: JobDir, settings: Settings) -> int:
+        """Return the shuffle partitions of a new job; on a cluster, by default one per core."""
+        if settings.parallelism is None:
+            spark = self.spark(job_dir.log_file)
+            if is_cluster(spark):
+                return min(_MAX_PARTITIONS, max(2, count_cores(spark)))
+        return self.partitions(settings)
+
     @staticmethod
     def partitions(settings: Settings) -> int:
-        """Return the shuffle partitions of a new job: `parallelism.default`, else one per core.
+        """Return the shuffle partitions for this machine: `parallelism.default`, else one per core.
 
         The default is at least 2 and at most 8.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 import uuid
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,23 @@ _PATH_HELP = "every machine of the cluster needs the same shared file system at 
 def is_cluster(spark: SparkSession) -> bool:
     """Return whether tasks run in other processes than the driver."""
     return not spark.sparkContext._jsc.sc().isLocal()
+
+
+def count_cores(spark: SparkSession) -> int:
+    """Return the cores of the executors, when no further one has registered for a second."""
+    spark.range(1).collect()  # waits for the first one
+    cores = 0
+    while (found := sum(each.totalCores() for each in _list_executors(spark))) != cores:
+        cores = found
+        time.sleep(1)
+    return cores
+
+
+def _list_executors(spark: SparkSession) -> list[Any]:
+    """Return the summaries of the executors that have registered."""
+    found = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    every = (found.apply(at) for at in range(found.size()))
+    return [each for each in every if each.id() != "driver"]
 
 
 def ship_package(spark: SparkSession) -> None:
@@ -108,9 +126,7 @@ class ExecutorCheck:
 
     def _list_executors(self) -> dict[str, str]:
         """Return the hosts of the executors that have registered, by their names."""
-        found = self.spark.sparkContext._jsc.sc().statusStore().executorList(True)
-        every = (found.apply(at) for at in range(found.size()))
-        return {each.id(): each.hostPort().rpartition(":")[0] for each in every if each.id() != "driver"}
+        return {each.id(): each.hostPort().rpartition(":")[0] for each in _list_executors(self.spark)}
 
     def _find_executors(self, reports: Sequence[Report]) -> dict[int, tuple[str, str]]:
         """Return the name and host of the executor of each task."""
