@@ -121,6 +121,7 @@ def test_a_rescaled_job_continues_as_if_it_had_not_been_rescaled(jobs: Jobs) -> 
     assert ", with 3 partitions\n" in shown
 
 
+@pytest.mark.slow
 def test_a_rollback_undoes_it(jobs: Jobs) -> None:
     jobs.put()
     jobs.run("never", GROUPS)
@@ -184,6 +185,7 @@ def test_what_cannot_be_rescaled_is_refused(jobs: Jobs) -> None:
     assert newest_manifest(Path("state")).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_rescale_changes_nothing_and_is_repeated(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.put()
     jobs.run("never", GROUPS)
