@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def rescale(path: Location, partitions: int, start: Callable[[], SparkSession], say: Callable[[str], None]) -> Version:
     """Give a job another number of partitions, as a new version, and return that.
 
-    A job that has this number already keeps its version. start: starts Spark; not called if there
-    is no state to move. say: called with how the buckets are divided.
+    A job that has this number already keeps its version. start: starts Spark; not called for
+    a job without state. say: called with how the buckets are divided.
 
     Raises UsageError `no-job`, `too-many-partitions`, StateError `unfinished-batch`,
     `unfinished-change`, `damaged-checkpoint`, `job-is-running`, ConnectorError `disk-full` and

@@ -65,11 +65,11 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, filled, fingerprint, history, number, operators, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, filled, fingerprint, history, number, operators, partitions, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
         ),
         (
             {"job": ...},
-            "it is not an object with the fields buckets, current, folder, format, job, partitions, versions",
+            "it is not an object with the fields buckets, current, folder, format, job, modulus, partitions, versions",
         ),
         ({"more": 1}, "it is not an object with the fields"),
         ({"format": "x"}, "is not a valid manifest"),
@@ -316,7 +316,18 @@ def test_every_changed_field_of_a_manifest_is_refused(tmp_path: Path) -> None:
     folder, _ = real_manifest(tmp_path)
     text = newest_manifest(Path(folder.path.path)).read_text()
     paths = list(leaves(json.loads(text)))
-    members = {"job", "buckets", "partitions", "current", "versions", "format", "folder", "checksum", "writer"}
+    members = {
+        "job",
+        "buckets",
+        "partitions",
+        "current",
+        "versions",
+        "format",
+        "folder",
+        "modulus",
+        "checksum",
+        "writer",
+    }
     assert {path[0] for path in paths} == members
     for path in paths:
         for change in (_change_value, lambda _: ..., lambda _: None, lambda value: [value]):

@@ -13,6 +13,7 @@ from everfold.connectors.contract import PackedRows, RowWriter
 from everfold.plan.changelog import KIND, ORDER, RowKind
 from everfold.plan.expressions import InputRef, Literal, column_references
 from everfold.spark import delivery
+from everfold.spark.buckets import bucket_ids
 from everfold.spark.delivery import REPORT, Delivery, TaskDelivery, encode_sink_tasks, find_failed_sink
 from everfold.spark.output_rows import OutputRows, decode_rows
 from everfold.spark.task_input import ROWS
@@ -20,7 +21,7 @@ from everfold.sql.functions import build
 from everfold.types import BIGINT, Field, Schema
 
 SCHEMA = Schema((Field(name="k", type=BIGINT), Field(name="n", type=BIGINT)))
-IDS = (10, 11, 12, 13, 14, 15, 16, 17)
+IDS = bucket_ids(8, 3)
 
 
 @dataclass(slots=True)
@@ -65,23 +66,23 @@ def frames(*values: int) -> Iterator[pl.DataFrame]:
 
 
 def test_a_sink_reports_after_the_last_bucket_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8 buckets in 3 partitions, 10, 13 and 16 are in the first one, 12 and 15 in the last one."""
+    """Buckets 0, 3 and 6 are in the first one of 3 partitions, 2 and 5 in the last one."""
     task = Sum()
     delivered = begin(monkeypatch, task)
-    assert list(delivered.deliver(13, frames(5))) == []
-    assert list(delivered.deliver(10, frames())) == []
-    assert list(delivered.deliver(16, frames(7, 8))) == [REPORT + b"23"]
+    assert list(delivered.deliver(IDS[3], frames(5))) == []
+    assert list(delivered.deliver(IDS[0], frames())) == []
+    assert list(delivered.deliver(IDS[6], frames(7, 8))) == [REPORT + b"23"]
     assert task.log == ["open 0", "close"]
     task = Sum()
     delivered = begin(monkeypatch, task)
-    assert list(delivered.deliver(12, frames(5))) == []
-    assert list(delivered.deliver(15, frames())) == [REPORT + b"6"]
+    assert list(delivered.deliver(IDS[2], frames(5))) == []
+    assert list(delivered.deliver(IDS[5], frames())) == [REPORT + b"6"]
 
 
 def test_a_task_without_rows_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Sum()
     delivered = begin(monkeypatch, task)
-    assert [list(delivered.deliver(bucket, frames())) for bucket in (10, 13, 16)] == [[], [], []]
+    assert [list(delivered.deliver(bucket, frames())) for bucket in (IDS[0], IDS[3], IDS[6])] == [[], [], []]
     assert task.log == []
 
 
@@ -89,7 +90,7 @@ def test_a_failure_names_the_sink_and_removes_what_it_wrote(monkeypatch: pytest.
     task = Sum(fails_at=6)
     delivered = begin(monkeypatch, task)
     with pytest.raises(RuntimeError, match="sink 1: disk full") as caught:
-        list(delivered.deliver(10, frames(5)))
+        list(delivered.deliver(IDS[0], frames(5)))
     assert find_failed_sink(f"RuntimeError: {caught.value}") == 1
     assert task.log == ["open 0", "abort"]
 
@@ -101,7 +102,7 @@ def test_rows_for_the_driver_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> N
         schema=SCHEMA, is_timed=False, has_row_kinds=False, conditions=(condition,), expressions=(columns[1],)
     )
     assert isinstance(columns[1], InputRef)
-    (blob,) = begin(monkeypatch, None, rows).deliver(10, frames(5))
+    (blob,) = begin(monkeypatch, None, rows).deliver(IDS[0], frames(5))
     assert blob[:1] == ROWS
     insert = RowKind.INSERT.value
     assert decode_rows(pa.py_buffer(blob[1:])).to_pydict() == {"c0": [5], ORDER: [0], KIND: [insert]}
