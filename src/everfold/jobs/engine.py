@@ -33,6 +33,7 @@ from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, re
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
 from everfold.jobs.stream_job import StreamJob
+from everfold.local_paths import is_remote
 from everfold.operators.reemit import can_reemit
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import last_operators, tables_read
@@ -273,8 +274,8 @@ class Engine:
         paths = [] if folder is None else [SharedPath(folder, "the job directory", is_written=True)]
         for table, checked in tables.sources.items():
             source = checked.source()
-            if source.reads_files:
-                paths.append(SharedPath(Path(source.location(spec.base_folder)), f"table `{table.name}` in"))
+            if source.reads_files and not is_remote(location := source.location(spec.base_folder)):
+                paths.append(SharedPath(Path(location), f"table `{table.name}` in"))
         for target in targets:
             if target.sink.folder is not None:
                 name = f"table `{target.sink.table.name}` in"

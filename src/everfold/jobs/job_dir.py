@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,10 +89,18 @@ class JobDir:
 
     @contextmanager
     def locked(self) -> Iterator[JobDir]:
-        """Lock the folder for the block. Raises what `lock` raises."""
+        """Lock the folder for the block.
+
+        Raises what `lock` raises, and StateError `job-taken-over` for any failure after another
+        process has taken the job over: that process moves and deletes files.
+        """
         self.lock()
         try:
             yield self
+        except Exception:
+            with suppress(OSError):
+                self.ownership.check()
+            raise
         finally:
             self.release()
 

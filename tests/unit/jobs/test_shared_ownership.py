@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from everfold.errors import StateError
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.ownership import LocalOwnership
 from everfold.jobs.shared_ownership import (
     SharedOwnership,
     is_dead,
@@ -81,6 +83,24 @@ def test_a_paused_owner_loses_the_job_and_begins_no_batch(tmp_path: Path) -> Non
     other.record_batch(0, 5)
     owner.release()
     other.check()
+
+
+def test_a_failure_after_a_takeover_is_explained_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new owner moves and deletes files that the old one still reads."""
+
+    def fail() -> None:
+        with JobDir(local(tmp_path / "job")).locked():
+            raise StateError.of("damaged-checkpoint", "a file is missing")
+
+    owner, other = own(local(tmp_path)), own(local(tmp_path))
+    owner.claim()
+    monkeypatch.setattr(LocalOwnership, "check", lambda _: owner.check())
+    with pytest.raises(StateError, match="damaged-checkpoint"):
+        fail()
+    stop_beating(owner)
+    other.claim()
+    with pytest.raises(StateError, match="job-taken-over"):
+        fail()
 
 
 def test_a_paused_owner_loses_although_its_entry_was_deleted(tmp_path: Path) -> None:
