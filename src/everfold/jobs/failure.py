@@ -32,6 +32,7 @@ _WRAPPING = re.compile(
     r"|Job aborted due to stage failure: .*? executor [^)]*\): |(?:[\w$]+\.)+[\w$]+(?:Exception|Error): )+"
 )
 _STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*((?:[\w.]+\.)?\w+: [^\n]+)")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
@@ -179,8 +180,12 @@ def _file_of(folder: Location, text: str) -> Location | None:
 def _first_line(text: str) -> str:
     """Return the most telling line of a message, without Spark's wrapping.
 
-    This is the innermost `Caused by:` line, else the first line.
+    This is the last line of a Python traceback, else the innermost `Caused by:` line, else the
+    first line.
     """
+    raised = _TRACEBACK.findall(text)
+    if raised:
+        return _STATE.sub("", raised[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     telling = causes[-1] if causes else next(iter(lines), "no message")

@@ -50,6 +50,7 @@ def explain(text: str) -> EverfoldError:
         ("Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 4) (localhost executor driver): java.io.EOFException", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "limit of ten seconds"),
         ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
+        ('[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n  File "worker.py", line 7, in step\n    fail()\nRuntimeError: something new', "job-failed", "the job failed: RuntimeError: something new"),
     ],
 )  # fmt: skip
 def test_each_failure_is_one_sentence(text: str, code: str, words: str) -> None:

@@ -40,7 +40,7 @@ _NO_COMMIT_POLICY = "has no meaning here: files are visible in whole, and all at
 
 OPTIONS = OptionSet(
     (
-        Option("path", required=True, meaning="the folder or file of the table, also in a store such as `s3a://bucket/folder`; a relative path is relative to the script"),
+        Option("path", required=True, meaning="the folder or file of the table; a relative path is relative to the script"),
         Option("format", required=True, meaning="the format of the records: json, csv, parquet, raw, debezium-json or canal-json"),
         Option("source.monitor-interval", "duration", role="source", meaning="how often to look for new files; the table is bounded if not set"),
         Option("source.path.regex-pattern", "regex", role="source", meaning="regular expression that the full path of a file must match"),
