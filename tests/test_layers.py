@@ -33,7 +33,7 @@ LAYERS = (
     ("value_text",),
     ("storage",),
     ("local_paths",),
-    ("types", "errors", "secrets", "files"),
+    ("types", "errors", "secrets", "files", "activity"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each
 other.

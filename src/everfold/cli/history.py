@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from everfold.cli.runner import open_job
+
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
     from everfold.jobs.manifest import Manifest, Version
@@ -17,10 +19,9 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
 
     Raises UsageError `no-job`, StateError `damaged-manifest`.
     """
-    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.job_dir import load_manifest
 
-    manifest = load_manifest(open_folder_alone(folder, conf))
+    manifest = load_manifest(open_job(folder, conf))
     if format_ == "json":
         found = [_to_json(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import click
 
 from everfold.cli.output import Format, create_output, show
-from everfold.cli.progress import ProgressView, format_count, view
+from everfold.cli.progress import ProgressView, format_count, show_activities
 from everfold.cli.runner import EngineName, JobRunner, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
-from everfold.jobs.change import OnChange
+from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import Finished, JobSpec
@@ -287,30 +287,39 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
     results: _LazyOutput | None = None
     if isinstance(root, Collect):
         results = _LazyOutput(root, spec, options, live=not bounded)
-    progress = view()
-    stop = _Stop(progress)
+    with show_activities() as progress:
+        stop = _Stop(progress)
 
-    def print_note(text: str) -> None:
-        with progress.hidden():
-            note(text)
+        def print_note(text: str) -> None:
+            with progress.hidden():
+                note(text)
 
-    try:
         with stop:
             finished = engine.run(
                 replace(
                     spec,
                     receive=_writer(results, progress),
                     progress=progress.update,
+                    printing=progress.hidden,
                     stopping=stop.should_stop,
                     consent=replace(spec.consent, note=print_note),
+                    decide=_pause(progress, spec.decide),
                 )
             )
-    finally:
-        progress.close()
     if results is not None:
         results.finish()
     _print_summary(finished, spec, stopped=stop.wanted)
     return stop.wanted
+
+
+def _pause(progress: ProgressView, decide: Decide) -> Decide:
+    """Return the decision, made while the progress is hidden: it may prompt the user."""
+
+    def decide_hidden(judgement: Judgement) -> OnChange:
+        with progress.hidden():
+            return decide(judgement)
+
+    return decide_hidden
 
 
 class _LazyOutput:

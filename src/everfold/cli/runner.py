@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from everfold.cli.progress import show_activities
+
 if TYPE_CHECKING:
+    from everfold.jobs.folders import FolderName
     from everfold.jobs.spec import Finished, JobSpec
+    from everfold.storage import Location
 
 EngineName = Literal["spark", "memory"]
 
@@ -37,3 +41,14 @@ def load_runner(
 
     spark = {key: value for key, value in conf.items() if key.startswith("spark.")}
     return get_engine(master, spark, brief=brief, uses_s3=uses_s3)
+
+
+def open_job(folder: FolderName, conf: Mapping[str, str]) -> Location:
+    """Return the location of a job directory, for a command that needs no Spark.
+
+    conf: of Spark, for the store. Raises UsageError, ConnectorError.
+    """
+    from everfold.jobs.folders import open_folder_alone
+
+    with show_activities():
+        return open_folder_alone(folder, conf)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.activity import report_activity
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.files import make_private_file, make_private_folder
@@ -124,6 +125,7 @@ class Engine:
             return self.session
         with self._starting:
             if self._started is None:
+                report_activity("starting Spark")
                 self._started = start_spark(
                     master=self.master,
                     conf=self.conf,
@@ -189,6 +191,7 @@ class Engine:
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
             spec.started()
+            report_activity("running the query")
             return run_batch(
                 spark,
                 spec.roots,
@@ -280,6 +283,7 @@ class Engine:
             if target.sink.folder is not None:
                 name = f"table `{target.sink.table.name}` in"
                 paths.append(SharedPath(target.sink.folder, name, is_written=True))
+        report_activity("checking the executors")
         ExecutorCheck(spark, paths).run()
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
@@ -288,6 +292,7 @@ class Engine:
         if is_cluster(spark):
             ship_package(spark)
         job_dir.lock_in_jvm(spark)
+        report_activity("preparing the job")
         return spark
 
     @contextmanager
@@ -347,6 +352,7 @@ def _create_target(
         spark=spark,
         query=fingerprint([root], settings.local_time_zone) if settings.streaming else "",
         plan=root.input if settings.streaming else None,
+        printing=spec.printing,
     )
     return Target(context.name, tables.sinks[root.table].sink(context), len(root.input.schema))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from everfold.activity import Printing
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folders import FolderName
 from everfold.jobs.rewind import Consent
@@ -34,6 +36,7 @@ class JobSpec:
     suspend: at the end of bounded input, stop without emitting open results.
     receive: called in the caller's thread with the rows of a bare SELECT.
     progress: called after every batch.
+    printing: returns a context in which a sink prints rows to the output of this process.
     started: called once, when the job's query runs.
     tables: the checked tables, None to check them before the start.
     stopping: polled while the job runs; True stops it after the running batch.
@@ -50,6 +53,7 @@ class JobSpec:
     suspend: bool = False
     receive: Receive | None = None
     progress: Callable[[Progress], None] | None = None
+    printing: Printing = nullcontext
     started: Callable[[], None] = lambda: None
     tables: CheckedTables | None = None
     stopping: Callable[[], bool] = lambda: False

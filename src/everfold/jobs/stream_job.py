@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everfold.checkpoint.logs import has_unfinished_batch, read_positions
+from everfold.activity import report_activity
+from everfold.checkpoint.logs import has_unfinished_batch, last_finished_batch, read_positions
 from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.control import Control
@@ -52,6 +53,8 @@ _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
+_QUIET_S = 1.0
+"""How long no batch has run when a job is said to wait for records."""
 
 
 class _Stopped(Exception):
@@ -80,6 +83,7 @@ class StreamJob:
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
     _reported: int = field(default=0)
+    _is_waiting: bool = field(default=False)
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
@@ -112,6 +116,7 @@ class StreamJob:
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,
         )
+        report_activity("planning the query")
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
@@ -137,6 +142,8 @@ class StreamJob:
             batches = combine_payloads(streams, sinks, buckets, partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
+        last = last_finished_batch(checkpoint)
+        report_activity("starting the query" if last < 0 else f"resuming after batch {last}")
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
@@ -182,6 +189,7 @@ class StreamJob:
                     for source in self.sources.opened:
                         source.check_arrivals()
                 self._tick(router, control, operators)
+                self._report_waiting(query, router)
             return
         self._wait_until(query, router, self._all_read)
         if any(_leaves_open(node) for node in operators) and not self.spec.suspend:
@@ -259,6 +267,22 @@ class StreamJob:
                         rows_out=router.rows_out,
                     )
                 )
+
+    def _report_waiting(self, query: StreamingQuery, router: Router) -> None:
+        """Report that the job waits for records, or that a batch has begun after it waited.
+
+        Before the first batch of a run, Spark's status decides; later, the router knows.
+        """
+        quiet_s = time.monotonic() - router.last_batch_at
+        if router.batches:
+            is_waiting = router.idle.is_set() and quiet_s > _QUIET_S
+        elif quiet_s > _QUIET_S and not self._is_waiting:
+            is_waiting = "Waiting for" in query.status["message"]
+        else:
+            is_waiting = self._is_waiting
+        if is_waiting != self._is_waiting:
+            self._is_waiting = is_waiting
+            report_activity("waiting for records" if is_waiting else "processing a batch")
 
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""

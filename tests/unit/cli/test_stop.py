@@ -8,10 +8,10 @@ from pathlib import Path
 
 PROGRAM = """
 import os, signal, sys
-from everfold.cli.progress import view
+from everfold.cli.progress import show_activities
 from everfold.cli.run import _Stop
 
-with _Stop(view()) as stop:
+with show_activities() as view, _Stop(view) as stop:
     if sys.argv[1] == "running":
         stop.should_stop()
     else:  # standard error is Spark's log while Spark starts
