@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "everfold"
 
 LAYERS = (
-    ("cli", "web", "testing"),
+    ("cli", "notebook", "web", "testing"),
     ("table",),
     ("inspection",),
     ("jobs",),
@@ -24,6 +24,7 @@ LAYERS = (
     ("sql",),
     ("aggregates",),
     ("state",),
+    ("rendering",),
     ("plan",),
     ("udf",),
     ("error_codes",),

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
 
-from everfold.cli import table_format
 from everfold.cli.history import describe_start
 from everfold.cli.progress import show_activities
 from everfold.cli.runner import open_job
 from everfold.errors import UsageError
+from everfold.rendering import table_format
 from everfold.types import TimeType, physical_name
 
 if TYPE_CHECKING:
