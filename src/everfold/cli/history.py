@@ -27,7 +27,7 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         return
     for at, version in enumerate(manifest.versions):
         facts = _to_json(version, manifest)
-        mark = " (current)" if facts["current"] else ""
+        mark = " (current)" if facts["current"] else " (expired)" if facts["expired"] else ""
         sys.stdout.write(
             f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version, manifest)}\n"
         )
@@ -68,6 +68,7 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
     return {
         "version": version.number,
         "current": version == manifest.version,
+        "expired": version.expired,
         "created": version.created,
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,

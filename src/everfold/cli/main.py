@@ -41,6 +41,7 @@ def everfold() -> None:
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
     everfold rescale orders/ 16       run a job with another number of partitions
+    everfold expire orders/ --keep 3  remove what only older versions need
     everfold state orders/            show the state of a job
     everfold test tests/              run case files
 
@@ -405,6 +406,32 @@ def rollback(
     if version is not None and restored:
         raise click.UsageError("--restored resumes the current version: it takes no VERSION")
     command.rollback(folder, version, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf"))
+
+
+@everfold.command()
+@_folder
+@click.option(
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="How many versions to keep: the newest."
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed. The job may be running.")
+@_format_option("text", "json", help="Output format.")
+@_store_conf
+def expire(folder: FolderName, keep: int, dry_run: bool, format_: Any, conf: tuple[str, ...]) -> None:
+    """Remove what only old versions of the job in FOLDER need.
+
+    Keeps the N newest versions, the current one among them, and removes the state of all others,
+    with their key snapshots, withdrawn files and backfill. A rollback to a kept version works as
+    before; `everfold history` lists the others as expired. The job must be stopped, and resumes as
+    before. If the command is interrupted, run it again to remove the rest.
+
+    \b
+    everfold expire /var/lib/orders --keep 3 --dry-run
+    everfold expire /var/lib/orders --keep 3
+    """
+    from everfold.cli import expire as command
+    from everfold.cli.run import parse_pairs
+
+    command.expire(folder, keep, dry_run=dry_run, format_=format_, conf=parse_pairs(conf, "--conf"))
 
 
 @everfold.command()

@@ -544,6 +544,13 @@ class Connector:
         """Return the effect of replayed rows on the table after a rewind of the job."""
         return self.on_replay
 
+    def withdrawal_folder(self, table: Table, base_folder: Path) -> str | None:
+        """Return the path or URI of the folder where withdrawn files of a table lie.
+
+        None if the sink withdraws no files.
+        """
+        return None
+
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return the source of a table. Raises UnsupportedFeature `not-a-source`.
 

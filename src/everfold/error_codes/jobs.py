@@ -230,10 +230,18 @@ ENTRIES = (
         "name another version. `everfold history FOLDER` lists them.",
     ),
     ErrorCode(
+        "expired-version",
+        Family.JOB,
+        "A rollback to a version that is expired.",
+        "`everfold expire` has removed the state of the version, to free space.",
+        "roll back to one of the versions that the message lists, or run the query of that version with "
+        "`--on-change rebuild`.",
+    ),
+    ErrorCode(
         "checkpoint-gone",
         Family.JOB,
         "The checkpoint of a version no longer exists.",
-        "It was removed, for example with `--prune`, or the version never ran.",
+        "It was removed, or the version never ran.",
         "run the query of that version with `--on-change rebuild`.",
     ),
     ErrorCode(
