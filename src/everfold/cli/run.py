@@ -19,7 +19,7 @@ import click
 
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, JobRunner, load_runner
+from everfold.cli.runner import EngineName, JobRunner, LogName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
@@ -93,7 +93,8 @@ class RunOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     engine: EngineName = "spark"
-    format: Format = "text"
+    log: LogName = "file"
+        format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
     on_change: WhenChanged = "ask"
@@ -163,7 +164,9 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    engine = load_runner(options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3)
+    engine = load_runner(
+        options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log
+    )
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     for action in actions:

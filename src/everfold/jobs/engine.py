@@ -7,14 +7,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
 from everfold.connectors.validate import CheckedTables, check_tables
-from everfold.files import make_private_file, make_private_folder
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.carry_out import ChangeExecutor
@@ -43,6 +42,7 @@ from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, shi
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
+from everfold.spark.spark_log import append_line
 from everfold.sql.settings import Settings
 from everfold.storage import Location, local
 
@@ -66,11 +66,7 @@ def _announce_rebuild(manifest: Manifest, consent: Consent) -> None:
 def _warn(job_dir: JobDir, consent: Consent, text: str) -> None:
     """Report a warning to the user and write it to the job's log."""
     consent.note(text)
-    with suppress(OSError):
-        make_private_folder(job_dir.log_file.parent)
-        make_private_file(job_dir.log_file)
-        with open(job_dir.log_file, "a", encoding="utf-8") as log:
-            log.write(f"{now()} WARN everfold: {text}\n")
+    append_line(job_dir.spark_log, f"{now()} WARN everfold: {text}")
 
 
 def _report_stale_rows(plan: ChangePlan, consent: Consent) -> None:
@@ -103,7 +99,7 @@ class Engine:
 
     session: the caller's session, whose Spark is used; without one, a JVM is started with `master`
         and `conf`, and ended by `close`.
-    log_file: Spark's log. brief: whether the jobs read only little input. uses_s3: whether any of
+    log_file: Spark's log, None for that of the first job. brief: whether the jobs read only little input. uses_s3: whether any of
         them has a path in S3.
     externals: tables whose rows the caller provides.
     """
@@ -178,7 +174,7 @@ class Engine:
         return open_folder(folder, lambda: connect(self.spark(locate_log(folder))))
 
     def _run_in(self, path: Location, spec: JobSpec, tables: CheckedTables) -> Finished:
-        with JobDir(path, spec.consent.note).locked() as job_dir:
+        with JobDir(path, spec.consent.note, self.log_file).locked() as job_dir:
             if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
                 return self._run_stream(job_dir, spec, tables)
             refuse_batch(job_dir)
@@ -197,7 +193,7 @@ class Engine:
                 zone=spec.settings.local_time_zone,
                 job=job_dir.path.name,
                 epoch=time.time_ns(),
-                log_file=job_dir.log_file,
+                log_file=job_dir.spark_log,
             )
 
     def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
@@ -262,7 +258,7 @@ class Engine:
             late_rows=router.reports.late_rows,
             state_rows=router.reports.state_rows,
             dropped_rows=router.dropped | {_IGNORED: router.reports.ignored_rows},
-            log_file=job_dir.log_file,
+            log_file=job_dir.spark_log,
         )
 
     @staticmethod
@@ -284,7 +280,7 @@ class Engine:
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
-        spark = create_session(self.spark(job_dir.log_file), partitions)
+        spark = create_session(self.spark(job_dir.spark_log), partitions)
         if is_cluster(spark):
             ship_package(spark)
         job_dir.lock_in_jvm(spark)
@@ -308,7 +304,7 @@ class Engine:
     def _choose_partitions(self, job_dir: JobDir, settings: Settings) -> int:
         """Return the shuffle partitions of a new job; on a cluster, by default one per core."""
         if settings.parallelism is None:
-            spark = self.spark(job_dir.log_file)
+            spark = self.spark(job_dir.spark_log)
             if is_cluster(spark):
                 return min(_MAX_PARTITIONS, max(2, count_cores(spark)))
         return self.partitions(settings)

@@ -115,7 +115,7 @@ class StreamJob:
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
@@ -140,13 +140,13 @@ class StreamJob:
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
         self.spec.started()
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
             raise explain_failure(
-                router.failure or error, self.sources.opened, self.job_dir.log_file, self.job_dir.path
+                router.failure or error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path
             ) from error
         finally:
             with spark_may_be_gone():
