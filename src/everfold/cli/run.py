@@ -94,7 +94,7 @@ class RunOptions:
     master: str | None = None
     engine: EngineName = "spark"
     log: LogName = "file"
-        format: Format = "text"
+    format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
     on_change: WhenChanged = "ask"
@@ -164,9 +164,7 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    engine = load_runner(
-        options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log
-    )
+    engine = load_runner(options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     for action in actions:

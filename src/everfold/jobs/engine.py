@@ -99,8 +99,8 @@ class Engine:
 
     session: the caller's session, whose Spark is used; without one, a JVM is started with `master`
         and `conf`, and ended by `close`.
-    log_file: Spark's log, None for that of the first job. brief: whether the jobs read only little input. uses_s3: whether any of
-        them has a path in S3.
+    log_file: Spark's log, None for that of the first job. brief: whether the jobs read only little
+        input. uses_s3: whether any of them has a path in S3.
     externals: tables whose rows the caller provides.
     """
 
