@@ -70,15 +70,13 @@ class RunInfo(Record):
 class SourceProgress(Record):
     """The progress of a table that the job reads.
 
-    rows: read in this run. lag: records that each split has and the job has not read, as of the
-    start of the batch; None if the source does not report it. position: the end of the batch in the
-    source, as in Spark's log.
+    rows: read in this run. lag: how many records each split had, when the batch was planned, after
+    the last one that the batch reads; None if the source does not report it.
     """
 
     table: str
     rows: int
     lag: Mapping[str, int] | None = None
-    position: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
