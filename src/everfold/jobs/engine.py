@@ -28,6 +28,7 @@ from everfold.jobs.opening import open_job
 from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
 from everfold.jobs.rewind_progress import RewindProgress
+from everfold.jobs.run_record import RunRecorder, describe_version, record_run
 from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
@@ -174,17 +175,18 @@ class Engine:
         return open_folder(folder, lambda: connect(self.spark(locate_log(folder))))
 
     def _run_in(self, path: Location, spec: JobSpec, tables: CheckedTables) -> Finished:
-        with JobDir(path, spec.consent.note, self.log_file).locked() as job_dir:
+        job_dir = JobDir(path, spec.consent.note, self.log_file)
+        with job_dir.locked(), record_run(job_dir, spec) as recorder:
             if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
-                return self._run_stream(job_dir, spec, tables)
+                return self._run_stream(job_dir, spec, tables, recorder)
             refuse_batch(job_dir)
-            return self._run_batch(job_dir, spec, tables)
+            return self._run_batch(job_dir, spec, tables, recorder)
 
-    def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+    def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         spark = self._start(job_dir, self._choose_partitions(job_dir, spec.settings))
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
-            spec.started()
+            recorder.describe(is_under_way=True)
             return run_batch(
                 spark,
                 spec.roots,
@@ -196,7 +198,7 @@ class Engine:
                 log_file=job_dir.spark_log,
             )
 
-    def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+    def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
         starts_jvm = self.session is None and self._started is None
@@ -241,11 +243,13 @@ class Engine:
             sources.earlier = [
                 job_dir.checkpoint(manifest, one.epoch) for one in manifest.versions if one.epoch < manifest.origin
             ]
+            recorder.describe(**describe_version(manifest, spark))
             router = StreamJob(
                 spark=spark,
                 job_dir=job_dir,
                 manifest=manifest,
                 spec=spec,
+                recorder=recorder,
                 roots=plan.roots,
                 targets=targets,
                 sources=sources,

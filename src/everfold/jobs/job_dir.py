@@ -11,9 +11,10 @@ sources/, beside/    rows copied when the job started: of bounded tables read as
                      lookup tables. A rebuilt job uses sources/<epoch>/.
 lock, lock.jvm       held by the process that runs the job
 job.log              log of Spark and its workers
+progress/            recent history: runs and batches (`progress_log`)
 
 In another store than the local disk, `owner/` takes the place of the locks and of
-`last_batch.json` (`shared_ownership`), and the log lies in everfold's cache folder.
+`last_batch.json` (`shared_ownership`), and log and history lie in everfold's cache folder.
 """
 
 from __future__ import annotations
@@ -184,11 +185,7 @@ class JobDir:
         """
         found = self.read_manifest()
         if found is None:
-            raise UsageError.of(
-                "no-job",
-                f"`{self.path}` is not a job directory",
-                help="name the folder that --state named when the job ran",
-            )
+            raise no_job_error(self.path)
         return found
 
     def _find_traces(self) -> Iterator[str]:
@@ -273,6 +270,13 @@ def locate_log(folder: FolderName) -> Path:
         digest = hashlib.sha256(folder.encode()).hexdigest()[:8]
         folder = cache_folder() / "jobs" / f"{folder.rpartition('/')[2]}-{digest}"
     return folder / "job.log"
+
+
+def no_job_error(path: Location) -> UsageError:
+    """Return the error for a folder that is not a job directory."""
+    return UsageError.of(
+        "no-job", f"`{path}` is not a job directory", help="name the folder that --state named when the job ran"
+    )
 
 
 def load_manifest(path: Location) -> Manifest:

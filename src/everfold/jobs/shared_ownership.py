@@ -183,6 +183,21 @@ def read_newest(folder: Location) -> tuple[int, Entry] | None:
     return None
 
 
+def find_shared_owner(folder: Location) -> str | None:
+    """Return the process that runs a job, None if none does.
+
+    A process without a beat for `LEASE_S`, by the clocks of this machine and of the store, does not
+    count. Raises StateError `damaged-checkpoint`, OSError.
+    """
+    newest = read_newest(folder)
+    if newest is None or newest[1].ended or is_dead(newest[1]):
+        return None
+    beat = (_folder(folder) / f"{newest[1].token}.beat").find()
+    if beat is None or time.time() - beat.modified_ms / 1000 > LEASE_S:
+        return None
+    return newest[1].process
+
+
 def read_shared_record(folder: Location) -> tuple[int, int] | None:
     """Return epoch and number of the last recorded batch, None without a record."""
     newest = read_newest(folder)

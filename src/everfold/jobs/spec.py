@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from everfold.connectors.validate import CheckedTables
-    from everfold.jobs.progress import Progress
+    from everfold.jobs.progress import Progress, RunInfo
     from everfold.plan.nodes import Root
     from everfold.sql.settings import Settings
 
 Receive: TypeAlias = Callable[["pa.Table"], None]
 """Receives the rows of a bare SELECT as they become final: `c0…`, and `__kind` if they change."""
+
+
+def ignore(_: object) -> None:
+    """Do nothing with a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class JobSpec:
     receive: called in the caller's thread with the rows of a bare SELECT.
     progress: called after every batch.
     started: called once, when the job's query runs.
+    idle: called with the time in ms when Spark has looked for new input and has not found any.
     tables: the checked tables, None to check them before the start.
     stopping: polled while the job runs; True stops it after the running batch.
     decide: what to do when the new query can reuse only part of the state.
@@ -50,7 +55,8 @@ class JobSpec:
     suspend: bool = False
     receive: Receive | None = None
     progress: Callable[[Progress], None] | None = None
-    started: Callable[[], None] = lambda: None
+    started: Callable[[RunInfo], None] = ignore
+    idle: Callable[[int], None] = ignore
     tables: CheckedTables | None = None
     stopping: Callable[[], bool] = lambda: False
     decide: Decide = refuse

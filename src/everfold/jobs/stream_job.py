@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from everfold.checkpoint.logs import has_unfinished_batch, read_positions
 from everfold.connectors.skipped_rows import add_skipped_rows
 from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
 from everfold.jobs.foreach_batch import Router, Target, combine_streams
@@ -21,8 +22,9 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.packed_batch import combine_payloads, packed_rows
-from everfold.jobs.progress import Progress
+from everfold.jobs.progress import Progress, Reports, SinkProgress
 from everfold.jobs.rewind_progress import RewindProgress
+from everfold.jobs.run_record import RunRecorder, operator_shapes
 from everfold.jobs.sources import Sources
 from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import (
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
+_LOOK_S = 5.0
+"""How often a job without input checks whether Spark still looks for some."""
 _STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
 
@@ -62,6 +66,7 @@ class _Stopped(Exception):
 class StreamJob:
     """One streaming query over a job directory that this process has locked.
 
+    recorder: receives the record of each batch.
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
@@ -71,6 +76,7 @@ class StreamJob:
     job_dir: JobDir
     manifest: Manifest
     spec: JobSpec
+    recorder: RunRecorder
     roots: Sequence[Root]
     targets: Sequence[Target]
     sources: Sources
@@ -80,6 +86,12 @@ class StreamJob:
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
     _reported: int = field(default=0)
+    _looked_at: float = field(default_factory=time.monotonic)
+    _runtime: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        jvm: Any = self.spark._jvm
+        self._runtime = jvm.java.lang.Runtime.getRuntime()
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
@@ -124,7 +136,7 @@ class StreamJob:
             log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
-            progress=self.spec.progress,
+            reports=Reports(operator_shapes(self.manifest.version)),
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
@@ -141,7 +153,7 @@ class StreamJob:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
             raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
-        self.spec.started()
+        self.recorder.describe(is_under_way=True)
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
@@ -175,6 +187,7 @@ class StreamJob:
                 self._check_stop()
                 seen = router.seen_batch
                 self._observe(query, router)
+                self._look_for_idle_trigger(query)
                 is_time = time.monotonic() - self._checked_at > _CHECK_S
                 if is_time:
                     self._find_changes()
@@ -232,33 +245,60 @@ class StreamJob:
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Process the batch reports of Spark that are new since the last call."""
-        for report in _read_reports(query, router.seen_batch) if router.batches > self._reported else ():
+        for report in read_reports(query, router.seen_batch) if router.batches > self._reported else ():
             batch = int(report.batchId)
             if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
                 continue
             self._reported += 1
             router.seen_batch = batch
-            rows = _data_rows(report) + router.take_reads()
-            router.rows += rows
-            self._had_data = rows > 0
+            read = router.add_rows(self._source_reports.count_rows(report))
+            self._had_data = read > 0
             add_skipped_rows(report.observedMetrics or {}, router.dropped)
             offsets = read_positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
-            if self.spec.progress is not None:
-                self.spec.progress(
-                    Progress(
-                        batch=batch,
-                        rows=router.rows,
-                        rows_per_second=1000 * rows / max(int(report.durationMs["triggerExecution"]), 1),
-                        watermark_ms=router.reports.watermark_ms,
-                        late_rows=router.reports.late_rows,
-                        state_rows=router.reports.state_rows,
-                        rows_out=router.rows_out,
-                    )
-                )
+            self.recorder.add(self._describe_batch(report, router, read))
+
+    def _describe_batch(self, report: Any, router: Router, read: int) -> Progress:
+        """Return the record of a batch. read: its input rows."""
+        started_ms, ended_ms = read_times(report)
+        heap = self._runtime
+        return Progress(
+            batch=int(report.batchId),
+            rows=router.rows,
+            rows_per_second=1000 * read / max(ended_ms - started_ms, 1),
+            watermark_ms=router.reports.watermark_ms,
+            late_rows=router.reports.late_rows,
+            state_rows=router.reports.state_rows,
+            rows_out=router.rows_out,
+            started_ms=started_ms,
+            ended_ms=ended_ms,
+            phases_ms={name: int(each) for name, each in report.durationMs.items()},
+            sources=self._source_reports.describe(report, router.rows_in),
+            sinks=tuple(SinkProgress(table=name, rows=rows) for name, rows in router.sink_rows.items()),
+            operators=router.reports.list_operators(),
+            skipped=dict(router.dropped),
+            heap_bytes=heap.totalMemory() - heap.freeMemory(),
+            heap_limit_bytes=heap.maxMemory(),
+        )
+
+    @property
+    def _source_reports(self) -> SourceReports:
+        return SourceReports(self.sources.opened, self.job_dir.control)
+
+    def _look_for_idle_trigger(self, query: StreamingQuery) -> None:
+        """Report from time to time that Spark has looked for new input and has not found any.
+
+        Spark reports that every ten seconds.
+        """
+        if time.monotonic() - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        last = query.lastProgress
+        if last is not None and not last.durationMs.get("addBatch"):
+            self.spec.idle(read_times(last)[1])
 
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""
@@ -327,21 +367,3 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
         return last_batch_ms + window.gap_ms
     assert window is not None
     return next_window_end(window, last_batch_ms)
-
-
-def _read_reports(query: StreamingQuery, seen: int) -> Sequence[Any]:
-    """Return the reports of Spark after a batch, possibly with earlier ones.
-
-    The last report is usually the only new one. Converting all recent ones at each poll would keep
-    the driver busy.
-    """
-    last = query.lastProgress
-    if last is None or int(last.batchId) <= seen:
-        return ()
-    is_next = int(last.batchId) == seen + 1 and last.durationMs.get("addBatch")
-    return (last,) if is_next else query.recentProgress
-
-
-def _data_rows(report: Any) -> int:
-    """Return the input rows of a batch without control files."""
-    return sum(int(source.numInputRows) for source in report.sources if "/control" not in str(source.description))
