@@ -37,6 +37,19 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
                 sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['backfilled'])}\n")
 
 
+def print_script(folder: FolderName, number: int, conf: Mapping[str, str]) -> None:
+    """Print the script of a version, without secrets.
+
+    Of a version that an earlier release has run, only the statement is known. Raises UsageError
+    `no-job`, `no-version`, StateError `damaged-manifest`.
+    """
+    from everfold.jobs.folders import open_folder_alone
+    from everfold.jobs.job_dir import load_manifest
+
+    version = load_manifest(open_folder_alone(folder, conf)).find_version(number)
+    sys.stdout.write((version.script or version.sql).rstrip() + "\n")
+
+
 def describe_start(version: int, backfilled: bool) -> str:
     """Describe since when an aggregate has counted."""
     return (f"since version {version}" if version else "since the beginning") + " and backfilled" * backfilled

@@ -117,6 +117,14 @@ ENTRIES = (
         "stop the other process, or wait for it to end.",
     ),
     ErrorCode(
+        "stop-timeout",
+        Family.JOB,
+        "The job has not stopped in time.",
+        "`everfold stop` asks the process that runs the job to stop, which it does after the running batch. A job "
+        "that is starting, and a job in batch mode, do not look for such a request.",
+        "wait with a longer `--timeout`, or end the process that the message names: the next start replays the batch.",
+    ),
+    ErrorCode(
         "job-taken-over",
         Family.JOB,
         "Another process has taken the job over.",

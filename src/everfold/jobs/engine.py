@@ -32,6 +32,7 @@ from everfold.jobs.run_record import RunRecorder, describe_version, record_run
 from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
+from everfold.jobs.stop import StopSignal
 from everfold.jobs.stream_job import StreamJob
 from everfold.local_paths import is_remote
 from everfold.operators.reemit import can_reemit
@@ -176,7 +177,12 @@ class Engine:
 
     def _run_in(self, path: Location, spec: JobSpec, tables: CheckedTables) -> Finished:
         job_dir = JobDir(path, spec.consent.note, self.log_file)
-        with job_dir.locked(), record_run(job_dir, spec) as recorder:
+        with job_dir.locked():
+            signal = StopSignal(path, job_dir.ownership.process, spec.stopping, spec.consent.note)
+            return self._run_locked(job_dir, replace(spec, stopping=signal), tables)
+
+    def _run_locked(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+        with record_run(job_dir, spec) as recorder:
             if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
                 return self._run_stream(job_dir, spec, tables, recorder)
             refuse_batch(job_dir)
@@ -244,7 +250,7 @@ class Engine:
                 job_dir.checkpoint(manifest, one.epoch) for one in manifest.versions if one.epoch < manifest.origin
             ]
             recorder.describe(**describe_version(manifest, spark))
-            router = StreamJob(
+            job = StreamJob(
                 spark=spark,
                 job_dir=job_dir,
                 manifest=manifest,
@@ -255,7 +261,8 @@ class Engine:
                 sources=sources,
                 rewind_progress=_watch_rewind(job_dir, manifest, targets, consent),
                 warn=lambda text: _warn(job_dir, consent, text),
-            ).run()
+            )
+            router = job.run()
         return Finished(
             rows=router.rows,
             rows_out=router.rows_out,
@@ -263,6 +270,8 @@ class Engine:
             state_rows=router.reports.state_rows,
             dropped_rows=router.dropped | {_IGNORED: router.reports.ignored_rows},
             log_file=job_dir.spark_log,
+            is_stopped=job.is_stopped,
+            unfinished_batch=job.unfinished_batch,
         )
 
     @staticmethod

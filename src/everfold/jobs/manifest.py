@@ -36,7 +36,7 @@ MANIFEST_FORMAT = 6
 4: adds a checksum, `folder`, and the locations of sources.
 5: a file for each manifest, with its `writer`, and `modulus`; versions have `checkpoint` and
 `partitions`.
-6: versions have `expired`, and their tables `folder`.
+6: versions have `expired` and `script`, and their tables `folder`.
 """
 _CHECKED_SINCE = 4
 
@@ -56,7 +56,8 @@ class Version:
 
     number: counted from 0.
     fingerprint: identifies the plan (`fingerprint`).
-    sql, plan: the script without secrets and the explained plan; for people only.
+    sql, script, plan: the statement of the query and the script that it is in, both without
+        secrets, and the explained plan; for people only.
     shapes: compared when the query changes (`compat.serde`); they record the version since which
         each aggregate counts.
     operators: names of the operators in the checkpoint, by position (`compat.operator_ids`).
@@ -95,6 +96,7 @@ class Version:
     checkpoint: str | None = None
     partitions: int | None = None
     expired: bool = False
+    script: str = ""
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
 
@@ -371,12 +373,14 @@ def damaged_manifest_error(message: str) -> StateError:
 class NewQuery:
     """A query that a job is to run.
 
-    sql, explained: the script and its plan, for people. base_folder: start of relative paths.
+    sql, script, explained: its statement, the script that it is in, and its plan, for people.
+    base_folder: start of relative paths.
     """
 
     roots: Sequence[Root]
     zone: str
     sql: str = ""
+    script: str = ""
     explained: str = ""
     base_folder: Path | None = None
 
@@ -400,6 +404,7 @@ def create_version(
         fingerprint=query.fingerprint,
         zone=query.zone,
         sql=redact_script(query.sql).strip(),
+        script=redact_script(query.script),
         plan=query.explained,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
         created=now(),

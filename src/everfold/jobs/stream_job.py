@@ -11,9 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everfold.checkpoint.logs import has_unfinished_batch, read_positions
+from everfold.checkpoint.logs import (
+    has_unfinished_batch,
+    last_finished_batch,
+    last_planned_batch,
+    read_positions,
+    remove_planned,
+)
 from everfold.connectors.skipped_rows import add_skipped_rows
-from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
@@ -42,6 +48,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
+from everfold.spark.spark_log import silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -54,7 +61,6 @@ _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
 _LOOK_S = 5.0
 """How often a job without input checks whether Spark still looks for some."""
-_STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
 
 
@@ -70,6 +76,7 @@ class StreamJob:
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
+    is_stopped: whether it was stopped before the end of its input.
     """
 
     spark: SparkSession
@@ -82,6 +89,7 @@ class StreamJob:
     sources: Sources
     rewind_progress: RewindProgress | None
     warn: Callable[[str], None]
+    is_stopped: bool = False
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
@@ -148,6 +156,7 @@ class StreamJob:
             sinks = [target.sink for target in self.targets]
             batches = combine_payloads(streams, sinks, buckets, partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
+        writer = writer.queryName(self.spec.name or self.job_dir.path.name)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
@@ -164,6 +173,8 @@ class StreamJob:
             with spark_may_be_gone():
                 if query.isActive:
                     query.stop()
+                if self.is_stopped and has_unfinished_batch(checkpoint):
+                    self._forget_planned_batch()
                 self._observe(query, router)
                 self._find_changes()
         return router
@@ -308,15 +319,36 @@ class StreamJob:
                 self.warn(text)
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
-        """Let the running batch commit, so that the next start need not repeat it."""
-        deadline = time.monotonic() + _STOP_PATIENCE_S
-        batches = router.batches
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            if router.batches > batches and not query.status["isDataAvailable"]:
-                break
-            if router.batches > batches + 1:
-                break
+        """Let the running batch commit, so that the next start need not repeat it.
+
+        No other batch begins. After the time that the user allows, the batch is interrupted.
+        """
+        self.is_stopped = True
+        router.stopping.set()
+        deadline = time.monotonic() + self.spec.stop_timeout_s
+        while query.isActive and not router.is_held:
+            if not router.is_running and not has_unfinished_batch(self._checkpoint):
+                return
+            if time.monotonic() > deadline:
+                silence_log(self.spark)
+                return
             time.sleep(_POLL_S)
+
+    def _forget_planned_batch(self) -> None:
+        """Let Spark plan the batch again that it has planned and a stop has kept from beginning.
+
+        A batch that sinks may have received, also in an earlier run, stays.
+        """
+        planned = last_planned_batch(self._checkpoint)
+        if last_batch(self.job_dir.path) != (self.manifest.current, planned):
+            remove_planned(self._checkpoint, last_finished_batch(self._checkpoint))
+
+    @property
+    def unfinished_batch(self) -> int | None:
+        """The batch that a stop has interrupted, which the next start replays."""
+        if self.is_stopped and has_unfinished_batch(self._checkpoint):
+            return last_planned_batch(self._checkpoint)
+        return None
 
     # --- ticks ------------------------------------------------------------------------------------
 

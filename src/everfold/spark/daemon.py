@@ -10,7 +10,6 @@ import importlib
 import os
 import pkgutil
 from contextlib import suppress
-from typing import Any
 
 _MODULES = (
     "duckdb",
@@ -51,15 +50,6 @@ def load_modules() -> None:
     keep_freed_memory()
 
 
-def silence_state_worker() -> None:
-    """Let the worker that learns the state of an operator print nothing.
-
-    It prints what it does at each start of a query, to the log.
-    """
-    module: Any = importlib.import_module("pyspark.sql.streaming.transform_with_state_driver_worker")
-    module.print = lambda *_, **__: None
-
-
 def keep_freed_memory() -> None:
     """Let NumPy and Arrow use freed memory again instead of returning it to the system.
 
@@ -78,7 +68,6 @@ def keep_freed_memory() -> None:
 if __name__ == "__main__":
     with suppress(Exception):  # an executor may lack a library, which `ExecutorCheck` reports
         load_modules()
-        silence_state_worker()
     from pyspark.daemon import manager
 
     manager()

@@ -17,8 +17,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from everfold.files import make_private_file, make_private_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STDERR = Path("/dev/stderr")
 """The log is standard error. The path is for messages: it cannot always be opened."""
@@ -57,6 +61,8 @@ appender.out.fileName = {file}"""
 _CONSOLE = """\
 appender.out.type = Console
 appender.out.target = SYSTEM_ERR"""
+_OWN_LOG = "everfold.log"
+"""A property of a JVM whose log is configured here."""
 _watched: set[Path] = set()
 
 
@@ -83,7 +89,7 @@ def write_jvm_options(log_file: Path) -> list[str]:
         appender, crash = _FILE.format(file=log_file), f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}"
     make_private_file(config)
     config.write_text(_LOG4J.format(appender=appender, expected="|".join(_EXPECTED)), encoding="utf-8")
-    return [f"-Dlog4j2.configurationFile=file:{config}", crash]
+    return [f"-Dlog4j2.configurationFile=file:{config}", f"-D{_OWN_LOG}=true", crash]
 
 
 @contextmanager
@@ -138,6 +144,17 @@ def rotate_log(log_file: Path, max_bytes: int = MAX_BYTES) -> None:
 
 def _rotated(log_file: Path, number: int) -> Path:
     return log_file.with_name(f"{log_file.name}.{number}")
+
+
+def silence_log(spark: SparkSession) -> None:
+    """Let the JVM log nothing more, because it ends soon and its tasks are interrupted.
+
+    Does nothing in a JVM that everfold has not started.
+    """
+    jvm: Any = spark._jvm
+    if jvm.java.lang.System.getProperty(_OWN_LOG) is not None:
+        log4j = jvm.org.apache.logging.log4j
+        log4j.core.config.Configurator.setAllLevels("", log4j.Level.OFF)
 
 
 def append_line(log_file: Path, line: str) -> None:
