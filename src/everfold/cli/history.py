@@ -28,7 +28,7 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         return
     for at, version in enumerate(manifest.versions):
         facts = _to_json(version, manifest)
-        mark = " (current)" if facts["current"] else ""
+        mark = " (current)" if facts["current"] else " (expired)" if facts["expired"] else ""
         sys.stdout.write(
             f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version, manifest)}\n"
         )
@@ -36,6 +36,18 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
                 sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['backfilled'])}\n")
+
+
+def print_script(folder: FolderName, number: int, conf: Mapping[str, str]) -> None:
+    """Print the script of a version, without secrets.
+
+    Of a version that an earlier release has run, only the statement is known. Raises UsageError
+    `no-job`, `no-version`, StateError `damaged-manifest`.
+    """
+    from everfold.jobs.job_dir import load_manifest
+
+    version = load_manifest(open_job(folder, conf)).find_version(number)
+    sys.stdout.write((version.script or version.sql).rstrip() + "\n")
 
 
 def describe_start(version: int, backfilled: bool) -> str:
@@ -69,6 +81,7 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
     return {
         "version": version.number,
         "current": version == manifest.version,
+        "expired": version.expired,
         "created": version.created,
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,

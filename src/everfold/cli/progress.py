@@ -105,7 +105,8 @@ def describe_progress(progress: Progress, now_ms: int) -> str:
     """
     parts = [f"batch {progress.batch}", format_count(progress.rows), f"{progress.rows_per_second:,.0f} rows/s"]
     if progress.watermark_ms is not None:
-        parts.append(f"watermark {_instant(progress.watermark_ms)} (lag {_span(now_ms - progress.watermark_ms)})")
+        lag = format_span(now_ms - progress.watermark_ms)
+        parts.append(f"watermark {format_instant(progress.watermark_ms)} (lag {lag})")
     parts += [format_count(progress.state_rows, "state row"), format_count(progress.late_rows, "late row")]
     return " · ".join(parts)
 
@@ -115,7 +116,8 @@ def format_count(number: int, what: str = "row") -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _instant(ms: int) -> str:
+def format_instant(ms: int) -> str:
+    """Return a time in UTC."""
     try:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     except OverflowError:
@@ -123,7 +125,7 @@ def _instant(ms: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
 
 
-def _span(ms: int) -> str:
+def format_span(ms: int) -> str:
     """Return a duration in a readable unit."""
     for unit, size, digits in (("d", 86_400_000, 0), ("h", 3_600_000, 1), ("min", 60_000, 1)):
         if abs(ms) >= 2 * size:

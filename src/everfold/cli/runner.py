@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from everfold.storage import Location
 
 EngineName = Literal["spark", "memory"]
+LogName = Literal["file", "stderr"]
 
 
 class JobRunner(Protocol):
@@ -26,21 +27,22 @@ class JobRunner(Protocol):
 
 
 def load_runner(
-    engine: EngineName, master: str | None, conf: Mapping[str, str], *, brief: bool, uses_s3: bool
+    engine: EngineName, master: str | None, conf: Mapping[str, str], *, brief: bool, uses_s3: bool, log: LogName
 ) -> JobRunner:
     """Return an engine.
 
     master, conf: the master and configuration of Spark. brief: whether its jobs read little
-    input. uses_s3: whether any of them has a path in S3.
+    input. uses_s3: whether any of them has a path in S3. log: where Spark logs.
     """
     if engine == "memory":
         from everfold.cli.memory_jobs import MemoryEngine
 
         return MemoryEngine()
     from everfold.jobs import get_engine
+    from everfold.spark.spark_log import STDERR
 
     spark = {key: value for key, value in conf.items() if key.startswith("spark.")}
-    return get_engine(master, spark, brief=brief, uses_s3=uses_s3)
+    return get_engine(master, spark, brief=brief, uses_s3=uses_s3, log_file=STDERR if log == "stderr" else None)
 
 
 def open_job(folder: FolderName, conf: Mapping[str, str]) -> Location:

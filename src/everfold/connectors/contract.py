@@ -272,6 +272,14 @@ class Source(ABC):
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Handle the commit of a batch. offsets_json: the source's line of the offset log."""
 
+    def find_lag(self, latest_json: str | None, end_json: str | None) -> Mapping[str, int] | None:
+        """Return how many records each split has after a position, None if that is not known.
+
+        latest_json, end_json: the last position in the source, and that at the end of a batch, as
+        in Spark's report of the batch. Must not ask the external system.
+        """
+        return None
+
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether a job that was rewound has again read everything up to a position."""
         return _at_least(json.loads(now.line), json.loads(then.line))
@@ -547,6 +555,13 @@ class Connector:
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
         return self.on_replay
+
+    def withdrawal_folder(self, table: Table, base_folder: Path) -> str | None:
+        """Return the path or URI of the folder where withdrawn files of a table lie.
+
+        None if the sink withdraws no files.
+        """
+        return None
 
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return the source of a table. Raises UnsupportedFeature `not-a-source`.

@@ -112,7 +112,7 @@ class ChangeExecutor:
             sources=self.open_sources(),
             zone=self.zone,
             bucket_ids=manifest.bucket_ids,
-            log_file=self.job_dir.log_file,
+            log_file=self.job_dir.spark_log,
         )
         for filled in backfill.write(self.plan.roots, [each.operator_id for each in stage.operators]):
             self.note(filled.summary)

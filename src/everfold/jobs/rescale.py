@@ -99,4 +99,4 @@ def _move_buckets(folder: JobDir, spark: SparkSession, checkpoint: Location, par
     try:
         spark._streamingCheckpointManager.repartition(checkpoint.uri, partitions)
     except Exception as error:
-        raise explain_failure(error, (), folder.log_file, folder.path) from error
+        raise explain_failure(error, (), folder.spark_log, folder.path) from error

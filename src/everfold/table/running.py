@@ -60,7 +60,7 @@ class RunningJob:
             spec,
             consent=consent,
             progress=self._take_progress,
-            started=self._started.set,
+            started=lambda _: self._started.set(),
             stopping=self._stopping.is_set,
         )
         self._thread = threading.Thread(target=self._run, args=(spec,), name=f"everfold-{self.name}", daemon=True)
