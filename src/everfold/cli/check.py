@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from everfold.cli.run import RunOptions, Script, create_session
 from everfold.cli.runner import open_job
 from everfold.errors import SqlError, StateError, UsageError
+from everfold.storage import Location
 
 if TYPE_CHECKING:
     from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from everfold.jobs.manifest import Manifest
     from everfold.plan.nodes import Root, Table
     from everfold.sql.settings import Settings
-    from everfold.storage import Location
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
 
@@ -54,35 +54,66 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
     is not a job directory; StateError `damaged-manifest`.
     """
-    from everfold.compat import CompatOptions, judge_pairs, pair_queries, report
+    from everfold.compat import report
+
+    found = judge_change(old, new, options)
+    match format_:
+        case "json":
+            text = report.as_json(found.judgement, found.notes, found.plans)
+        case "github":
+            text = "\n".join([report.as_github(found.judgement), *map(report.as_warning, found.moved)])
+        case _:
+            text = report.as_text(found.judgement, found.notes, found.plans)
+    sys.stdout.write(text + "\n")
+    return found.judgement.verdict.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A judged change.
+
+    notes: sentences for the user. moved: those about tables whose location has changed. plans: the
+    stages in which it would be carried out, by value of `--on-change`. explained: the new plan.
+    """
+
+    judgement: Judgement
+    notes: tuple[str, ...]
+    moved: tuple[str, ...]
+    plans: Mapping[str, Sequence[str]]
+    explained: str
+
+
+def judge_change(old: Script | FolderName | Location, new: Script, options: RunOptions) -> Change:
+    """Judge the change from a script or the query of a job to a new script. Raises as `check`."""
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.plan.explain import explain
 
     after = _read_script(new, options)
     terms = CompatOptions.of(after.settings)
-    if not isinstance(old, Script):
+    moved: list[str] = []
+    plans: dict[str, list[str]] = {}
+    if isinstance(old, Script):
+        before = _read_script(old, options)
+        judgement = judge_pairs(pair_queries(before.shapes, after.shapes), terms)
+        notes = (*before.notes, *after.notes)
+    else:
         from everfold.jobs.job_dir import load_manifest
 
-        job = open_job(old, options.conf)
+        job = old if isinstance(old, Location) else open_job(old, options.conf)
         manifest = load_manifest(job)
         pairs = pair_queries(manifest.version.query_shapes, after.shapes)
         judgement = judge_pairs(pairs, terms)
         moved = _find_moved(job, after, new.folder)
-        plans = _plan_change(manifest, after, pairs, judgement, terms) if after.complete else {}
+        if after.complete:
+            plans = _plan_change(manifest, after, pairs, judgement, terms)
         notes = (*after.notes, *moved)
-    else:
-        before = _read_script(old, options)
-        judgement = judge_pairs(pair_queries(before.shapes, after.shapes), terms)
-        moved, plans = [], {}
-        notes = (*before.notes, *after.notes)
-    notes = tuple(dict.fromkeys(notes))
-    match format_:
-        case "json":
-            text = report.as_json(judgement, notes, plans)
-        case "github":
-            text = "\n".join([report.as_github(judgement), *map(report.as_warning, moved)])
-        case _:
-            text = report.as_text(judgement, notes, plans)
-    sys.stdout.write(text + "\n")
-    return judgement.verdict.exit_code
+    return Change(
+        judgement=judgement,
+        notes=tuple(dict.fromkeys(notes)),
+        moved=tuple(moved),
+        plans=plans,
+        explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
+    )
 
 
 def _plan_change(

@@ -76,7 +76,7 @@ def state(folder: FolderName, options: StateOptions) -> None:
     with show_activities():
         found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
-        found = _filter(found, options.where)
+        found = filter_state(found, options.where)
     match options.format:
         case "table":
             limit = DEFAULT_LIMIT if options.limit is None else options.limit
@@ -90,7 +90,7 @@ def state(folder: FolderName, options: StateOptions) -> None:
                 sys.stdout.write(f"{file}: {_format_count(rows)}\n")
 
 
-def _filter(state: JobState, condition: str) -> JobState:
+def filter_state(state: JobState, condition: str) -> JobState:
     """Return the state with only the rows that match a condition.
 
     Tables without the columns of the condition are left out. Raises UsageError `wrong-condition`

@@ -1,0 +1,60 @@
+"""What a changed query would keep and cost, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from everfold.cli.check import Change, judge_change
+from everfold.cli.run import STATE_FOLDER, RunOptions, Script
+from everfold.jobs.manifest import Version
+from everfold.web.jobs import JobView
+from everfold.web.plan_graph import format_bytes
+from everfold.web.versions import DiffLine, compare_scripts
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """A change that could be made. plan: how the plan would differ. costs: by `--on-change`."""
+
+    change: Change
+    plan: tuple[DiffLine, ...]
+    costs: Mapping[str, Sequence[str]]
+
+
+def read_script(version: Version) -> str:
+    """Return the script of a version, or its statement if an earlier release has run it."""
+    return (version.script or version.sql).strip()
+
+
+def judge_script(view: JobView, text: str) -> WhatIf:
+    """Judge the change of a job to a script. Raises EverfoldError if the script is wrong."""
+    assert view.manifest is not None
+    script = Script(text=text, source="new query", folder=_find_folder(view), name="new query")
+    change = judge_change(view.location, script, RunOptions())
+    plan = compare_scripts(view.manifest.version.plan, change.explained)
+    return WhatIf(change, plan, {how: _describe_cost(view, how) for how in change.plans})
+
+
+def _find_folder(view: JobView) -> Path:
+    """Return where relative paths of the job's script start, as far as its directory shows it."""
+    folder = view.location.local_path
+    if folder is None:
+        return Path()
+    parts = [each for each in folder.parents if each.name == STATE_FOLDER]
+    return parts[0].parent if parts else folder.parent
+
+
+def _describe_cost(view: JobView, how: str) -> list[str]:
+    """Return what a way to carry a change out costs, as far as it is known."""
+    progress = view.status.progress
+    if progress is None:
+        return []
+    if how in ("backfill", "rebuild"):
+        return [f"reads the input from its beginning: at least {progress.rows:,} rows, those of the last run"]
+    if how == "reset":
+        return [f"discards {progress.state_rows:,} rows of state"]
+    size = sum(each.state_bytes or 0 for each in progress.operators)
+    about = f", about {format_bytes(size)}" if size else ""
+    return [f"copies the checkpoint: {progress.state_rows:,} rows of state{about}; reads no input again"]
