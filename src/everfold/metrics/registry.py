@@ -1,6 +1,6 @@
 """The registry of metrics: one entry per metric, with its help text and how it is read.
 
-The page docs/monitoring.md is made from it. Every metric of a job has the label `job_name`, in
+The page docs/metrics.md is made from it. Every metric of a job has the label `job_name`, in
 addition to its own: Prometheus gives `job` to what it scrapes. Labels never contain keys or values
 of rows. Times are absolute, so that a lag is computed when it is asked for.
 """
