@@ -181,7 +181,9 @@ def metrics_page() -> Iterator[str]:
     yield "What `everfold run --metrics-port` serves; [Monitoring](monitoring.md) has the recipes. Times are seconds since 1970, so"
     yield "`time() - everfold_watermark_timestamp_seconds` is a lag. Labels never contain keys or values of rows."
     yield ""
-    rows = [(metric.series, metric.kind, (JOB, *metric.labels), metric.help) for metric in METRICS]
+    rows: list[tuple[str, str, tuple[str, ...], str]] = [
+        (metric.series, metric.kind, (JOB, *metric.labels), metric.help) for metric in METRICS
+    ]
     rows.append((BATCH_DURATION, "histogram", (JOB,), BATCH_DURATION_HELP))
     rows.append((MEMORY, "gauge", ("process",), MEMORY_HELP))
     yield from _table(

@@ -112,7 +112,7 @@ def test_members_of_a_later_release_are_left_out(tmp_path: Path) -> None:
     assert (found.run, found.batches) == (RUN, (BATCH,))
 
 
-def test_a_failure_to_write_is_ignored(tmp_path: Path) -> None:
+def test_a_failure_to_write_is_ignored(tmp_path: Path, start_log: Callable[..., ProgressLog]) -> None:
     (tmp_path / "file").write_text("")
     log = start_log(tmp_path / "file")  # no folder
     log.add(BATCH)
