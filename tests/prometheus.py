@@ -67,7 +67,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 @dataclass(slots=True)
 class Prometheus:
-    """A server on a free port of 127.0.0.1 that scrapes one target every 200 ms.
+    """A server on a free port of 127.0.0.1 that scrapes one target every two seconds.
 
     target: host and port. rules: a file of alerts.
     """
@@ -81,7 +81,7 @@ class Prometheus:
 
     def __enter__(self) -> Self:
         scrape = {"job_name": "everfold", "static_configs": [{"targets": [self.target]}]}
-        times = {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"}
+        times = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"}
         config = {"global": times, "rule_files": [str(self.rules)], "scrape_configs": [scrape]}
         (self._home / "prometheus.yml").write_text(json.dumps(config), encoding="utf-8")
         with (self._home / "server.log").open("wb") as log:
