@@ -40,6 +40,7 @@ def everfold() -> None:
     everfold check old.sql new.sql    report which state survives a change of the query
     everfold jobs                     list the jobs in this folder, and whether they run
     everfold status orders/           show the progress of a job
+    everfold ui jobs/                 show jobs on web pages
     everfold stop orders/             stop a job after the running batch
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
@@ -291,6 +292,46 @@ def run(
         else MetricsOptions(port=metrics_port, host=metrics_host, stale_after_s=stale_after),
     )
     command.run(command.Script.read(script, text), options)
+
+
+@everfold.command()
+@click.argument("folder", type=_JobFolder(), required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8086, show_default=True, help="Port; 0 for a free one.")
+@click.option(
+    "--token",
+    envvar="EVERFOLD_UI_TOKEN",
+    metavar="TOKEN",
+    default="",
+    help="Secret that a visitor needs. Better in the variable EVERFOLD_UI_TOKEN: arguments are visible to other "
+    "users. Without one, it is made if the address is not a loopback address.",
+)
+@click.option("--allow-changes", is_flag=True, help="Let visitors stop jobs and roll them back.")
+@_store_conf
+def ui(
+    folder: FolderName | None, host: str, port: int, token: str, allow_changes: bool, conf: tuple[str, ...]
+) -> None:
+    """Show the jobs in FOLDER, by default the current one, on web pages.
+
+    Each job has its plan with rates, charts of its batches, its versions, its state, and the
+    verdict on a query that you paste. The pages read job directories and change nothing.
+
+    \b
+    everfold ui
+    everfold ui /var/lib/everfold --port 9000
+    EVERFOLD_UI_TOKEN=… everfold ui s3a://bucket/jobs --host 0.0.0.0
+    """
+    from everfold.cli.run import parse_pairs
+    from everfold.web.server import serve
+
+    serve(
+        folder or Path(),
+        host=host,
+        port=port,
+        token=token,
+        allow_changes=allow_changes,
+        conf=parse_pairs(conf, "--conf"),
+    )
 
 
 @everfold.command()

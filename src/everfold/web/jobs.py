@@ -94,7 +94,7 @@ class JobView:
         return {name: shape.label for name, shape in operator_shapes(self.manifest.version).items()}
 
     def chart_data(self) -> dict[str, list[float | None]]:
-        """Return the series of the charts, one value per batch: times in seconds, sizes in bytes."""
+        """Return the series of the charts, one value per batch: seconds, rows and bytes."""
         batches = self.status.batches
         phases = ("addBatch", "queryPlanning", "commitBatch", "latestOffset", "walCommit")
         series: dict[str, list[float | None]] = {
@@ -113,7 +113,7 @@ class JobView:
 
 
 def read_time(status: JobDirStatus) -> int:
-    """Return the time until which a job is behind: now while it runs, else that of its last batch."""
+    """Return the time that a lag refers to: now while a job runs, else that of its last batch."""
     if status.is_running or status.progress is None:
         return round(time.time() * 1000)
     return status.progress.ended_ms

@@ -9,8 +9,8 @@ from everfold.cli.progress import format_instant, format_span
 from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.jobs.progress import Progress
 
-_WIDTH, _GAP_X, _GAP_Y, _LINE, _PADDING = 250, 56, 24, 18, 12
-_CHARACTERS = 32
+_WIDTH, _GAP_X, _GAP_Y, _LINE, _PADDING = 280, 56, 24, 18, 12
+_CHARACTERS = 38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,9 @@
 const COLORS = { light: ["#1a56b0", "#a31621", "#14653a", "#7a4a00", "#6b2fa0", "#50565e"],
                  dark: ["#8ab8ff", "#ff9a9f", "#7fd6a2", "#f3c273", "#c9a6ff", "#aab2bb"] };
 const REFRESH_MS = 2000;
+const FEW = 40;
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const CLOCK = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: "UTC" });
 
 function colors() {
   return matchMedia("(prefers-color-scheme: dark)").matches ? COLORS.dark : COLORS.light;
@@ -12,8 +15,11 @@ function colors() {
 function createChart(box, names, data) {
   const style = getComputedStyle(document.body);
   const axis = { stroke: style.color, grid: { stroke: "rgba(128,128,128,.25)" }, ticks: { stroke: "rgba(128,128,128,.25)" } };
-  const series = names.map((label, at) => ({ label, stroke: colors()[at], width: 1.5, points: { show: false } }));
-  const options = { width: box.clientWidth, height: 190, series: [{}, ...series], axes: [axis, { ...axis, size: 70 }],
+  const series = names.map((label, at) => ({ label, stroke: colors()[at], width: 1.5, points: { show: data[0].length < FEW } }));
+  const clock = { ...axis, space: 80, values: (_, ticks) => ticks.map((at) => CLOCK.format(at * 1000)) };
+  const amount = { ...axis, size: 60, values: (_, ticks) => ticks.map((each) => COMPACT.format(each)) };
+  const time = { label: "time (UTC)", value: (_, at) => at == null ? "" : CLOCK.format(at * 1000) };
+  const options = { width: box.clientWidth, height: 190, series: [time, ...series], axes: [clock, amount],
                     scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } } };
   return new uPlot(options, data, box);
 }
