@@ -308,9 +308,7 @@ def run(
 )
 @click.option("--allow-changes", is_flag=True, help="Let visitors stop jobs and roll them back.")
 @_store_conf
-def ui(
-    folder: FolderName | None, host: str, port: int, token: str, allow_changes: bool, conf: tuple[str, ...]
-) -> None:
+def ui(folder: FolderName | None, host: str, port: int, token: str, allow_changes: bool, conf: tuple[str, ...]) -> None:
     """Show the jobs in FOLDER, by default the current one, on web pages.
 
     Each job has its plan with rates, charts of its batches, its versions, its state, and the

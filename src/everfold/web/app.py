@@ -169,12 +169,12 @@ def _format_clock(ms: int) -> str:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises UsageError `too-large` if it is too large."""
+    """Return the fields of a form. Raises UsageError `too-complex` if it is too large."""
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MAX_SCRIPT_BYTES:
-            raise UsageError.of("script-too-long", "the script is longer than 1 MB")
+            raise UsageError.of("too-complex", "the script is longer than 1 MB")
     return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
 
 

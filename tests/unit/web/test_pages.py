@@ -1,0 +1,177 @@
+"""`everfold ui` as a person sees it: a real server and a real browser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from chromium import open_page
+from playwright.sync_api import Page, expect
+from unit.job_dirs import start_job
+from unit.jobs.test_progress_log import BATCH, RUN
+
+from everfold.jobs.change import OnChange
+from everfold.jobs.progress import OperatorProgress
+from everfold.jobs.progress_log import ProgressLog, RunEnd
+from everfold.plan.nodes import Root
+from everfold.sql.planner import Session, Submit
+
+TABLES = """CREATE TABLE t (k INT, v INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');
+CREATE TABLE o (k INT, total INT, n BIGINT) WITH ('connector' = 'blackhole');
+"""
+OLD = "INSERT INTO o (k, total) SELECT k, SUM(v) AS total FROM t GROUP BY k"
+NEW = "INSERT INTO o SELECT k, SUM(v) AS total, COUNT(*) AS n FROM t GROUP BY k"
+OPERATOR = OperatorProgress(name="w1", rows_out=5, state_rows=4, state_bytes=2048, late_rows=3)
+
+
+def bind(statement: str) -> tuple[Root, ...]:
+    *_, submit = Session().run(TABLES + statement)
+    assert isinstance(submit, Submit)
+    return submit.roots
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a job of two versions that has failed, and one that never ran."""
+    base = tmp_path_factory.mktemp("jobs")
+    start_job(base / "totals", bind(OLD), sql=OLD)
+    start_job(base / "totals", bind(NEW), sql=NEW, how=OnChange.ACCEPT)
+    log = ProgressLog(base / "totals" / "progress")
+    log.begin(replace(RUN, name="<totals>", version=1))
+    for number in range(3):
+        log.add(
+            replace(BATCH, batch=number, started_ms=number * 1000, ended_ms=number * 1000 + 500, operators=(OPERATOR,))
+        )
+    log.end(RunEnd(how="failed", ended_ms=9000, error="disk-full", message="the disk is full"))
+    start_job(base / "nested" / "other", bind(OLD), sql=OLD)
+    return base
+
+
+def start(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
+    """Start the server; return its process and its address."""
+    command = [sys.executable, "-m", "everfold", "ui", str(folder), "--port", "0", *options]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    line = server.stderr.readline()
+    assert line.startswith("everfold ui: http://"), line
+    return server, line.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    server, address = start(folder)
+    yield address
+    server.terminate()
+    server.communicate(timeout=60)
+
+
+def status_of(address: str, **headers: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def check(page: Page, messages: list[str]) -> None:
+    """Check that a page is accessible, and that nothing in it has failed."""
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert messages == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "dark")])
+def test_a_job_from_the_list_to_the_answer_on_a_changed_query(address: str, width: int, scheme: str) -> None:
+    with open_page(width=width, scheme="dark" if scheme == "dark" else "light") as (page, messages):
+        page.goto(address)
+        expect(page.get_by_role("row")).to_have_count(3)
+        check(page, messages)
+        page.get_by_role("link", name="<totals>").click()
+        expect(page.get_by_text("the disk is full")).to_be_visible()
+        expect(page.locator("svg.plan .operator .title")).to_have_text("w1 GROUP BY k")
+        expect(page.locator("svg.plan")).to_contain_text("3 late rows dropped")
+        expect(page.locator(".uplot")).to_have_count(4)
+        check(page, messages)
+        page.get_by_role("link", name="Versions").click()
+        expect(page.locator(".difference .added")).to_contain_text("COUNT(*) AS n")
+        expect(page.get_by_role("row", name="n starts at the restart")).to_be_visible()
+        check(page, messages)
+        page.get_by_role("link", name="What if").click()
+        page.get_by_label("New script").fill(TABLES + NEW.replace("COUNT(*)", "COUNT(v)"))
+        page.get_by_role("button", name="Show what would be kept").click()
+        expect(page.get_by_role("row", name="total kept")).to_be_visible()
+        expect(page.get_by_role("row", name="n starts at the restart")).to_be_visible()
+        expect(page.get_by_role("heading", name="With --on-change backfill")).to_be_visible()
+        check(page, messages)
+        page.get_by_label("New script").fill("SELECT FROM")
+        page.get_by_role("button", name="Show what would be kept").click()
+        expect(page.get_by_role("alert")).to_contain_text("new query:1:8")
+        check(page, messages)
+        # No page is wider than the screen.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_keyboard_is_enough(address: str) -> None:
+    with open_page() as (page, _):
+        page.goto(address)
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")  # the table, which can be scrolled
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("navigation", name="Job")).to_be_visible()
+
+
+def test_unknown_jobs_and_versions_are_not_found(address: str) -> None:
+    assert status_of(f"{address}job?path=missing") == 404
+    assert status_of(f"{address}job?path=..%2F..%2Fetc") == 404
+    assert status_of(f"{address}script?path=totals&version=9") == 404
+    assert status_of(f"{address}script?path=totals&version=1") == 200
+
+
+def test_other_names_and_other_sites_are_refused(address: str) -> None:
+    assert status_of(address, Host="evil.example") == 421
+    request = urllib.request.Request(
+        f"{address}what-if?path=totals", data=b"script=", headers={"Origin": "http://evil.example"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == 403
+
+
+def test_nothing_can_be_changed_unless_it_is_allowed(address: str) -> None:
+    request = urllib.request.Request(f"{address}rollback?path=totals", data=b"version=0")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == 404
+
+
+def test_a_token_is_required_on_other_addresses(folder: Path) -> None:
+    server, address = start(folder, "--host", "0.0.0.0", "--token", "secret-token")
+    try:
+        plain = address.replace("0.0.0.0", "127.0.0.1").partition("?")[0]
+        assert status_of(plain) == 401
+        assert status_of(f"{plain}?token=wrong") == 401
+        assert status_of(plain, Authorization="Bearer secret-token") == 200
+        with open_page() as (page, _):
+            page.goto(f"{plain}?token=secret-token")
+            assert "token" not in page.url
+            expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def test_a_taken_port_is_refused(folder: Path, address: str) -> None:
+    port = address.rstrip("/").rpartition(":")[2]
+    command = [sys.executable, "-m", "everfold", "ui", str(folder), "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "error[port-not-available]" in done.stderr) == (2, True), done.stderr
