@@ -128,7 +128,7 @@ def measure(options: argparse.Namespace) -> Iterator[Measurement]:
         for repetition in range(options.repeat):
             for query in options.queries:
                 for buckets in options.buckets:
-                    Engine.buckets = staticmethod(lambda _, number=buckets: number)  # type: ignore[method-assign]
+                    Engine.buckets = staticmethod(lambda _, number=buckets: number)  # type: ignore[method-assign,assignment]
                     for file in counts.glob("*.jsonl"):
                         os.truncate(file, 0)
                     before = sample_session(os.getpid()).cpu_seconds

@@ -4,6 +4,7 @@ of a batch do not grow with the product of tasks and buckets.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from everfold.spark.task_input import FORWARDED, KEEP
 from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def test_the_hash_matches_spark(spark: SparkSession) -> None:
@@ -66,17 +67,22 @@ def test_a_task_sends_a_meta_row_to_each_partition(spark: SparkSession, tmp_path
     )
     assert isinstance(action, Submit)
     (tmp_path / "control").mkdir()
-    (tmp_path / "in").mkdir()
+    for folder in ("in", "excluded"):
+        (tmp_path / folder).mkdir()
     (root,) = name_sources(action.roots, [note["name"] for note in source_notes(action.roots)])
     sums: list[int] = []
     for minute, started_with in enumerate((partitions, partitions + 1)):
         rows = [f'{{"c0": "2020-01-01T00:{minute:02}:{second:02}", "c1": 1}}\n' for second in range(60)]
         (tmp_path / "in" / f"{minute}.json").write_text("".join(rows))
+        (tmp_path / "excluded" / f"{minute}.json").write_text('{"c1": -1}\n')
         session = create_session(spark, started_with)
 
-        def open_stream(table: Table, name: str, session: SparkSession = session) -> SourceStream:
-            frame = session.readStream.name(name).schema("c0 TIMESTAMP_NTZ, c1 INT").json(str(tmp_path / "in"))
-            frame = frame.where("c1 < 0").union(frame.repartition(tasks))
+        def read(folder: str, session: SparkSession = session) -> DataFrame:
+            source = session.readStream.name(folder).schema("c0 TIMESTAMP_NTZ, c1 INT")
+            return source.json(str(tmp_path / folder)).where("c1 > 0")
+
+        def open_stream(table: Table, name: str, read: Callable[[str], DataFrame] = read) -> SourceStream:
+            frame = read("excluded").union(read("in").repartition(tasks))
             return SourceStream(frame.selectExpr("*", "CAST(NULL AS STRING) AS __split"), (name,))
 
         lowering = StreamLowering(

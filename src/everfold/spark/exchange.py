@@ -45,7 +45,10 @@ No task has that many rows in a batch.
 """
 _NUMBERED = struct.Struct("<c7xq")
 _CALL = struct.Struct("<cq")
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
+"""Local properties of Spark's tasks: the partitions of the checkpoint that a query has started from
+(since Spark 4.1), and those of a new query.
+"""
 _LARGE_BYTES, _LARGE_ROWS = 100_000, 2_000
 """From this size on, Arrow's encoder pays off: it is slower to start than that of Polars, and
 copies each value once.
@@ -182,8 +185,8 @@ def count_partitions() -> int | None:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    number = None if context is None else context.getLocalProperty(_SHUFFLE_PARTITIONS)
-    return None if number is None else int(number)
+    found = [] if context is None else [context.getLocalProperty(name) for name in _PARTITIONS]
+    return next((int(number) for number in found if number is not None), None)
 
 
 def task_number() -> int:
