@@ -132,9 +132,7 @@ class BucketProcessor(StatefulProcessor):
                 yield Row(payload=blob)
         if metas or leader == bucket:
             self._metas[bucket] = Meta.merge(metas) if metas else None
-        assert leader in self._metas, (
-            f"no bucket before {bucket} in its partition has its meta rows, not {leader} either"
-        )
+        assert leader in self._metas, f"bucket {bucket} has no meta rows: {leader} was not stepped before it"
         meta = self._metas[leader]
         if meta is None:  # no task had rows
             assert not any((blobs, past, given, repeat)), f"bucket {bucket} has rows, but there are no meta rows"

@@ -131,5 +131,5 @@ def test_meta_traffic_does_not_grow_with_the_product_of_tasks_and_buckets(
 
 def test_a_wrong_number_of_partitions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for partitions, known in ((2, 3), (3, 2), (4, 2)):
-        with pytest.raises(AssertionError, match="no bucket before"):
+        with pytest.raises(AssertionError, match="has no meta rows"):
             Job(8, partitions, known).batch(BATCHES[0], monkeypatch)
