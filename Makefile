@@ -96,6 +96,7 @@ bench: $(READY) # compare everfold with Flink and Spark, and check the other per
 	@$(BIN)/python benchmarks/plot_rates.py $(RATES) --out $(if $(LONG),benchmarks,scratch/bench)/rates.svg
 	@$(BIN)/python benchmarks/latency.py $(if $(LONG),--repeat 3,--seconds 20 --results scratch/bench/quick.jsonl)
 	@$(BIN)/python benchmarks/floor.py
+	@$(BIN)/python benchmarks/buckets.py --results scratch/bench/quick.jsonl
 	@$(BIN)/python benchmarks/kafka_parts.py
 	@$(BIN)/python benchmarks/first_result.py
 	@$(BIN)/python benchmarks/profile_batch.py tumble group over_range

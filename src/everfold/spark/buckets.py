@@ -73,6 +73,22 @@ def find_partition(bucket: int, partitions: int) -> int:
 
 
 @cache
+def find_leaders(ids: tuple[int, ...], partitions: int | None) -> tuple[int, ...]:
+    """Return for each bucket the bucket that its partition steps first, which is the one with the
+    least id.
+
+    ids: those of `bucket_ids`. partitions: if not known, every bucket is its own leader.
+    """
+    if partitions is None:
+        return ids
+    placed = [find_partition(bucket, partitions) for bucket in ids]
+    leaders: dict[int, int] = {}
+    for bucket, partition in zip(ids, placed, strict=True):
+        leaders[partition] = min(bucket, leaders.get(partition, bucket))
+    return tuple(leaders[partition] for partition in placed)
+
+
+@cache
 def count_buckets(ids: tuple[int, ...], partitions: int) -> tuple[int, ...]:
     """Return the number of buckets of each shuffle partition. ids: those of `bucket_ids`."""
     counted = Counter(find_partition(bucket, partitions) for bucket in ids)

@@ -2,10 +2,10 @@
 
 It runs in Spark's workers before the stateful step; `tail` unpacks the step's output. On the wire
 a row is (bucket BIGINT, payload BINARY). The first byte of the payload is its kind: rows as an
-Arrow IPC stream, a meta row for every bucket, the statistics of a bucket for the sink, backfilled
-rows for new aggregates, a request to re-emit the bucket's rows, or rows that the previous operator
-has re-emitted. On the way to an operator, the arrival number of the first row of the chunk precedes
-the rows.
+Arrow IPC stream, a meta row, a call of a bucket, the statistics of a bucket for the sink,
+backfilled rows for new aggregates, a request to re-emit the bucket's rows, or rows that the
+previous operator has re-emitted. On the way to an operator, the arrival number of the first row of
+the chunk precedes the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from everfold.error_transport import transport_errors
 from everfold.operators.protocol import Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
-from everfold.spark.task_input import HASH, META, ROWS, Chunk, TaskInput
+from everfold.spark.buckets import find_leaders
+from everfold.spark.task_input import CALL, HASH, META, ROWS, Chunk, TaskInput
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,6 +44,11 @@ TASK_SHIFT = 40
 No task has that many rows in a batch.
 """
 _NUMBERED = struct.Struct("<c7xq")
+_CALL = struct.Struct("<cq")
+_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
+"""Local properties of Spark's tasks: the partitions of the checkpoint that a query has started from
+(since Spark 4.1), and those of a new query.
+"""
 _LARGE_BYTES, _LARGE_ROWS = 100_000, 2_000
 """From this size on, Arrow's encoder pays off: it is slower to start than that of Polars, and
 copies each value once.
@@ -100,7 +106,8 @@ def decode_in_task_order(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
 class Pack:
     """Before the shuffle: pre-aggregates a task's rows and packs them.
 
-    The output is one blob of rows per bucket, and one meta row for every bucket.
+    The output is one blob of rows per bucket, and a meta row for the first bucket of each partition
+    (`find_leaders`), which shares it with the others. The first task also calls every bucket.
     """
 
     operator: Operator
@@ -109,16 +116,26 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
-        seq = task_number() << TASK_SHIFT
+        task = task_number()
+        seq = task << TASK_SHIFT
         with transport_errors():
             for chunk in self.task_input.read(batches):
                 wire = self._pack(chunk, seq)
                 seq += chunk.rows.height
-                metas.append(chunk.meta)
+                if chunk.meta is not None:
+                    metas.append(chunk.meta)
                 yield from _wire_batches([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
+        yield from _wire_batches(list(self._call_buckets(metas, is_first=task == 0)))
+
+    def _call_buckets(self, metas: Sequence[Meta], *, is_first: bool) -> Iterator[tuple[int, Blob]]:
+        """Yield the meta rows of a task, and the calls of the buckets if it is the first task."""
+        leaders = find_leaders(self.bucket_ids, count_partitions())
         if metas:
             blob = META + Meta.merge(metas).encode()
-            yield from _wire_batches([(bucket, blob) for bucket in self.bucket_ids])
+            yield from ((leader, blob) for leader in dict.fromkeys(leaders))
+        if is_first:
+            for bucket, leader in zip(self.bucket_ids, leaders, strict=True):
+                yield bucket, _CALL.pack(CALL, leader)
 
     def _pack(self, chunk: Chunk, seq: int) -> list[tuple[int, Blob]]:
         import polars as pl
@@ -155,6 +172,21 @@ class Pack:
             elif operator == self.operator.name and what == REEMIT_COMMAND:
                 found += [(bucket, REEMIT_REQUEST) for bucket in self.bucket_ids]
         return found
+
+
+def read_leader(call: bytes) -> int:
+    """Return the bucket that shares its meta rows with a bucket. call: the blob that calls it."""
+    leader: int = _CALL.unpack(call)[1]
+    return leader
+
+
+def count_partitions() -> int | None:
+    """Return the shuffle partitions of the current Spark task's query, None if not known."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = [] if context is None else [context.getLocalProperty(name) for name in _PARTITIONS]
+    return next((int(number) for number in found if number is not None), None)
 
 
 def task_number() -> int:

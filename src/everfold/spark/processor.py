@@ -84,11 +84,13 @@ class BucketProcessor(StatefulProcessor):
         self._pickled = operator
         self._first_bucket = first_bucket
         self._operator: Any = None
+        self._metas: dict[int, Meta | None] = {}
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = MapStateStore(handle.getMapState(f"pages_{self._name}", PAGE_KEY, "blob BINARY"))
         for name in self._strangers:
             handle.deleteIfExists(f"pages_{name}")
+        self._metas = {}  # those of a Spark task, which steps its buckets in the order of their ids
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
         from everfold.error_transport import transport_errors
@@ -100,9 +102,10 @@ class BucketProcessor(StatefulProcessor):
             REEMITTED,
             decode_in_task_order,
             from_ipc,
+            read_leader,
             to_ipc,
         )
-        from everfold.spark.task_input import META, READ, ROWS, STATS
+        from everfold.spark.task_input import CALL, META, READ, ROWS, STATS
         from everfold.state.pages import take_written_sizes
 
         if self._mark is not None:
@@ -110,9 +113,8 @@ class BucketProcessor(StatefulProcessor):
         if self._operator is None:
             self._operator = pickle.loads(self._pickled)
             self._delivered = None if self._delivery is None else pickle.loads(self._delivery).begin()
-        if self._epoch:
-            self._store.begin(self._epoch)
-        blobs, metas = [], []
+        bucket: int = key[0]
+        blobs, metas, leader = [], [], None
         past, given, repeat = [], [], False
         for row in rows:
             blob = bytes(row.payload)
@@ -121,6 +123,8 @@ class BucketProcessor(StatefulProcessor):
                 blobs.append(blob)
             elif kind == META:
                 metas.append(Meta.decode(blob[1:]))
+            elif kind == CALL:
+                leader = read_leader(blob)
             elif kind == BACKFILL:
                 past.append(from_ipc(blob))
             elif kind == REEMITTED:
@@ -130,23 +134,31 @@ class BucketProcessor(StatefulProcessor):
             else:
                 assert kind in (STATS, READ)
                 yield Row(payload=blob)
+        if metas or leader == bucket:
+            self._metas[bucket] = Meta.merge(metas) if metas else None
+        assert leader in self._metas, f"bucket {bucket} has no meta rows: {leader} was not stepped before it"
+        meta = self._metas[leader]
+        if meta is None:  # no task had rows
+            assert not any((blobs, past, given, repeat)), f"bucket {bucket} has rows, but there are no meta rows"
+            return
+        if self._epoch:
+            self._store.begin(self._epoch)
         prepared = decode_in_task_order(blobs)
         take_written_sizes()
         with transport_errors():
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
-            step = self._operator.step(self._store, [*first.rows, *prepared], metas)
+            step = self._operator.step(self._store, [*first.rows, *prepared], [meta])
         changed = (*first.changes, step.rows)
         if self._delivered is None:
             yield from (Row(payload=to_ipc(frame, ROWS).to_pybytes()) for frame in changed if frame.height)
         else:
-            yield from (Row(payload=blob) for blob in self._delivered.deliver(key[0], changed))
-        yield Row(payload=STATS + self._complete_stats(step.stats, changed, metas, key[0]).encode())
-        if key[0] == self._first_bucket:
+            yield from (Row(payload=blob) for blob in self._delivered.deliver(bucket, changed))
+        yield Row(payload=STATS + self._complete_stats(step.stats, changed, meta, bucket).encode())
+        if bucket == self._first_bucket:
             yield Row(payload=META + step.meta.encode())
 
-    def _complete_stats(self, stats: Stats, rows: Sequence[pl.DataFrame], metas: Sequence[Meta], bucket: int) -> Stats:
+    def _complete_stats(self, stats: Stats, rows: Sequence[pl.DataFrame], meta: Meta, bucket: int) -> Stats:
         """Add what happened in the batch: rows, pages, and the watermarks of splits."""
-        from everfold.operators.protocol import Meta
         from everfold.plan.changelog import KIND, RETRACTIONS
         from everfold.state.pages import take_written_sizes
 
@@ -159,7 +171,7 @@ class BucketProcessor(StatefulProcessor):
             page_rows=pages.rows,
             page_bytes=pages.bytes,
             column_bytes=pages.columns,
-            splits=Meta.merge(metas).watermarks if bucket == self._first_bucket else {},
+            splits=meta.watermarks if bucket == self._first_bucket else {},
         )
 
     def _compare_mark(self, mark: str) -> None:

@@ -83,15 +83,22 @@ class OperatorRows:
     hidden: tuple[str, ...]
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Yield the rows in chunks of bounded size."""
+        """Yield the rows in chunks of bounded size.
+
+        The first bucket of the operator below says what is known about time, so the tasks of the
+        other buckets say nothing.
+        """
         waiting: list[pa.Table] = []
         metas: list[Meta] = []
+        is_empty = True
         reports: list[bytes] = []
         controls: list[str] = []
         for batch in batches:
+            is_empty = False
             lines, payloads = split_commands(batch)
-            controls += lines
-            metas.append(Meta(read_time(batch), {}, FLUSH in controls))
+            if lines:
+                controls += lines
+                metas.append(Meta(read_time(batch), {}, FLUSH in lines))
             for kind, payload in read_payloads(payloads):
                 if kind == ROWS:
                     waiting.append(self.rows.read(decode_rows(payload), self.hidden))
@@ -100,10 +107,11 @@ class OperatorRows:
                 else:
                     reports.append(payload.to_pybytes())
             if sum(each.num_rows for each in waiting) >= CHUNK_ROWS:
-                yield Chunk(self._prepare(waiting), Meta.merge(metas), [], [])
+                yield Chunk(self._prepare(waiting), None, [], [])
                 waiting = []
-        if metas:
-            yield Chunk(self._prepare(waiting), Meta.merge(metas), reports, controls)
+        if not is_empty:
+            meta = Meta.merge(metas) if metas else None
+            yield Chunk(self._prepare(waiting), meta, reports, controls)
 
     def _prepare(self, tables: Sequence[pa.Table]) -> pl.DataFrame:
         import pyarrow as pa

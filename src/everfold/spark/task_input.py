@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ROWS, META, STATS, READ, TABLE, COMMAND = b"D", b"M", b"S", b"I", b"T", b"C"
-"""Kinds of blobs: rows, a meta row, the statistics of a bucket, what a task has read, a handle of a
-table, a line of a control file.
+ROWS, META, CALL, STATS, READ, TABLE, COMMAND = b"D", b"M", b"B", b"S", b"I", b"T", b"C"
+"""Kinds of blobs: rows, a meta row, a call of a bucket, the statistics of a bucket, what a task has
+read, a handle of a table, a line of a control file.
 """
 
 SPLIT, WATERMARK, KEEP, NOW, CONTROL, FORWARDED, HASH = (
@@ -55,12 +55,12 @@ class Chunk:
     """Some of a task's rows.
 
     rows: `hash`, the operator's inputs, `__order` if they come from an operator, `__kind` if they
-        are changes. meta: what they say about time. reports: blobs for the sink, passed on as they
-        are. controls: lines of control files.
+        are changes. meta: what they say about time; None if an operator below says it in another
+        task. reports: blobs for the sink, passed on as they are. controls: lines of control files.
     """
 
     rows: pl.DataFrame
-    meta: Meta
+    meta: Meta | None
     reports: list[bytes]
     controls: list[str]
 
@@ -132,15 +132,16 @@ class CatalystRows:
         controls = rows[CONTROL].drop_nulls().to_list() if has_controls else []
         forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
         now: int | None = rows.select(pl.col(NOW).max()).item() if NOW in rows.columns else read_batch_time()
-        metas = [Meta(NO_WATERMARK if now is None else now, self._find_watermarks(rows), FLUSH in controls)]
-        metas += [Meta.decode(blob[1:]) for blob in forwarded if blob[:1] == META]
+        own = Meta(NO_WATERMARK if now is None else now, self._find_watermarks(rows), FLUSH in controls)
+        metas = [own, *(Meta.decode(blob[1:]) for blob in forwarded if blob[:1] == META)]
         data = rows
         if KEEP in rows.columns:
             data = data.filter(pl.col(KEEP))
         elif has_controls:
             data = data.filter(pl.col(CONTROL).is_null())
         reports = [blob for blob in forwarded if blob[:1] != META]
-        return Chunk(data, Meta.merge(metas), reports, controls)
+        said_elsewhere = bool(reports) and len(metas) == 1 and not own.watermarks and not has_controls
+        return Chunk(data, None if said_elsewhere else Meta.merge(metas), reports, controls)
 
     def _find_watermarks(self, rows: pl.DataFrame) -> dict[str, int]:
         import polars as pl

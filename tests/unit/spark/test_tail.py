@@ -15,12 +15,25 @@ import pytest
 from everfold.connectors.blackhole import CountRows
 from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
 from everfold.connectors.formats.format import RecordColumn
+from everfold.operators.protocol import Meta
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import InputRef, Literal, column_references
 from everfold.spark.delivery import empty_rows, find_failed_sink
 from everfold.spark.exchange import to_ipc
 from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
-from everfold.spark.task_input import META, ROWS
+from everfold.spark.tail import OperatorRows
+from everfold.spark.task_input import (
+    COMMAND,
+    CONTROL,
+    FORWARDED,
+    HASH,
+    META,
+    NOW,
+    ROWS,
+    STATS,
+    WATERMARK,
+    CatalystRows,
+)
 from everfold.spark.worker_inputs import to_milliseconds
 from everfold.sql.functions import build
 from everfold.types import BIGINT, STRING, DataType, Field, Schema, TimestampType
@@ -102,6 +115,43 @@ def test_payloads_are_read_at_any_address() -> None:
         _, (kind, rows), (other, meta) = list(read_payloads(batch[0:3]))
         assert (kind, other, meta.to_pybytes()) == (ROWS, META, META + b"{}")
         assert decode_rows(rows).num_rows == 3
+
+
+def test_of_an_operators_tasks_only_that_of_its_first_bucket_says_the_time() -> None:
+    """Tasks that read control files know of them alone."""
+    rows, meta, stats = OperatorRows(output_rows(), (), (), ()), META + Meta(7, {"w1": 3}).encode(), STATS + b"{}"
+
+    def read(*payloads: bytes) -> Meta | None:
+        columns = {"payload": pa.array(payloads, pa.binary()), NOW: pa.array([7] * len(payloads), pa.int64())}
+        (chunk,) = rows.read([pa.record_batch(columns)])
+        assert chunk.reports == [each for each in payloads if each == stats]
+        return chunk.meta
+
+    assert read(stats, stats) is None
+    assert read(meta, stats) == Meta(7, {"w1": 3})
+    assert read(COMMAND + b"flush") == Meta(7, {}, flush=True)
+    assert list(rows.read([])) == []
+
+
+def test_of_an_operators_rows_in_catalyst_only_those_with_something_to_say_have_a_meta_row() -> None:
+    meta, stats = META + Meta(7, {"w1": 3}).encode(), STATS + b"{}"
+
+    def read(forwarded: bytes | None, watermark: int | None = None, control: str | None = None) -> Meta | None:
+        columns = {
+            HASH: pa.array([0, 0], pa.int64()),
+            FORWARDED: pa.array([forwarded, None], pa.binary()),
+            WATERMARK: pa.array([None, watermark], pa.int64()),
+            CONTROL: pa.array([None, control], pa.string()),
+            NOW: pa.array([7, 7], pa.int64()),
+        }
+        (chunk,) = CatalystRows("t").read([pa.record_batch(columns)])
+        return chunk.meta
+
+    assert read(stats) is None
+    assert read(meta) == Meta(7, {"w1": 3})
+    assert read(stats, watermark=5) == Meta(7, {"t": 5})
+    assert read(stats, control="tick") == Meta(7)
+    assert read(None) == Meta(7)
 
 
 def test_milliseconds_are_rounded_down() -> None:
