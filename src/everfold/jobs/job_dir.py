@@ -20,6 +20,7 @@ In another store than the local disk, `owner/` takes the place of the locks and 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ from everfold.checkpoint.copying import copy_checkpoint
 from everfold.checkpoint.logs import has_unfinished_batch
 from everfold.connectors.connector_errors import file_system_error
 from everfold.errors import StateError, UsageError
-from everfold.files import cache_folder
+from everfold.files import cache_folder, make_private_folder, remove_least_used
 from everfold.jobs.folders import FolderName
 from everfold.jobs.manifest import Manifest, damaged_manifest_error
 from everfold.jobs.old_move import finish_old_move
@@ -46,6 +47,8 @@ _DIGITS_OF_TIME = 15
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
 _KEPT_MANIFESTS = 10
+_KEPT_LOG_FOLDERS = 100
+"""Number of jobs in other stores whose logs and histories are kept on this machine."""
 
 
 def _ignore(_: str) -> None:
@@ -133,6 +136,8 @@ class JobDir:
             self._ownership = ownership
             if is_local:
                 finish_old_move(self.path)
+            else:
+                _use_log_folder(self.log_file.parent)
         if ownership.was_taken_over:
             self._leave_checkpoint()
 
@@ -270,6 +275,13 @@ def locate_log(folder: FolderName) -> Path:
         digest = hashlib.sha256(folder.encode()).hexdigest()[:8]
         folder = cache_folder() / "jobs" / f"{folder.rpartition('/')[2]}-{digest}"
     return folder / "job.log"
+
+
+def _use_log_folder(folder: Path) -> None:
+    """Create the folder in the cache for the log of a job, and remove those used least."""
+    make_private_folder(folder)
+    os.utime(folder)
+    remove_least_used(folder.parent.iterdir(), _KEPT_LOG_FOLDERS)
 
 
 def no_job_error(path: Location) -> UsageError:

@@ -321,7 +321,8 @@ class StreamJob:
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
         """Let the running batch commit, so that the next start need not repeat it.
 
-        No other batch begins. After the time that the user allows, the batch is interrupted.
+        No other batch begins. After the time that the user allows, the batch is interrupted. Raises
+        the failure of the batch.
         """
         self.is_stopped = True
         router.stopping.set()
@@ -330,9 +331,12 @@ class StreamJob:
             if not router.is_running and not has_unfinished_batch(self._checkpoint):
                 return
             if time.monotonic() > deadline:
+                router.is_interrupted = True
                 silence_log(self.spark)
                 return
             time.sleep(_POLL_S)
+        if router.failure is not None:
+            raise router.failure
 
     def _forget_planned_batch(self) -> None:
         """Let Spark plan the batch again that it has planned and a stop has kept from beginning.
