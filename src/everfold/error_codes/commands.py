@@ -138,9 +138,17 @@ ENTRIES = (
     ErrorCode(
         "missing-package",
         Family.SETUP,
-        "A connector needs a Python package that is not installed.",
-        "The connector `jdbc` uses psycopg, which is an optional dependency.",
-        "run `pip install 'everfold[postgres]'`.",
+        "A Python package that is not installed is needed.",
+        "It is an optional dependency: the connector `jdbc` uses psycopg, and `--metrics-port` uses prometheus_client.",
+        "run `pip install 'everfold[postgres]'` or `pip install 'everfold[metrics]'`, as the message says.",
+    ),
+    ErrorCode(
+        "port-not-available",
+        Family.SETUP,
+        "The metrics cannot be served on their port.",
+        "Another process listens on the port of `--metrics-port`, only an administrator may use it, or the machine "
+        "has no such address as `--metrics-host`.",
+        "choose another port or address. `--metrics-port 0` takes a free one, and the command prints it.",
     ),
     ErrorCode(
         "no-java",
