@@ -37,7 +37,9 @@ def test_standard_error_is_not_opened_by_its_path() -> None:
         "print('a result')"
     )
     ours, theirs = socket.socketpair()
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=theirs, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=theirs.fileno(), text=True, check=True
+    )
     theirs.close()
     assert done.stdout == "a result\n"
     assert ours.recv(1000) == b"from the JVM\n"
