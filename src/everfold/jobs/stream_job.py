@@ -48,7 +48,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
-from everfold.spark.spark_log import silence_log
+from everfold.spark.spark_log import restore_log, silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -172,7 +172,10 @@ class StreamJob:
         finally:
             with spark_may_be_gone():
                 if query.isActive:
+                    silence_log(self.spark)
                     query.stop()
+                    if not router.is_interrupted:  # else its tasks are still ending
+                        restore_log(self.spark)
                 if self.is_stopped and has_unfinished_batch(checkpoint):
                     self._forget_planned_batch()
                 self._observe(query, router)
@@ -332,7 +335,6 @@ class StreamJob:
                 return
             if time.monotonic() > deadline:
                 router.is_interrupted = True
-                silence_log(self.spark)
                 return
             time.sleep(_POLL_S)
         if router.failure is not None:
