@@ -88,6 +88,16 @@ def remove_least_used(found: Iterable[Path], keep: int) -> None:
                 each.unlink()
 
 
+def use_cache_folder(folder: Path, *, keep: int) -> None:
+    """Create a folder of the cache, and remove those next to it that were used least.
+
+    keep: how many stay. Raises OSError.
+    """
+    make_private_folder(folder)
+    os.utime(folder)
+    remove_least_used(folder.parent.iterdir(), keep)
+
+
 def cache_folder() -> Path:
     """Return the cache folder: `$EVERFOLD_CACHE`, or `~/.cache/everfold` by default.
 

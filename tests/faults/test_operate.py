@@ -64,6 +64,12 @@ def command(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+def finish(job: subprocess.Popen[str]) -> None:
+    """Wait until a job that was stopped has ended."""
+    _, err = job.communicate()
+    assert job.returncode == 0, err
+
+
 def status(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(command(folder, "status", "job", "--format", "json"))
     return found
@@ -131,7 +137,7 @@ def test_a_job_is_watched_stopped_changed_expired_and_rolled_back(tmp_path: Path
         job = start(tmp_path, query, "--on-change", "reset")
         wait_until(job, lambda epoch=epoch: len(commits(tmp_path, epoch)) > read + 2)  # type: ignore[misc]
         command(tmp_path, "stop", "job")
-        assert job.wait() == 0
+        finish(job)
     assert command(tmp_path, "history", "job", "--sql", "1").strip() == (TABLES + SUMS).strip()
     planned = json.loads(command(tmp_path, "expire", "job", "--keep", "2", "--dry-run", "--format", "json"))
     assert (planned["kept"], planned["expired"]) == ([1, 2], [0])
@@ -147,7 +153,7 @@ def test_a_job_is_watched_stopped_changed_expired_and_rolled_back(tmp_path: Path
     wait_until(job, lambda: status(tmp_path)["state"] == "running" and bool(status(tmp_path)["batches"]))
     wait_until(job, lambda: len(commits(tmp_path, 3)) > len(commits(tmp_path, 1)))
     os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
+    job.communicate()
     found = status(tmp_path)
     assert (found["state"], found["owner"], found["version"]) == ("killed", None, 3)
     assert "its process was killed" in command(tmp_path, "stop", "job")
@@ -155,7 +161,7 @@ def test_a_job_is_watched_stopped_changed_expired_and_rolled_back(tmp_path: Path
     job = start(tmp_path, SUMS)
     wait_until(job, lambda: len(commits(tmp_path, 3)) > 10)
     command(tmp_path, "stop", "job")
-    assert job.wait() == 0
+    finish(job)
 
 
 def test_a_batch_that_takes_too_long_is_interrupted_and_replayed(tmp_path: Path) -> None:

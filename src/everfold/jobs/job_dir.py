@@ -20,7 +20,6 @@ In another store than the local disk, `owner/` takes the place of the locks and 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ from everfold.checkpoint.copying import copy_checkpoint
 from everfold.checkpoint.logs import has_unfinished_batch
 from everfold.connectors.connector_errors import file_system_error
 from everfold.errors import StateError, UsageError
-from everfold.files import cache_folder, make_private_folder, remove_least_used
+from everfold.files import cache_folder, use_cache_folder
 from everfold.jobs.folders import FolderName
 from everfold.jobs.manifest import Manifest, damaged_manifest_error
 from everfold.jobs.old_move import finish_old_move
@@ -137,7 +136,7 @@ class JobDir:
             if is_local:
                 finish_old_move(self.path)
             else:
-                _use_log_folder(self.log_file.parent)
+                use_cache_folder(self.log_file.parent, keep=_KEPT_LOG_FOLDERS)
         if ownership.was_taken_over:
             self._leave_checkpoint()
 
@@ -275,13 +274,6 @@ def locate_log(folder: FolderName) -> Path:
         digest = hashlib.sha256(folder.encode()).hexdigest()[:8]
         folder = cache_folder() / "jobs" / f"{folder.rpartition('/')[2]}-{digest}"
     return folder / "job.log"
-
-
-def _use_log_folder(folder: Path) -> None:
-    """Create the folder in the cache for the log of a job, and remove those used least."""
-    make_private_folder(folder)
-    os.utime(folder)
-    remove_least_used(folder.parent.iterdir(), _KEPT_LOG_FOLDERS)
 
 
 def no_job_error(path: Location) -> UsageError:

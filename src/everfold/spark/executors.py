@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError
-from everfold.files import cache_folder, remove_least_used, write_atomically
+from everfold.files import cache_folder, use_cache_folder, write_atomically
 from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, Report, SharedPath, find_versions
 
 if TYPE_CHECKING:
@@ -93,10 +93,9 @@ def _zip_package() -> Path:
             out.writestr(zipfile.ZipInfo(str(name)), file.read_bytes(), zipfile.ZIP_DEFLATED)
     digest = hashlib.sha256(content.getvalue()).hexdigest()[:16]
     archive = cache_folder() / "packages" / digest / PACKAGE
+    use_cache_folder(archive.parent, keep=_KEPT_PACKAGES)
     if not archive.exists():
         write_atomically(archive, content.getvalue())
-    os.utime(archive.parent)
-    remove_least_used(archive.parents[1].iterdir(), _KEPT_PACKAGES)
     return archive
 
 
