@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,6 +69,33 @@ def link(file: Path, target: Path) -> None:
         hidden = target.with_name(f".{target.name}.new")
         shutil.copy2(file, hidden)
         os.rename(hidden, target)
+
+
+def remove_least_used(found: Iterable[Path], keep: int) -> None:
+    """Remove the files and folders of a cache but those that were used last.
+
+    A use sets the modification time. File errors are ignored: another process may do the same.
+    """
+    used: list[tuple[float, Path]] = []
+    for each in found:
+        with suppress(OSError):
+            used.append((each.stat().st_mtime, each))
+    for _, each in sorted(used, reverse=True)[keep:]:
+        with suppress(OSError):
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
+
+def use_cache_folder(folder: Path, *, keep: int) -> None:
+    """Create a folder of the cache, and remove those next to it that were used least.
+
+    keep: how many stay. Raises OSError.
+    """
+    make_private_folder(folder)
+    os.utime(folder)
+    remove_least_used(folder.parent.iterdir(), keep)
 
 
 def cache_folder() -> Path:

@@ -50,6 +50,12 @@ def check_command(arguments: list[str]) -> None:
     everfold.commands[name].make_context(name, list(rest))
 
 
+def find_stop_timeout(arguments: list[str]) -> float:
+    """Return how long a stop waits for the running batch."""
+    name, *rest = arguments
+    return float(everfold.commands[name].make_context(name, list(rest)).params["stop_timeout"])
+
+
 def test_the_service() -> None:
     unit = read_service()
     assert unit.keys() == {"Unit", "Service", "Install"}
@@ -59,6 +65,7 @@ def test_the_service() -> None:
     check_command(arguments)
     assert int(service["RestartPreventExitStatus"]) == EXIT_WRONG_USE
     assert int(service["SuccessExitStatus"]) == EXIT_INTERRUPTED
+    assert find_stop_timeout(arguments) < int(service["TimeoutStopSec"])
     assert service["KillMode"] == "mixed"  # a SIGTERM for the JVM would end the running batch
 
 
@@ -81,6 +88,7 @@ def test_the_pod() -> None:
     assert pod["securityContext"]["runAsUser"] == int(read_dockerfile()["USER"])
     (container,) = pod["containers"]
     check_command(container["args"])
+    assert find_stop_timeout(container["args"]) < pod["terminationGracePeriodSeconds"]
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     assert mounts.keys() == {each["name"] for each in pod["volumes"]}
     script = Path(container["args"][1])

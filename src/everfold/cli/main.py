@@ -23,6 +23,7 @@ from everfold.local_paths import parse_local_path
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
 
+_ERRORS_BYTES = 1 << 20
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
@@ -822,11 +823,13 @@ def _log_traceback(error: Exception) -> str:
     """Append the traceback to a log file; return the path of the file."""
     from everfold.files import make_private_file, make_private_folder
     from everfold.secrets import redact_command_line, redact_log
+    from everfold.spark.spark_log import rotate_log
 
     folder = cache_folder()
     try:
         make_private_folder(folder)
         make_private_file(folder / "errors.log")
+        rotate_log(folder / "errors.log", _ERRORS_BYTES)
         with open(folder / "errors.log", "a", encoding="utf-8") as log:
             log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {redact_command_line(sys.argv)}\n")
             log.writelines(map(redact_log, traceback.format_exception(error)))

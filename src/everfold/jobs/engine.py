@@ -45,7 +45,7 @@ from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, shi
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
-from everfold.spark.spark_log import append_line
+from everfold.spark.spark_log import append_line, silence_log
 from everfold.sql.settings import Settings
 from everfold.storage import Location, local
 
@@ -139,6 +139,7 @@ class Engine:
         """Stop the JVM if this engine has started it."""
         if self._started is not None:
             with spark_may_be_gone():
+                silence_log(self._started)
                 self._started.stop()
             self._started = None
 

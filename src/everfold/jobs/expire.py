@@ -12,7 +12,6 @@ and the names of the files that were read, while the job may have to catch up wi
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -228,7 +227,7 @@ class _Sizes:
     files: Counter[str] = field(default_factory=Counter)
     freed: Counter[str] = field(default_factory=Counter)
     _seen: set[str] = field(default_factory=set)
-    _links: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _links: Counter[int] = field(default_factory=Counter)
 
     def add(self, what: str, path: Location) -> None:
         """Count a file, or the files of a folder, unless they are counted already."""
@@ -237,14 +236,9 @@ class _Sizes:
                 continue
             self._seen.add(file.path)
             self.files[what] += 1
-            self.freed[what] += entry.size if self._is_last(file) else 0
-
-    def _is_last(self, file: Location) -> bool:
-        if file.local_path is None:
-            return True
-        status = os.stat(file.local_path)
-        self._links[status.st_dev, status.st_ino] += 1
-        return self._links[status.st_dev, status.st_ino] == status.st_nlink
+            self._links[entry.content] += 1
+            is_last = entry.content == 0 or self._links[entry.content] == entry.links
+            self.freed[what] += entry.size if is_last else 0
 
 
 def _list_files(path: Location) -> Iterator[tuple[Location, Entry]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,19 @@ _KIND = (
     f" WHEN {REEMIT_DELETE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
 )
 """The row kind for sinks: re-emitted rows become +U, and re-emitted deletes become -D."""
+
+
+class _Interrupted(Exception):
+    """A batch that ends because its query is stopped.
+
+    Spark takes only an exception with this text for that, and not for a failure. It searches the
+    text with a recursive expression, which overflows the stack on a long one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,8 @@ class Router:
     unpack the rows of each sink if the batches have payloads; None if they have typed rows.
     failure: the exception of a sink; Spark would keep only its message.
     stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
-    and waits. is_running: whether a batch runs.
+    and waits. is_running: whether a batch runs. is_interrupted: whether the query is stopped in the
+    middle of a batch.
     """
 
     job: str
@@ -96,6 +111,7 @@ class Router:
     stopping: threading.Event = field(default_factory=threading.Event)
     is_held: bool = False
     is_running: bool = False
+    is_interrupted: bool = False
     _reads: dict[str, int] = field(default_factory=dict)
     _last_rows: int = 0
 
@@ -121,6 +137,8 @@ class Router:
                 self._cache(frame, batch)
         except BaseException as error:
             self.failure = error
+            if self.is_interrupted:
+                raise _Interrupted from None
             raise
         finally:
             self._last_rows = self.rows_out - rows_before
@@ -131,10 +149,13 @@ class Router:
 
     def _wait_for_stop(self, frame: DataFrame) -> None:
         """Wait until Spark stops the query, in its thread, which ends by the interruption."""
+        from py4j.protocol import Py4JJavaError
+
         self.is_held = True
         jvm: Any = frame.sparkSession._jvm
-        jvm.java.lang.Thread.sleep(_LONG_MS)
-        raise AssertionError("a stopped query goes on")
+        with suppress(Py4JJavaError):
+            jvm.java.lang.Thread.sleep(_LONG_MS)
+        raise _Interrupted
 
     def _expects_few(self) -> bool:
         """Return whether the driver can write a batch of typed rows: the previous one was small.

@@ -31,7 +31,7 @@ from everfold.checkpoint.copying import copy_checkpoint
 from everfold.checkpoint.logs import has_unfinished_batch
 from everfold.connectors.connector_errors import file_system_error
 from everfold.errors import StateError, UsageError
-from everfold.files import cache_folder
+from everfold.files import cache_folder, use_cache_folder
 from everfold.jobs.folders import FolderName
 from everfold.jobs.manifest import Manifest, damaged_manifest_error
 from everfold.jobs.old_move import finish_old_move
@@ -46,6 +46,8 @@ _DIGITS_OF_TIME = 15
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _FOLDER_HELP = "mend that and run the same command again, or name another folder with --state"
 _KEPT_MANIFESTS = 10
+_KEPT_LOG_FOLDERS = 100
+"""Number of jobs in other stores whose logs and histories are kept on this machine."""
 
 
 def _ignore(_: str) -> None:
@@ -133,6 +135,8 @@ class JobDir:
             self._ownership = ownership
             if is_local:
                 finish_old_move(self.path)
+            else:
+                use_cache_folder(self.log_file.parent, keep=_KEPT_LOG_FOLDERS)
         if ownership.was_taken_over:
             self._leave_checkpoint()
 

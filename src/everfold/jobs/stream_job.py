@@ -49,7 +49,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
-from everfold.spark.spark_log import silence_log
+from everfold.spark.spark_log import restore_log, silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -179,7 +179,10 @@ class StreamJob:
         finally:
             with spark_may_be_gone():
                 if query.isActive:
+                    silence_log(self.spark)
                     query.stop()
+                    if not router.is_interrupted:  # else its tasks are still ending
+                        restore_log(self.spark)
                 if self.is_stopped and has_unfinished_batch(checkpoint):
                     self._forget_planned_batch()
                 self._observe(query, router)
@@ -345,7 +348,8 @@ class StreamJob:
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
         """Let the running batch commit, so that the next start need not repeat it.
 
-        No other batch begins. After the time that the user allows, the batch is interrupted.
+        No other batch begins. After the time that the user allows, the batch is interrupted. Raises
+        the failure of the batch.
         """
         self.is_stopped = True
         router.stopping.set()
@@ -354,9 +358,11 @@ class StreamJob:
             if not router.is_running and not has_unfinished_batch(self._checkpoint):
                 return
             if time.monotonic() > deadline:
-                silence_log(self.spark)
+                router.is_interrupted = True
                 return
             time.sleep(_POLL_S)
+        if router.failure is not None:
+            raise router.failure
 
     def _forget_planned_batch(self) -> None:
         """Let Spark plan the batch again that it has planned and a stop has kept from beginning.

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from everfold.files import cache_folder
+from everfold.files import cache_folder, remove_least_used
 from everfold.spark.java import Java
 from everfold.spark.pyspark_path import spark_home
 
 _NAME = "spark-classes-"
-_KEPT = 3
-"""Number of archives to keep, those used last. Each has about 170 MB."""
+_KEPT = 8
+"""Number of archives to keep, those used last. Each has about 170 MB, for one installed Spark."""
 _USE = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off", "-Xlog:class+path=off")
 """The JVM silently ignores an archive that is damaged or written by another Java.
 
@@ -66,7 +66,8 @@ def write_archive(java: Java) -> Iterator[Path]:
         yield part
         if part.is_file():
             os.replace(part, folder / f"{_name(java)}-{part.stat().st_size}.jsa")
-            _remove_old(folder)
+            # A JVM that has mapped one can still read it.
+            remove_least_used(folder.glob(f"{_NAME}*.jsa"), _KEPT)
 
 
 def _name(java: Java) -> str:
@@ -81,10 +82,3 @@ def _name(java: Java) -> str:
         status = jar.stat()
         known.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")
     return _NAME + hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
-
-
-def _remove_old(folder: Path) -> None:
-    """Remove the least recently used archives; a JVM that has mapped one can still read it."""
-    found = sorted(folder.glob(f"{_NAME}*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
-    for each in found[_KEPT:]:
-        each.unlink(missing_ok=True)

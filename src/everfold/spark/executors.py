@@ -7,9 +7,10 @@ they compute other results, or fail in the middle of a job.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import re
-import tempfile
 import time
 import uuid
 import zipfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError
+from everfold.files import cache_folder, use_cache_folder, write_atomically
 from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, Report, SharedPath, find_versions
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "everfold.zip"
 """The file that executors receive with this package."""
+_KEPT_PACKAGES = 10
+"""Number of packages to keep in the cache, those used last. A running driver sends its own."""
 _FOLDER_OF_ARCHIVES = ("SPARK_JOB_ARTIFACT_UUID", ".")
 """Makes Spark start Python workers in the folder of its files, to which it unpacks archives.
 
@@ -72,15 +76,27 @@ def ship_package(spark: SparkSession) -> None:
     context: Any = spark.sparkContext
     if getattr(context, "_has_everfold", False):
         return
-    package = Path(__file__).parents[1]
-    archive = Path(tempfile.mkdtemp(prefix="everfold-package-")) / PACKAGE
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in sorted(package.rglob("*.py")):
-            out.write(file, Path(package.name) / file.relative_to(package))
+    archive = _zip_package()
     context.addPyFile(str(archive))
     if os.sep in context.pythonExec and not Path(context.pythonExec).exists():
         context.environment.setdefault(*_FOLDER_OF_ARCHIVES)
     context._has_everfold = True
+
+
+def _zip_package() -> Path:
+    """Return the package as a file in the cache, which all processes with this version share."""
+    package = Path(__file__).parents[1]
+    sources = {Path(package.name) / file.relative_to(package): file for file in sorted(package.rglob("*.py"))}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, file in sources.items():
+            out.writestr(zipfile.ZipInfo(str(name)), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()[:16]
+    archive = cache_folder() / "packages" / digest / PACKAGE
+    use_cache_folder(archive.parent, keep=_KEPT_PACKAGES)
+    if not archive.exists():
+        write_atomically(archive, content.getvalue())
+    return archive
 
 
 @dataclass(slots=True)

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from everfold.files import cache_folder
+from everfold.files import cache_folder, remove_least_used
 
 _NEEDED = ("bin", "jars", "conf")
+_KEPT = 20
+"""Number of folders of links to keep, those used last: one for each installed Spark."""
 
 
 def spark_home() -> Path:
@@ -55,6 +57,8 @@ def _links(home: Path) -> Path | None:
             if (home / name).exists():
                 with suppress(FileExistsError):
                     (folder / name).symlink_to(home / name)
+        os.utime(folder)
+        remove_least_used(folder.parent.glob("spark-home-*"), _KEPT)
         return folder if (folder / "jars").samefile(home / "jars") else None
     except OSError:
         return None

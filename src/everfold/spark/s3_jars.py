@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.errors import ConnectorError
-from everfold.files import cache_folder
+from everfold.files import cache_folder, remove_least_used
 from everfold.spark.java import require_java
 from everfold.spark.pyspark_path import spark_home
 
@@ -26,6 +26,8 @@ VERSION = "3.5.0"
 """The version of Hadoop in the supported Spark; hadoop-aws must have the same."""
 CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _POLL_S = 0.2
+_KEPT = 2
+"""Number of versions to keep in the cache, those downloaded last."""
 _ATTEMPTS = 3
 _URL = re.compile(r"(?:url )?https?://\S+")
 _REASONS = ("Server access error", "No space left", r"(?i)invalid (sha1|md5)", "Exception", "not found", "FAILED")
@@ -109,6 +111,7 @@ def download_s3_jars(report: Callable[[int, int], None], jars: tuple[Jar, ...] =
             shutil.rmtree(target, ignore_errors=True)
             try:
                 complete.rename(target)
+                remove_least_used(target.parent.glob("s3-*"), _KEPT)
             except OSError:
                 if not s3_class_path(jars):  # another process may have been faster
                     raise

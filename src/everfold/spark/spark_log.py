@@ -147,7 +147,7 @@ def _rotated(log_file: Path, number: int) -> Path:
 
 
 def silence_log(spark: SparkSession) -> None:
-    """Let the JVM log nothing more, because it ends soon and its tasks are interrupted.
+    """Let the JVM log nothing, because something is about to be interrupted as intended.
 
     Does nothing in a JVM that everfold has not started.
     """
@@ -155,6 +155,13 @@ def silence_log(spark: SparkSession) -> None:
     if jvm.java.lang.System.getProperty(_OWN_LOG) is not None:
         log4j = jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setAllLevels("", log4j.Level.OFF)
+
+
+def restore_log(spark: SparkSession) -> None:
+    """Let the JVM log again after `silence_log`."""
+    jvm: Any = spark._jvm
+    if jvm.java.lang.System.getProperty(_OWN_LOG) is not None:
+        jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure()
 
 
 def append_line(log_file: Path, line: str) -> None:

@@ -26,6 +26,8 @@ LIMIT_BYTES = 256 << 20
 """Maximum size of the frames in one process."""
 FOLDER_SHARE = 0.5
 """Share of the disk not taken by other files that the folder may use."""
+_MAX_MISSED = 100_000
+"""Maximum number of frames whose misses are counted; the counting then starts again."""
 _TIDY_EVERY_BYTES = 64 << 20
 
 
@@ -68,6 +70,8 @@ class FrameCache:
 
     def record_misses(self, token: str, count: int) -> int:
         """Record that `count` pages of a frame were fetched one by one; return the total so far."""
+        if len(self._missed) >= _MAX_MISSED:
+            self._missed.clear()
         self._missed[token] = self._missed.get(token, 0) + count
         return self._missed[token]
 

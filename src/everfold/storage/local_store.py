@@ -103,7 +103,14 @@ def local(path: str | os.PathLike[str]) -> Location:
 
 
 def _describe(name: str, status: os.stat_result) -> Entry:
-    return Entry(name, stat.S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns // 1_000_000)
+    return Entry(
+        name,
+        stat.S_ISDIR(status.st_mode),
+        status.st_size,
+        status.st_mtime_ns // 1_000_000,
+        status.st_ino,
+        status.st_nlink,
+    )
 
 
 def _describe_entry(entry: os.DirEntry[str]) -> Entry | None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder as a store lists it. size: in bytes. modified_ms: since the epoch."""
+    """A file or folder as a store lists it.
+
+    size: in bytes. modified_ms: since the epoch. content: identifies what several files share on a
+    local disk by hard links, 0 elsewhere. links: how many files share it.
+    """
 
     name: str
     is_folder: bool
     size: int = 0
     modified_ms: int = 0
+    content: int = field(default=0, compare=False)
+    links: int = field(default=1, compare=False)
 
 
 class Store(Protocol):

@@ -5,6 +5,7 @@ Files of other writers are left alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,15 @@ def test_only_valid_batches_are_visible(sink: FileSink) -> None:
     assert visible(sink) == set()
     sink.undo_discarded_batches(lineage(e0=None, e1=None, e2=None))
     assert visible(sink) == own
+
+
+def test_files_of_epochs_that_have_expired_are_deleted(sink: FileSink) -> None:
+    """No rollback makes their batches valid again."""
+    put(sink, *(name(*each) for each in BATCHES), name(1, 2, identity=OTHERS))
+    sink.undo_discarded_batches(lineage(e0=1, e3=None))
+    sink.undo_discarded_batches(replace(lineage(e0=1, e3=None), left_epochs=frozenset({1, 2})))
+    sink.undo_discarded_batches(lineage(e0=None, e1=None, e2=None))
+    assert visible(sink) == {name(0, 0), name(0, 1), name(0, 10), name(1, 2, identity=OTHERS)}
 
 
 def test_files_of_other_writers_stay(sink: FileSink) -> None:

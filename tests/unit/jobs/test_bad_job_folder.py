@@ -11,6 +11,7 @@ import random
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,13 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, filled, fingerprint, history, number, operators, partitions, plan, rebuilt, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, expired, filled, fingerprint, history, number, operators, partitions, plan, rebuilt, script, shapes, sinks, sources, sql, state_epoch, zone",
         ),
         (
             {"job": ...},
             "it is not an object with the fields buckets, current, folder, format, job, modulus, partitions, versions",
         ),
+        ({"versions": [{**asdict(MANIFEST.version), "expired": True}]}, "its current version is expired"),
         ({"more": 1}, "it is not an object with the fields"),
         ({"format": "x"}, "is not a valid manifest"),
     ],

@@ -424,6 +424,6 @@ def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) 
         "the tables of version 0 were not recorded: replayed rows may be duplicates there"
     ]
     written = json.loads(newest_manifest(tmp_path).read_text())
-    assert (written["format"], written["versions"][2]["back_to"]) == (5, 0)
+    assert (written["format"], written["versions"][2]["back_to"]) == (6, 0)
     assert isinstance(written["versions"][2]["sql"], str)
     assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)

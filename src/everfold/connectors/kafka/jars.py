@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import ConnectorError
-from everfold.files import cache_folder
+from everfold.files import cache_folder, remove_least_used
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,8 @@ The token provider of the connector's version is not published; an older one wor
 """
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _LOADED = "spark.everfold.kafka.jars"
+_KEPT = 2
+"""Number of versions to keep in the cache, those used last."""
 _ATTEMPTS = 3
 
 
@@ -41,6 +45,8 @@ def add_jars(spark: SparkSession) -> None:
         return
     cache = _cache()
     if cache.is_dir():
+        with suppress(OSError):
+            os.utime(cache)
         for jar in sorted(cache.glob("*.jar")):
             spark.sql(f"ADD JAR '{jar}'")
     else:
@@ -96,6 +102,7 @@ def _copy_jars(spark: SparkSession, cache: Path) -> None:
             assert jar is not None
             shutil.copy2(jar, staging)
         staging.rename(cache)
+        remove_least_used(cache.parent.glob("spark-kafka-*"), _KEPT)
     except OSError:
         log.debug("the jars were not cached", exc_info=True)
 

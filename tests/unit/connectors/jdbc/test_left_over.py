@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from postgres import Database
@@ -129,6 +130,16 @@ def test_without_a_snapshot_nothing_is_reported(restart: Start, database: Databa
     run = restart(lineage_after_rollback(2, to=0))
     assert run.sink.report_leftovers(prune=True) is None
     assert snapshot_tables(database) == []
+
+
+def test_snapshots_of_expired_versions_are_dropped(restart: Start, database: Database) -> None:
+    for epoch in (1, 2, 3):
+        restart(lineage_after_change(epoch)).write(epoch, [("+I", f"new {epoch}", 1)])
+    restart(replace(lineage_after_change(4), oldest_epoch=3)).write(4, [("+I", "last", 1)])
+    found = database.run("SELECT relname FROM pg_class WHERE relname ~ '^everfold_noted_[0-9a-f_]+$' ORDER BY 1")
+    assert [name.rpartition("_")[2] for (name,) in found] == ["3", "4"]
+    run = restart(replace(lineage_after_rollback(5, to=3), oldest_epoch=3))
+    assert "1 (last)" in str(run.sink.report_leftovers(prune=False))
 
 
 def test_a_rollback_over_a_rebuild_keeps_earlier_keys(restart: Start, database: Database) -> None:
