@@ -144,7 +144,11 @@ class _Target:
         if isinstance(root, Sink):
             self._name = root.table.name
             context = SinkContext(
-                name=self._name, base_folder=spec.base_folder, table=root.table, settings=spec.settings
+                name=self._name,
+                base_folder=spec.base_folder,
+                table=root.table,
+                settings=spec.settings,
+                printing=spec.printing,
             )
             sink = tables.sinks[root.table].sink(context)
             if not isinstance(sink, LocalSink):

@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from everfold.activity import Printing
 from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
@@ -114,7 +116,8 @@ class SinkContext:
 
     name: the sink's name within the job. job_folder: without one, nothing is remembered between
     runs. query: a hash of the query that is written into the table, empty if it is not needed.
-    plan: the query of a stream, None for other rows.
+    plan: the query of a stream, None for other rows. printing: returns a context in which the sink
+    may print rows.
     """
 
     name: str
@@ -125,6 +128,7 @@ class SinkContext:
     spark: SparkSession | None = None
     query: str = ""
     plan: Plan | None = None
+    printing: Printing = nullcontext
 
     @property
     def records(self) -> Location | None:
@@ -551,6 +555,13 @@ class Connector:
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
         return self.on_replay
+
+    def withdrawal_folder(self, table: Table, base_folder: Path) -> str | None:
+        """Return the path or URI of the folder where withdrawn files of a table lie.
+
+        None if the sink withdraws no files.
+        """
+        return None
 
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return the source of a table. Raises UnsupportedFeature `not-a-source`.

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
 from everfold.connectors.sink_changelog import sort_changes
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = 10_000
 """A batch is small up to here: to start Python workers for it takes longer than to write it."""
+_LONG_MS = 24 * 3600 * 1000
 _KIND = (
     f"CAST(CASE {KIND} WHEN {REEMIT} THEN {RowKind.UPDATE_AFTER.value}"
     f" WHEN {REEMIT_DELETE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
@@ -87,6 +88,8 @@ class Router:
     job, log: identify the batch for the sinks. packed: how to unpack the rows of each sink if the
     batches have payloads; None if they have typed rows. failure: the exception of a sink; Spark
     would keep only its message. counts: of batches that Spark has not reported yet, by number.
+    stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
+    and waits. is_running: whether a batch runs.
     """
 
     job: str
@@ -105,10 +108,16 @@ class Router:
     dropped: dict[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    is_held: bool = False
+    is_running: bool = False
     _reads: dict[str, int] = field(default_factory=dict)
     _last_rows: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
+        if self.stopping.is_set():
+            self._wait_for_stop(frame)
+        self.is_running = True
         self.idle.clear()
         rows_before = self.rows_out
         try:
@@ -133,7 +142,15 @@ class Router:
             self._last_rows = self.rows_out - rows_before
             self.last_batch_at = time.monotonic()
             self.batches += 1
+            self.is_running = False
             self.idle.set()
+
+    def _wait_for_stop(self, frame: DataFrame) -> None:
+        """Wait until Spark stops the query, in its thread, which ends by the interruption."""
+        self.is_held = True
+        jvm: Any = frame.sparkSession._jvm
+        jvm.java.lang.Thread.sleep(_LONG_MS)
+        raise AssertionError("a stopped query goes on")
 
     def _expects_few(self) -> bool:
         """Return whether the driver can write a batch of typed rows: the previous one was small.

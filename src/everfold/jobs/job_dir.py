@@ -56,11 +56,12 @@ def _ignore(_: str) -> None:
 class JobDir:
     """A job directory. Call `lock` before writing to it, so that no other process uses it.
 
-    note: called with sentences for the user.
+    note: called with sentences for the user. other_log: where Spark logs instead of `log_file`.
     """
 
     path: Location
     note: Callable[[str], None] = field(default=_ignore, repr=False)
+    other_log: Path | None = None
     _ownership: Ownership | None = field(default=None, repr=False)
     _newest: int = 0
 
@@ -77,6 +78,11 @@ class JobDir:
     def log_file(self) -> Path:
         """Path of the job's log, which is always a local file."""
         return locate_log(self.path.local_path or str(self.path))
+
+    @property
+    def spark_log(self) -> Path:
+        """Path of the log of Spark and its workers, for messages."""
+        return self.other_log or self.log_file
 
     def checkpoint(self, manifest: Manifest, epoch: int) -> Location:
         """Return the folder of Spark's checkpoint of an epoch."""

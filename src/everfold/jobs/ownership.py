@@ -37,6 +37,11 @@ class Ownership(Protocol):
 
     was_taken_over: bool
 
+    @property
+    def process(self) -> str:
+        """The owner, for people."""
+        ...
+
     def claim(self) -> None:
         """Become the owner. Raises StateError `job-is-running`, OSError."""
         ...
@@ -63,13 +68,14 @@ class Ownership(Protocol):
 
 @dataclass(slots=True)
 class LocalOwnership:
-    """Locks of the kernel, which it releases when the process dies.
+    """Locks of the kernel, which it releases when the process dies. See `Ownership`.
 
     folder: the job directory.
     """
 
     folder: Location
     was_taken_over: bool = False
+    process: str = ""
     _lock: Any = field(default=None, repr=False)
     _jvm_lock: Any = field(default=None, repr=False)
 
@@ -91,8 +97,9 @@ class LocalOwnership:
                 self._lock.close()
                 self._lock = None
                 raise job_is_running_error(self.folder, owner) from error
+        self.process = describe_process()
         self._lock.truncate(0)
-        self._lock.write(describe_process())
+        self._lock.write(self.process)
         self._lock.flush()
 
     def claim_in_jvm(self, spark: SparkSession) -> None:

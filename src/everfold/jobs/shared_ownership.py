@@ -71,6 +71,11 @@ class SharedOwnership:
     _entry: Entry | None = None
     _stopping: threading.Event = field(default_factory=threading.Event, repr=False)
 
+    @property
+    def process(self) -> str:
+        """The owner, for people."""
+        return "" if self._entry is None else self._entry.process
+
     def claim(self) -> None:
         own = _describe_self()
         while True:

@@ -84,7 +84,7 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
     manifest = job_dir.read_manifest()
     # The owner is looked up last: a run that ends meanwhile has then written its end.
     history = read_history(locate_history(job_dir.log_file), batches)
-    owner = find_local_owner(folder) if folder.store.is_local else find_shared_owner(folder)
+    owner = find_owner(folder)
     if owner is None and history.run is not None and history.end is None:
         history = read_history(locate_history(job_dir.log_file), batches)
     if manifest is None and history.run is None and owner is None:
@@ -105,6 +105,11 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
         end=None if owner is not None else history.end,
         batches=history.batches,
     )
+
+
+def find_owner(folder: Location) -> str | None:
+    """Return the process that runs the job in a folder, None if none does. Raises OSError."""
+    return find_local_owner(folder) if folder.store.is_local else find_shared_owner(folder)
 
 
 def _find_state(history: History, owner: str | None) -> JobState:

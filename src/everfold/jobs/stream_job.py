@@ -11,9 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everfold.checkpoint.logs import has_unfinished_batch, read_positions
+from everfold.activity import report_activity
+from everfold.checkpoint.logs import (
+    has_unfinished_batch,
+    last_finished_batch,
+    last_planned_batch,
+    read_positions,
+    remove_planned,
+)
 from everfold.connectors.skipped_rows import add_skipped_rows
-from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
@@ -42,6 +49,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
+from everfold.spark.spark_log import silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -54,8 +62,9 @@ _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
 _LOOK_S = 5.0
 """How often a job without input checks whether Spark still looks for some."""
-_STOP_PATIENCE_S = 120.0
 _TICK_DELAY_MS = 50
+_QUIET_S = 1.0
+"""How long no batch has run when a job is said to wait for records."""
 
 
 class _Stopped(Exception):
@@ -70,6 +79,7 @@ class StreamJob:
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
+    is_stopped: whether it was stopped before the end of its input.
     """
 
     spark: SparkSession
@@ -82,10 +92,12 @@ class StreamJob:
     sources: Sources
     rewind_progress: RewindProgress | None
     warn: Callable[[str], None]
+    is_stopped: bool = False
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
     _reported: int = field(default=0)
+    _is_waiting: bool = field(default=False)
     _looked_at: float = field(default_factory=time.monotonic)
     _runtime: Any = field(init=False, repr=False)
 
@@ -124,10 +136,11 @@ class StreamJob:
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,
         )
+        report_activity("planning the query")
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
@@ -148,22 +161,27 @@ class StreamJob:
             sinks = [target.sink for target in self.targets]
             batches = combine_payloads(streams, sinks, buckets, partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
+        writer = writer.queryName(self.spec.name or self.job_dir.path.name)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
+        last = last_finished_batch(checkpoint)
+        report_activity("starting the query" if last < 0 else f"resuming after batch {last}")
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
         self.recorder.describe(is_under_way=True)
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
             raise explain_failure(
-                router.failure or error, self.sources.opened, self.job_dir.log_file, self.job_dir.path
+                router.failure or error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path
             ) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
                     query.stop()
+                if self.is_stopped and has_unfinished_batch(checkpoint):
+                    self._forget_planned_batch()
                 self._observe(query, router)
                 self._find_changes()
         return router
@@ -195,6 +213,7 @@ class StreamJob:
                     for source in self.sources.opened:
                         source.check_arrivals()
                 self._tick(router, control, operators)
+                self._report_waiting(query, router)
             return
         self._wait_until(query, router, self._all_read)
         if any(_leaves_open(node) for node in operators) and not self.spec.suspend:
@@ -301,6 +320,22 @@ class StreamJob:
         if last is not None and not last.durationMs.get("addBatch"):
             self.spec.idle(read_times(last)[1])
 
+    def _report_waiting(self, query: StreamingQuery, router: Router) -> None:
+        """Report that the job waits for records, or that a batch has begun after it waited.
+
+        Before the first batch of a run, Spark's status decides; later, the router knows.
+        """
+        quiet_s = time.monotonic() - router.last_batch_at
+        if router.batches:
+            is_waiting = router.idle.is_set() and quiet_s > _QUIET_S
+        elif quiet_s > _QUIET_S and not self._is_waiting:
+            is_waiting = "Waiting for" in query.status["message"]
+        else:
+            is_waiting = self._is_waiting
+        if is_waiting != self._is_waiting:
+            self._is_waiting = is_waiting
+            report_activity("waiting for records" if is_waiting else "processing a batch")
+
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""
         self._checked_at = time.monotonic()
@@ -309,15 +344,36 @@ class StreamJob:
                 self.warn(text)
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
-        """Let the running batch commit, so that the next start need not repeat it."""
-        deadline = time.monotonic() + _STOP_PATIENCE_S
-        batches = router.batches
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            if router.batches > batches and not query.status["isDataAvailable"]:
-                break
-            if router.batches > batches + 1:
-                break
+        """Let the running batch commit, so that the next start need not repeat it.
+
+        No other batch begins. After the time that the user allows, the batch is interrupted.
+        """
+        self.is_stopped = True
+        router.stopping.set()
+        deadline = time.monotonic() + self.spec.stop_timeout_s
+        while query.isActive and not router.is_held:
+            if not router.is_running and not has_unfinished_batch(self._checkpoint):
+                return
+            if time.monotonic() > deadline:
+                silence_log(self.spark)
+                return
             time.sleep(_POLL_S)
+
+    def _forget_planned_batch(self) -> None:
+        """Let Spark plan the batch again that it has planned and a stop has kept from beginning.
+
+        A batch that sinks may have received, also in an earlier run, stays.
+        """
+        planned = last_planned_batch(self._checkpoint)
+        if last_batch(self.job_dir.path) != (self.manifest.current, planned):
+            remove_planned(self._checkpoint, last_finished_batch(self._checkpoint))
+
+    @property
+    def unfinished_batch(self) -> int | None:
+        """The batch that a stop has interrupted, which the next start replays."""
+        if self.is_stopped and has_unfinished_batch(self._checkpoint):
+            return last_planned_batch(self._checkpoint)
+        return None
 
     # --- ticks ------------------------------------------------------------------------------------
 
