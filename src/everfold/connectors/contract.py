@@ -272,11 +272,11 @@ class Source(ABC):
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Handle the commit of a batch. offsets_json: the source's line of the offset log."""
 
-    def find_lag(self, latest_json: str | None, end_json: str | None) -> Mapping[str, int] | None:
+    def find_lag(self, latest: Any, end: Any) -> Mapping[str, int] | None:
         """Return how many records each split has after a position, None if that is not known.
 
-        latest_json, end_json: the last position in the source, and that at the end of a batch, as
-        in Spark's report of the batch. Must not ask the external system.
+        latest, end: the last position in the source, and that at the end of a batch, as in Spark's
+        report of the batch. Must not ask the external system.
         """
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,7 +63,10 @@ class SourceReports:
         """
         lags: dict[str, dict[str, int]] = {}
         for source, found in self._match(report):
-            lag = None if source.source is None else source.source.find_lag(found.latestOffset, found.endOffset)
+            latest, end = _parse_position(found.latestOffset), _parse_position(found.endOffset)
+            if source.source is None or latest is None or end is None:
+                continue
+            lag = source.source.find_lag(latest, end)
             if lag is not None:
                 # A table that is read twice is behind by what its slower reader has not read.
                 known = lags.setdefault(source.table, {})
@@ -79,3 +83,11 @@ class SourceReports:
         found = [each for each in report.sources if not str(each.description).endswith(f"{self.control}]")]
         streams = [each for each in self.opened if each.is_stream]
         yield from zip(streams if len(streams) == len(found) else [_UNKNOWN] * len(found), found, strict=True)
+
+
+def _parse_position(line: str | None) -> Any:
+    """Return a position in a source, None if Spark does not report it."""
+    try:
+        return None if line is None else json.loads(line)
+    except ValueError:
+        return None

@@ -18,7 +18,7 @@ from everfold.connectors.sink_changelog import sort_changes
 from everfold.errors import ConnectorError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
-from everfold.jobs.progress import Reports
+from everfold.jobs.progress import OperatorProgress, Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.delivery import empty_rows, find_failed_sink
@@ -81,13 +81,27 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
     return union_all(frames)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """The counts after a batch; the next one may change those of the router at any time.
+
+    reads: rows that tasks have decoded in this batch by table, less what Spark counts. The others
+    are those of the run.
+    """
+
+    reads: Mapping[str, int]
+    sink_rows: Mapping[str, int]
+    operators: tuple[OperatorProgress, ...]
+    watermark_ms: int | None
+
+
 @dataclass(slots=True)
 class Router:
     """The `foreachBatch` function of a job.
 
-    job, log: identify the batch for the sinks. packed: how to
-    unpack the rows of each sink if the batches have payloads; None if they have typed rows.
-    failure: the exception of a sink; Spark would keep only its message.
+    job, log: identify the batch for the sinks. packed: how to unpack the rows of each sink if the
+    batches have payloads; None if they have typed rows. failure: the exception of a sink; Spark
+    would keep only its message. counts: of batches that Spark has not reported yet, by number.
     stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
     and waits. is_running: whether a batch runs. is_interrupted: whether the query is stopped in the
     middle of a batch.
@@ -102,6 +116,7 @@ class Router:
     reports: Reports = field(default_factory=Reports)
     rows_in: dict[str, int] = field(default_factory=dict)
     sink_rows: dict[str, int] = field(default_factory=dict)
+    counts: dict[int, BatchCounts] = field(default_factory=dict)
     batches: int = 0
     seen_batch: int = -1
     digest: str = ""
@@ -135,6 +150,7 @@ class Router:
                 self._write_cluster(frame, self.targets[0], 0, batch)
             else:
                 self._cache(frame, batch)
+            self.counts[batch] = self._take_counts()
         except BaseException as error:
             self.failure = error
             if self.is_interrupted:
@@ -266,9 +282,8 @@ class Router:
     def _report(self, forwarded: Sequence[bytes]) -> None:
         self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)
         for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
-            self._reads[read.table] = self._reads.get(read.table, 0) + read.rows - read.handles
-            for reason, rows in read.skipped.items():
-                self.dropped[reason] = self.dropped.get(reason, 0) + rows
+            add_counts(self._reads, {read.table: read.rows - read.handles})
+            add_counts(self.dropped, read.skipped)
 
     @property
     def rows(self) -> int:
@@ -280,21 +295,31 @@ class Router:
         """Rows passed to the sinks in this run."""
         return sum(self.sink_rows.values())
 
-    def add_rows(self, counted: Mapping[str, int]) -> int:
-        """Add the input rows of a batch, and return their number.
+    def take_batch(self, batch: int, counted: Mapping[str, int]) -> tuple[BatchCounts, int]:
+        """Return the counts after a batch, and the number of its input rows.
 
-        counted: what Spark has counted, by table. Tasks that decode rows themselves have reported
-        how many more or less these are.
+        counted: the rows that Spark has counted in the batch, by table.
         """
+        counts = self.counts[batch]
+        before = self.rows
+        # Spark may have dropped reports of earlier batches.
+        for each in [self.counts.pop(number).reads for number in sorted(self.counts) if number <= batch]:
+            add_counts(self.rows_in, each)
+        add_counts(self.rows_in, counted)
+        return counts, self.rows - before
+
+    def _take_counts(self) -> BatchCounts:
         reads, self._reads = self._reads, {}
-        rows = {name: counted.get(name, 0) + reads.get(name, 0) for name in {**counted, **reads}}
-        for name, each in rows.items():
-            self.rows_in[name] = self.rows_in.get(name, 0) + each
-        return sum(rows.values())
+        return BatchCounts(reads, dict(self.sink_rows), self.reports.list_operators(), self.reports.watermark_ms)
 
     def _count_out(self, target: Target, rows: int | None) -> None:
-        name = target.sink.table.name
-        self.sink_rows[name] = self.sink_rows.get(name, 0) + (rows or 0)
+        add_counts(self.sink_rows, {target.sink.table.name: rows or 0})
+
+
+def add_counts(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add counts by name."""
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
 
 
 def _select_columns(rows: pa.Table, target: Target, at: int) -> pa.Table:

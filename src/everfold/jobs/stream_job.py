@@ -24,7 +24,7 @@ from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
-from everfold.jobs.foreach_batch import Router, Target, combine_streams
+from everfold.jobs.foreach_batch import BatchCounts, Router, Target, combine_streams
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.manifest import Manifest
@@ -208,7 +208,7 @@ class StreamJob:
                 self._check_stop()
                 seen = router.seen_batch
                 self._observe(query, router)
-                self._look_for_idle_trigger(query)
+                self._look_for_idle_trigger(query, router)
                 is_time = time.monotonic() - self._checked_at > _CHECK_S
                 if is_time:
                     self._find_changes()
@@ -269,38 +269,38 @@ class StreamJob:
         """Process the batch reports of Spark that are new since the last call."""
         for report in read_reports(query, router.seen_batch) if router.batches > self._reported else ():
             batch = int(report.batchId)
-            if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
+            if batch <= router.seen_batch or batch not in router.counts or not report.durationMs.get("addBatch"):
                 continue
             self._reported += 1
             router.seen_batch = batch
-            read = router.add_rows(self._source_reports.count_rows(report))
-            self._had_data = read > 0
+            counts, rows = router.take_batch(batch, self._source_reports.count_rows(report))
+            self._had_data = rows > 0
             add_skipped_rows(report.observedMetrics or {}, router.dropped)
             offsets = read_positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
-            self.recorder.add(self._describe_batch(report, router, read))
+            self.recorder.add(self._describe_batch(report, router, counts, rows))
 
-    def _describe_batch(self, report: Any, router: Router, read: int) -> Progress:
-        """Return the record of a batch. read: its input rows."""
+    def _describe_batch(self, report: Any, router: Router, counts: BatchCounts, rows: int) -> Progress:
+        """Return the record of a batch. rows: its input rows."""
         started_ms, ended_ms = read_times(report)
         heap = self._runtime
         return Progress(
             batch=int(report.batchId),
             rows=router.rows,
-            rows_per_second=1000 * read / max(ended_ms - started_ms, 1),
-            watermark_ms=router.reports.watermark_ms,
-            late_rows=router.reports.late_rows,
-            state_rows=router.reports.state_rows,
-            rows_out=router.rows_out,
+            rows_per_second=1000 * rows / max(ended_ms - started_ms, 1),
+            watermark_ms=counts.watermark_ms,
+            late_rows=sum(each.late_rows for each in counts.operators),
+            state_rows=sum(each.state_rows for each in counts.operators),
+            rows_out=sum(counts.sink_rows.values()),
             started_ms=started_ms,
             ended_ms=ended_ms,
             phases_ms={name: int(each) for name, each in report.durationMs.items()},
             sources=self._source_reports.describe(report, router.rows_in),
-            sinks=tuple(SinkProgress(table=name, rows=rows) for name, rows in router.sink_rows.items()),
-            operators=router.reports.list_operators(),
+            sinks=tuple(SinkProgress(table=name, rows=rows) for name, rows in counts.sink_rows.items()),
+            operators=counts.operators,
             skipped=dict(router.dropped),
             heap_bytes=heap.totalMemory() - heap.freeMemory(),
             heap_limit_bytes=heap.maxMemory(),
@@ -310,12 +310,13 @@ class StreamJob:
     def _source_reports(self) -> SourceReports:
         return SourceReports(self.sources.opened, self.job_dir.control)
 
-    def _look_for_idle_trigger(self, query: StreamingQuery) -> None:
+    def _look_for_idle_trigger(self, query: StreamingQuery, router: Router) -> None:
         """Report from time to time that Spark has looked for new input and has not found any.
 
         Spark reports that every ten seconds.
         """
-        if time.monotonic() - self._looked_at < _LOOK_S:
+        in_batch = router.batches > 0 and not router.idle.is_set()
+        if in_batch or time.monotonic() - self._looked_at < _LOOK_S:
             return
         self._looked_at = time.monotonic()
         last = query.lastProgress

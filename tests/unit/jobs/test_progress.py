@@ -56,8 +56,8 @@ def make_report(*sources: tuple[str, int, str | None, str | None]) -> Any:
 class Lagging:
     """A source whose offsets are numbers."""
 
-    def find_lag(self, latest: str | None, end: str | None) -> dict[str, int] | None:
-        return None if latest is None or end is None else {"split": int(latest) - int(end)}
+    def find_lag(self, latest: int, end: int) -> dict[str, int]:
+        return {"split": latest - end}
 
 
 def open_table(table: str, *, is_stream: bool = True) -> OpenedSource:
@@ -68,7 +68,7 @@ def test_rows_belong_to_tables_not_to_control_files() -> None:
     opened = (open_table("a"), open_table("lookup", is_stream=False), open_table("b"), open_table("a"))
     reports = SourceReports(opened, local("/jobs/one") / "control")
     report = make_report(
-        ("FileStreamSource[file:/data/control/a]", 3, None, None),
+        ("FileStreamSource[file:/data/control/a]", 3, "null", "None"),
         ("FileStreamSource[file:/jobs/one/control]", 100, None, None),
         ("KafkaV2[Subscribe[b]]", 4, "9", "7"),
         ("KafkaV2[Subscribe[a]]", 5, "20", "10"),

@@ -409,14 +409,12 @@ class KafkaSource(Source):
         self.client.close()
         return tuple(self._name_split(topic, at) for topic, of in found.items() for at in of)
 
-    def find_lag(self, latest_json: str | None, end_json: str | None) -> Mapping[str, int] | None:
+    def find_lag(self, latest: Any, end: Any) -> Mapping[str, int] | None:
         """Return how many records of each partition the job has not read."""
-        if not latest_json or not end_json:
-            return None
-        end = _offsets(json.loads(end_json))
+        read = _offsets(end)
         return {
-            self._name_split(topic, at): max(0, offset - end.get(topic, {}).get(at, 0))
-            for topic, of in _offsets(json.loads(latest_json)).items()
+            self._name_split(topic, at): max(0, offset - read.get(topic, {}).get(at, 0))
+            for topic, of in _offsets(latest).items()
             for at, offset in of.items()
         }
 
