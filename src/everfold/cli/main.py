@@ -135,9 +135,8 @@ def _script_options(command: Any) -> Any:
 @click.option(
     "--engine",
     type=click.Choice(["spark", "memory"]),
-    default="spark",
-    show_default=True,
-    help="memory runs the script in this process, without Spark: for small bounded input.",
+    help="memory runs the script in this process, without Spark: for small bounded input. Same as SET "
+    "'everfold.engine'.  [default: spark]",
 )
 @_format_option("text", "json", "csv", help="Output format of query results.")
 @click.option(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, cast
 from zoneinfo import ZoneInfo
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
@@ -152,6 +153,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="pipeline.name", meaning="the name of the job"),
         Option(key="parallelism.default", read=_positive,
                meaning="how many tasks run in parallel"),
+        Option(key="everfold.engine", read=_choice("spark", "memory"),
+               meaning="which engine runs queries in the shell and in `everfold run`, unless `--engine` names one"),
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
                meaning="what to do with a row whose time attribute is NULL: stop the job, or drop and count the row"),
         Option(key="everfold.scan", read=_choice("auto", "catalyst"), default="auto",
@@ -427,6 +430,11 @@ class Settings:
         """How many rows a table may contribute to one micro-batch; None: the table's own limit."""
         value = self._read("table.exec.mini-batch.size") if self._read("table.exec.mini-batch.enabled") else None
         return value if isinstance(value, int) and value > 0 else None
+
+    @property
+    def engine(self) -> Literal["spark", "memory"] | None:
+        """The engine that runs queries; None if not set."""
+        return cast(Literal["spark", "memory"] | None, self._read("everfold.engine"))
 
     @property
     def null_rowtime(self) -> str:
