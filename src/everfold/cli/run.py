@@ -19,12 +19,12 @@ import click
 
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, JobRunner, load_runner
+from everfold.cli.runner import EngineName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
-from everfold.jobs.spec import Finished, JobSpec
+from everfold.jobs.spec import Finished, JobRunner, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.secrets import redact_log, redact_script

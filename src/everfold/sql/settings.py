@@ -101,14 +101,21 @@ def _boolean(text: str) -> bool:
     return _BOOLEANS[text.strip().lower()]
 
 
-def _choice(*values: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        for value in values:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Reads one of some keywords, which are compared without case."""
+
+    values: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        for value in self.values:
             if value.lower() == text.strip().lower():
                 return value
-        raise ValueError("it takes " + " or ".join(f"`{value}`" for value in values))
+        raise ValueError("it takes " + " or ".join(f"`{value}`" for value in self.values))
 
-    return read
+
+def _choice(*values: str) -> _Choice:
+    return _Choice(values)
 
 
 NULL_ROWTIME_HELP = "fix the record, or SET 'everfold.null-rowtime' = 'drop' to skip and count such rows"
@@ -132,6 +139,13 @@ class Option:
     meaning: str | None = None
     why: str = "it is accepted and has no effect"
     only: object = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that the option takes, if they are keywords."""
+        if self.read is _boolean:
+            return tuple(_BOOLEANS)
+        return self.read.values if isinstance(self.read, _Choice) else ()
 
 
 _COMMITS = "everfold commits every micro-batch"
@@ -201,7 +215,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                why="everfold fails on a NULL in a NOT NULL column"),
         Option(key="table.exec.sink.type-length-enforcer", read=_choice("IGNORE", "TRIM_PAD", "ERROR"), only="IGNORE",
                why="everfold writes strings unchanged"),
-        Option(key="table.dml-sync", read=_boolean, why="a script waits for its jobs anyway"),
+        Option(key="table.dml-sync", read=_boolean, default="false",
+               meaning="whether the shell waits for the job of an INSERT; a script waits for its jobs in any case"),
         Option(key="execution.attached", read=_boolean, why="a script waits for its jobs anyway"),
         Option(key="execution.target", why="everfold runs on Spark"),
         Option(key="execution.checkpointing.interval", read=parse_duration, why=_COMMITS),
@@ -435,6 +450,11 @@ class Settings:
     def engine(self) -> Literal["spark", "memory"] | None:
         """The engine that runs queries; None if not set."""
         return cast(Literal["spark", "memory"] | None, self._read("everfold.engine"))
+
+    @property
+    def waits_for_jobs(self) -> bool:
+        """Whether the shell waits for the job of an INSERT."""
+        return bool(self._read("table.dml-sync"))
 
     @property
     def null_rowtime(self) -> str:
