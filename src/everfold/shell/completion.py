@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.shell.words import Kind, Word, last_statement, split_sql
+from everfold.shell.words import Kind, Word, last_statement, split_sql, split_words
 
 if TYPE_CHECKING:
     from everfold.shell.session import ShellSession
@@ -58,6 +58,8 @@ class Completer:
         """Return the candidates for the text before the cursor, best first."""
         if before.lstrip().startswith("\\"):
             return list(self._complete_command(before.lstrip()))
+        if _ends_in_comment(before):
+            return []
         words = last_statement(split_sql(before))
         typed, found = self._find(words, before, after)
         unique = {text: (kind, meaning) for text, kind, meaning in reversed(list(found))}
@@ -258,6 +260,11 @@ if TYPE_CHECKING:
 
 _RANK = {"column": 0, "table": 1, "view": 1, "statement": 1, "function": 2, "keyword": 3, "type": 4}
 """The order of kinds; those of one kind keep the order in which they were found."""
+
+
+def _ends_in_comment(text: str) -> bool:
+    words = split_words(text)
+    return bool(words) and words[-1].kind is Kind.COMMENT and not words[-1].text.endswith("*/")
 
 
 def _in_from(keys: Sequence[str]) -> bool:
