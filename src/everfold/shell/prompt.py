@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -172,10 +172,11 @@ class Prompt:
         """Ask the user for one of several answers, or a prefix of one."""
         width = max(map(len, answers))
         lines = [question, *(f"  {answer:<{width}}  {meaning}" for answer, meaning in answers.items())]
+        print_formatted_text("\n".join(lines), output=self._session.app.output)
         session: PromptSession[str] = PromptSession(history=InMemoryHistory(), input=self._input, output=self._output)
         while True:
             try:
-                text = session.prompt("\n".join([*lines, f"[{'/'.join(answers)}] ({default}): "])).strip().lower()
+                text = session.prompt(f"[{'/'.join(answers)}] ({default}): ").strip().lower()
             except (KeyboardInterrupt, EOFError):
                 return default
             found = [each for each in answers if each.startswith(text or default)]
