@@ -49,12 +49,17 @@ def shell(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[ShellSession, S
 def test_queries_run_on_the_engine_that_can(shell: tuple[ShellSession, Screen]) -> None:
     """The second query on Spark asks no more; Ctrl-C ends a query without end."""
     session, screen = shell
+
+    def cancel_after_rows() -> None:
+        screen.written.wait(PATIENCE_S)
+        session.cancel()
+
     screen.answers = ["yes"]
     assert session.run("SELECT k, SUM(v) AS s FROM ends GROUP BY k;")
-    assert session.engines.spark_state == "off"
+    assert not session.engines.is_spark_ready
     for _ in range(2):
         screen.written.clear()
-        canceling = threading.Thread(target=lambda: screen.written.wait(PATIENCE_S) and session.cancel())
+        canceling = threading.Thread(target=cancel_after_rows)
         canceling.start()
         assert not session.run("SELECT k, SUM(v) AS s FROM src GROUP BY k;")
         canceling.join()
@@ -63,7 +68,8 @@ def test_queries_run_on_the_engine_that_can(shell: tuple[ShellSession, Screen]) 
     session.choose_engine("spark")
     assert session.run("SELECT k, SUM(v) AS s FROM ends GROUP BY k;"), screen.errors
     assert screen.results == [[("a", "4"), ("b", "2")]] * 4
-    assert session.engines.spark_state == "ready"
+    assert session.engines.is_spark_ready
+    assert "Spark starts in the background." not in screen.messages, "it runs already"
 
 
 def test_a_job_is_stopped_changed_and_resumed(shell: tuple[ShellSession, Screen]) -> None:
@@ -78,12 +84,13 @@ def test_a_job_is_stopped_changed_and_resumed(shell: tuple[ShellSession, Screen]
     assert not session.run(INSERT)
     assert screen.codes == ["job-is-running"]
     changed = INSERT.replace("COUNT(*)", "SUM(v)")
-    screen.answers = ["no", "rebuild"]
+    screen.answers = ["no", "rebuild", "yes"]
     assert session.run(changed)
     assert screen.messages[-1] == "Job `out` is unchanged."
     assert session.run(changed)
     assert "The change is incompatible" in "\n".join(screen.messages)
-    assert screen.questions == ["Change the job?"] * 2
+    duplicates = "`out` would hold duplicate rows: replayed rows are appended. Accept this?"
+    assert screen.questions == ["Change the job?", "Change the job?", duplicates]
     wait_until(lambda: rows_out() == "2")
     session.run("SHOW JOBS;")
     ((identifier, name, status, _),) = screen.tables[-1][1]

@@ -24,7 +24,7 @@ from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root
 from everfold.plan.size import ScriptSize
-from everfold.shell.changes import decide_change, judge_change
+from everfold.shell.changes import Decision, decide_change, judge_change
 from everfold.shell.engines import BackgroundSpark, Engines, QueryCanceledError
 from everfold.shell.jobs import ShellJobs
 from everfold.shell.options import ShellOptions
@@ -237,11 +237,13 @@ class ShellSession:
         """Start the job of an INSERT or a statement set, or change it."""
         name = submit.settings.pipeline_name or "+".join(submit.names)
         chosen = submit.settings.engine or "spark"
-        how = self._decide_change(name, submit) if chosen == "spark" else OnChange.ACCEPT
-        if how is OnChange.REFUSE:
+        decision = self._decide_change(name, submit) if chosen == "spark" else Decision(how=OnChange.ACCEPT)
+        if decision.how is OnChange.REFUSE:
             self._screen.show_message(f"Job `{name}` is unchanged.")
             return
-        spec = replace(self._specify(submit), decide=lambda _: how, stopping=lambda: False)
+        spec = replace(
+            self._specify(submit), decide=lambda _: decision.how, consent=Consent(duplicates=decision.duplicates)
+        )
         engine = self.engines.memory() if chosen == "memory" else BackgroundSpark(self.engines)
         job = self.jobs.start(name, spec, engine)
         self._screen.show_message(
@@ -250,7 +252,7 @@ class ShellSession:
         if submit.settings.waits_for_jobs and not self.jobs.wait(job):
             self._screen.show_message(f"Job `{name}` continues in the background.")
 
-    def _decide_change(self, name: str, submit: Submit) -> OnChange:
+    def _decide_change(self, name: str, submit: Submit) -> Decision:
         """Decide how a job continues, with the user if its query has changed.
 
         Raises StateError `job-is-running` if this shell runs the job with this query.
@@ -258,20 +260,20 @@ class ShellSession:
         running = self.jobs.find_running(name)
         manifest = self.jobs.manifest(name) if submit.settings.streaming else None
         judgement = judge_change(manifest, submit) if manifest is not None else None
-        if judgement is None:
+        if manifest is None or judgement is None:
             if running is not None:
                 raise UsageError.of(
                     "job-is-running", f"job `{name}` runs in this shell already", help=f"STOP JOB '{name}' first"
                 )
-            return OnChange.REFUSE if manifest is None and running is not None else OnChange.ACCEPT
-        how = decide_change(self._screen, name, judgement)
-        if how is not OnChange.REFUSE and running is not None:
+            return Decision(how=OnChange.ACCEPT)
+        decision = decide_change(self._screen, name, manifest, judgement)
+        if decision.how is not OnChange.REFUSE and running is not None:
             self._screen.show_message(f"Job `{name}` stops after its running batch.")
             running.running.request_stop()
             if not self.jobs.wait(running):
                 raise QueryCanceledError
             running.is_over = True
-        return how
+        return decision
 
 
 class _QueryRun:

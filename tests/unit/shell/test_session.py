@@ -115,7 +115,12 @@ def test_cancel_ends_the_query_and_not_the_session(
     session, screen = open_session(folder)
     engine = SlowEngine(listens=listens)
     monkeypatch.setattr(session.engines, "memory", lambda: engine)
-    canceling = threading.Thread(target=lambda: engine.started.wait() and session.cancel())
+
+    def cancel_when_started() -> None:
+        engine.started.wait()
+        session.cancel()
+
+    canceling = threading.Thread(target=cancel_when_started)
     canceling.start()
     assert not session.run("SELECT 1 AS a;")
     canceling.join()

@@ -2,77 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pexpect
-import pyte
 import pytest
 from click.testing import CliRunner
+from terminal import CTRL_C, CTRL_D, CTRL_R, TAB, UP, TerminalScreen
 
 from everfold.cli.main import everfold
 from everfold.errors import UsageError
 
-COLUMNS, LINES = 80, 24
-PATIENCE_S = 120.0
-CTRL_C, CTRL_D, CTRL_R, TAB, UP = "\x03", "\x04", "\x12", "\t", "\x1b[A"
-
-
-class Screen:
-    """A terminal of fixed size in which the shell runs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.screen = pyte.Screen(COLUMNS, LINES)
-        self._stream = pyte.ByteStream(self.screen)
-        environment = {
-            **os.environ,
-            "COLUMNS": str(COLUMNS),
-            "EVERFOLD_CACHE": str(folder / "cache"),
-            "LINES": str(LINES),
-            "PAGER": "less",
-            "PROMPT_TOOLKIT_NO_CPR": "1",
-            "TERM": "xterm-256color",
-        }
-        self.process: Any = pexpect.spawn(
-            sys.executable, ["-m", "everfold"], cwd=folder, env=environment, dimensions=(LINES, COLUMNS)
-        )
-
-    def read(self) -> list[str]:
-        """Return the lines on the screen now."""
-        with contextlib.suppress(pexpect.TIMEOUT, pexpect.EOF):
-            self._stream.feed(self.process.read_nonblocking(1 << 16, timeout=0.05))
-        return [line.rstrip() for line in self.screen.display]
-
-    def wait_for(self, text: str, *, absent: bool = False) -> list[str]:
-        """Wait until a line of the screen contains a text, or none does."""
-        deadline = time.monotonic() + PATIENCE_S
-        lines = self.read()
-        while any(text in line for line in lines) == absent:
-            assert time.monotonic() < deadline, "\n".join(lines)
-            lines = self.read()
-        return lines
-
-    def type(self, keys: str) -> None:
-        """Type keys."""
-        self.process.send(keys)
-
 
 @pytest.fixture
-def screen(tmp_path: Path) -> Iterator[Screen]:
+def screen(tmp_path: Path) -> Iterator[TerminalScreen]:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("".join(f'{{"id": {at}}}\n' for at in range(50)))
-    found = Screen(tmp_path)
+    found = TerminalScreen(tmp_path, tmp_path / "cache")
     yield found
     found.process.close(force=True)
 
 
-def test_a_session_in_a_terminal(screen: Screen) -> None:
+def test_a_session_in_a_terminal(screen: TerminalScreen) -> None:
     screen.wait_for("everfold>")
     screen.type("CREATE TABLE orders (id INT)\rWITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');\r")
     screen.wait_for("Table orders created.")
@@ -111,7 +64,7 @@ def test_a_session_in_a_terminal(screen: Screen) -> None:
     screen.type("SELECT id, REPEAT('abc', 10) AS a, REPEAT('def', 10) AS b, REPEAT('ghi', 10) AS c FROM orders;\r")
     screen.wait_for("abcabc")
     assert not any("everfold>" in line for line in screen.read()), "the pager has the screen"
-    assert len([line for line in screen.read() if line.startswith("| ")]) > LINES // 2, "lines are not wrapped"
+    assert len([line for line in screen.read() if line.startswith("| ")]) > 12, "lines are not wrapped"
     screen.type("q")
     screen.wait_for("everfold>")
     screen.type(CTRL_D)
