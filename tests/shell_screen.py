@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from everfold.cli.live_table import CurrentRows
 from everfold.cli.output import changes
-from everfold.cli.table_format import format_cells
 from everfold.errors import EverfoldError
 from everfold.jobs.progress import Progress
+from everfold.rendering.current_rows import Cells, CurrentRows
+from everfold.rendering.table_format import format_cells
 from everfold.shell.options import ShellOptions
 from everfold.shell.screen import ResultInfo
 from everfold.shell.session import ShellSession
@@ -67,12 +67,16 @@ class View:
 
     screen: Screen
     info: ResultInfo
-    current: CurrentRows = field(default_factory=CurrentRows)
+    current: CurrentRows[Cells] = field(default_factory=CurrentRows)
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self.info.schema):
-            self.current.apply(kind, tuple(format_cells(row, self.info.schema)))
+            cells = tuple(format_cells(row, self.info.schema))
+            self.current.apply(kind, cells, cells)
         self.screen.written.set()
+
+    def say(self, activity: str) -> None:
+        pass
 
     def report(self, progress: Progress) -> None:
         pass

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "everfold"
 
 LAYERS = (
-    ("cli", "shell", "web", "testing"),
+    ("cli", "notebook", "shell", "web", "testing"),
     ("table",),
     ("inspection",),
     ("jobs",),
@@ -24,6 +24,7 @@ LAYERS = (
     ("sql",),
     ("aggregates",),
     ("state",),
+    ("rendering",),
     ("plan",),
     ("udf",),
     ("error_codes",),
@@ -33,7 +34,7 @@ LAYERS = (
     ("value_text",),
     ("storage",),
     ("local_paths",),
-    ("types", "errors", "secrets", "files"),
+    ("types", "errors", "secrets", "files", "activity"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each
 other.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from everfold.compat.shape import OperatorShape
 from everfold.compat.state_schema import NamedShape
 from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, has_update_time
-from everfold.inspection.slots import slot_types, slots_of, type_of
+from everfold.inspection.slots import slot_types, type_of
 from everfold.operators.changelog import INPUT_KIND
 from everfold.operators.layout import number_repeats
 from everfold.plan.changelog import RowKind
@@ -163,7 +163,7 @@ def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
     label.
     """
     for call in () if any(name.startswith(VALUE) for name in stored) else shape.calls:
-        slots, types = slots_of(call, stored), slot_types(call)
+        slots, types = call.find_slots(stored), slot_types(call)
         for slot, column in slots.items():
             known, dtype = types.get(slot), stored[column]
             type_ = flink_type(dtype) if known is None or known.polars != dtype else known

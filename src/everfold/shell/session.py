@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from everfold.activity import listen_to_activities
 from everfold.cli.failures import explain_exception
 from everfold.cli.runner import EngineName
 from everfold.connectors.registry import apply_connector
@@ -20,7 +21,7 @@ from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent
-from everfold.jobs.spec import Finished, JobSpec
+from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root
 from everfold.plan.size import ScriptSize
@@ -183,7 +184,7 @@ class ShellSession:
             name="query",
             sql=submit.text,
             tables=self._check(submit),
-            stopping=self._canceled.is_set,
+            stop_timeout_s=0.0,
             consent=Consent(note=self._screen.show_note),
         )
 
@@ -220,9 +221,10 @@ class ShellSession:
         background.
         """
         run = _QueryRun(self.engines, engine, replace(spec, progress=view.report), view)
-        run.thread.start()
-        while run.thread.is_alive() and not self._canceled.is_set():
-            run.thread.join(_POLL_S)
+        with listen_to_activities(view.say):
+            run.thread.start()
+            while run.thread.is_alive() and not self._canceled.is_set():
+                run.thread.join(_POLL_S)
         if self._canceled.is_set():
             run.cancel(time.monotonic() + _PATIENCE_S)
             return None
@@ -242,7 +244,10 @@ class ShellSession:
             self._screen.show_message(f"Job `{name}` is unchanged.")
             return
         spec = replace(
-            self._specify(submit), decide=lambda _: decision.how, consent=Consent(duplicates=decision.duplicates)
+            self._specify(submit),
+            decide=lambda _: decision.how,
+            consent=Consent(duplicates=decision.duplicates),
+            stop_timeout_s=STOP_TIMEOUT_S,
         )
         engine = self.engines.memory() if chosen == "memory" else BackgroundSpark(self.engines)
         job = self.jobs.start(name, spec, engine)
