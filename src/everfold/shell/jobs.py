@@ -167,7 +167,10 @@ class ShellJobs:
         return f": {job.running.wait().message.splitlines()[0]}"
 
     def _stop_other(self, name: str, statement: StopJob) -> str | None:
-        """Ask the process that runs a job to stop it. Raises SqlError `unknown-job` if none does."""
+        """Stop a job of another process; return None if the user has stopped waiting.
+
+        Raises SqlError `unknown-job` if the job does not run.
+        """
         from everfold.jobs.stop import request_stop
         from everfold.storage import local
 

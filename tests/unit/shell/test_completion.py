@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from shell_screen import open_session
 
+from everfold.completion.engine import Candidate
 from everfold.shell.commands import list_commands
-from everfold.shell.completion import Candidate, Completer
+from everfold.shell.completion import Completer
 
 TABLES = """
 CREATE TABLE orders (id BIGINT, price INT, `group` STRING, ts TIMESTAMP(3)) WITH ('connector' = 'datagen', 'number-of-rows' = '1');

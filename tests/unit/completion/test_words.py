@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everfold.sql.dialects
-from everfold.shell.words import Kind, is_complete, split_words
+from everfold.completion.words import Kind, is_complete, split_words
 from everfold.sql.dialects.keywords import KEYWORDS
 from everfold.sql.dialects.types import TYPE_NAMES
 
