@@ -15,19 +15,20 @@ from terminal import CTRL_D, TerminalScreen
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "shell.svg"
 COLUMNS, LINES = 96, 40
-_BANNER = 0
-"""The line with the version, which is not part of the picture."""
 
 
 def record() -> str:
     """Run a session in a terminal, and return its screen as SVG."""
     with tempfile.TemporaryDirectory() as cache:
         terminal = TerminalScreen(ROOT / "examples" / "bids", Path(cache), columns=COLUMNS, lines=LINES)
-        terminal.wait_for("everfold>")
+        terminal.type("SELECT 1 AS loaded;\r")  # colors come with the registries
+        terminal.wait_for("1 row in set")
+        terminal.type("\\clear\r")
+        terminal.wait_for("1 row in set", absent=True)
         terminal.type(
             "CREATE TABLE Bid (bidtime TIMESTAMP(3), price DECIMAL(10, 2), supplier_id STRING,\r"
             "  WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND\r"
-            ") WITH ('connector' = 'filesystem', 'path' = 'data', 'format' = 'json');\r"
+            "\x08\x08) WITH ('connector' = 'filesystem', 'path' = 'data', 'format' = 'json');\r"
         )
         terminal.wait_for("Table Bid created.")
         terminal.type("SELECT window_end, SUM(price) AS total_price\r")
@@ -48,7 +49,7 @@ def export(terminal: TerminalScreen) -> str:
     """Return the screen of a terminal as SVG."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     last = max(at for at, line in enumerate(terminal.screen.display) if line.strip())
-    for at in range(_BANNER + 1, last + 1):
+    for at in range(last + 1):
         row, text = terminal.screen.buffer[at], Text(no_wrap=True)
         cells = [row[column] for column in range(COLUMNS)]
         for style, run in groupby(cells, lambda of: _style(of.fg, of.bg, bold=of.bold, reverse=of.reverse)):

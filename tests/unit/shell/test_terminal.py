@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+import record_shell
 from click.testing import CliRunner
 from terminal import CTRL_C, CTRL_D, CTRL_R, TAB, UP, TerminalScreen
 
@@ -69,6 +70,11 @@ def test_a_session_in_a_terminal(screen: TerminalScreen) -> None:
     screen.wait_for("everfold>")
     screen.type(CTRL_D)
     screen.process.expect(pexpect.EOF)
+
+
+@pytest.mark.slow
+def test_the_picture_in_the_documentation_is_up_to_date() -> None:
+    assert record_shell.record() == record_shell.FILE.read_text(encoding="utf-8"), "run: python tests/record_shell.py"
 
 
 # --- without a terminal ---------------------------------------------------------------------------
