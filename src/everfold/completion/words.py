@@ -105,6 +105,6 @@ def is_complete(text: str) -> bool:
 
 
 def last_statement(words: list[Word]) -> list[Word]:
-    """Return the words of the last statement of a text, as far as it is typed."""
+    """Return the words of the last statement of a text, which may be incomplete."""
     ends = [at for at, each in enumerate(words) if each.key == ";"]
     return words[ends[-1] + 1 :] if ends else words
