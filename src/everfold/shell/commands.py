@@ -54,6 +54,8 @@ class Shell:
             self.terminal.show_error(error)
         except OSError as error:
             self.terminal.show_note(f"{error.filename or 'the file'}: {error.strerror or error}")
+        except Exception as error:
+            self.session.show_failure(error)
         if self.has_timing and (command is None or command[0] == "\\i"):
             self.terminal.show_message(f"Time: {time.perf_counter() - started:.3f} s")
 
@@ -207,7 +209,7 @@ def _leave(shell: Shell, _: str) -> None:
     running = shell.session.jobs.count_running()
     if running:
         jobs = "1 job runs" if running == 1 else f"{running} jobs run"
-        answers = {"yes": "stop and leave; their INSERTs resume them", "no": "stay"}
+        answers = {"yes": "stop them and leave; their INSERTs resume them", "no": "stay"}
         if shell.terminal.ask(f"{jobs} in this shell, and stops with it. Leave?", answers, "yes") == "no":
             return
         shell.terminal.show_message("Stopping after the running batches …")

@@ -150,11 +150,11 @@ class Prompt:
             try:
                 with patch_stdout(raw=True):
                     text = self._session.prompt(default=self._take_next_input())
+                shell = self._shell.get()
             except KeyboardInterrupt:
                 continue
             except EOFError:
-                text = "\\q"
-            shell = self._shell.get()
+                shell, text = self._shell.get(), "\\q"
             with _interrupts(shell.session.cancel):
                 shell.handle(text)
                 shell.session.report_jobs()
@@ -169,7 +169,7 @@ class Prompt:
         return text
 
     def ask(self, question: str, answers: Mapping[str, str], default: str) -> str:
-        """Ask the user for one of several answers, or a prefix of one."""
+        """Ask the user for one of several answers, or a prefix of one, as `Screen.ask`."""
         width = max(map(len, answers))
         lines = [question, *(f"  {answer:<{width}}  {meaning}" for answer, meaning in answers.items())]
         print_formatted_text("\n".join(lines), output=self._session.app.output)
@@ -177,7 +177,9 @@ class Prompt:
         while True:
             try:
                 text = session.prompt(f"[{'/'.join(answers)}] ({default}): ").strip().lower()
-            except (KeyboardInterrupt, EOFError):
+            except KeyboardInterrupt:
+                return list(answers)[-1]
+            except EOFError:
                 return default
             found = [each for each in answers if each.startswith(text or default)]
             if text in answers or len(found) == 1:

@@ -68,5 +68,5 @@ class Screen(Protocol):
     def ask(self, question: str, answers: Mapping[str, str], default: str) -> str:
         """Return the user's choice of an answer. answers: with a description of each.
 
-        Ctrl-C chooses the default.
+        The last one does nothing: Ctrl-C chooses it.
         """

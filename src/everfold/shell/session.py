@@ -99,7 +99,7 @@ class ShellSession:
                         self._screen.show_message(action.message)
                         self.start_chosen_engine()
                     case Submit() if isinstance(action.roots[0], Collect):
-                        self.last_query = text
+                        self.last_query = f"{action.text};"
                         self._run_query(action, action.roots[0])
                     case Submit():
                         self._start_job(action)
@@ -109,11 +109,12 @@ class ShellSession:
             self._screen.show_message("The query was canceled.")
             return False
         except Exception as error:
-            self._show_failure(error)
+            self.show_failure(error)
             return False
         return True
 
-    def _show_failure(self, error: Exception) -> None:
+    def show_failure(self, error: Exception) -> None:
+        """Show any exception, as the command line does."""
         explained = explain_exception(error)
         if isinstance(explained, str):
             self._screen.show_note(explained)
@@ -135,7 +136,7 @@ class ShellSession:
             if isinstance(news, str):
                 self._screen.show_note(news)
             else:
-                self._show_failure(news)
+                self.show_failure(news)
 
     def start_chosen_engine(self) -> None:
         """Start Spark in the background if it is the chosen engine."""
@@ -159,8 +160,6 @@ class ShellSession:
             view = self._open_view(submit, root, "spark", spec)
             finished = self._run_in_thread(spec, "spark", view)
         view.finish()
-        if finished is None:
-            raise QueryCanceledError
         for why, rows in {**finished.dropped_rows, "late": finished.late_rows}.items():
             if rows:
                 self._screen.show_note(f"{rows:,} rows dropped: {why}")
@@ -214,11 +213,11 @@ class ShellSession:
                 raise QueryCanceledError
             self._uses_spark = True
 
-    def _run_in_thread(self, spec: JobSpec, engine: EngineName, view: ResultView) -> Finished | None:
-        """Run a query until it ends or the user cancels it, which returns None.
+    def _run_in_thread(self, spec: JobSpec, engine: EngineName, view: ResultView) -> Finished:
+        """Run a query until it ends or the user cancels it.
 
-        Raises EverfoldError. A query that has not ended soon after it was canceled ends in the
-        background.
+        Raises EverfoldError, and QueryCanceledError after the rows so far were shown. A query that
+        has not ended soon after it was canceled ends in the background.
         """
         run = _QueryRun(self.engines, engine, replace(spec, progress=view.report), view)
         with listen_to_activities(view.say):
@@ -227,10 +226,12 @@ class ShellSession:
                 run.thread.join(_POLL_S)
         if self._canceled.is_set():
             run.cancel(time.monotonic() + _PATIENCE_S)
-            return None
+            (view.finish if run.has_rows else view.discard)()
+            raise QueryCanceledError
         if run.error is not None:
             view.discard()
             raise run.error
+        assert run.finished is not None
         return run.finished
 
     # --- jobs -------------------------------------------------------------------------------------
@@ -291,6 +292,7 @@ class _QueryRun:
         self._cancel_jobs: Callable[[], None] = lambda: None
         self.finished: Finished | None = None
         self.error: Exception | None = None
+        self.has_rows = False
         self.thread = threading.Thread(target=self._run, name="everfold-query", daemon=True)
 
     def _run(self) -> None:
@@ -306,6 +308,7 @@ class _QueryRun:
 
     def _receive(self, rows: pa.Table) -> None:
         if rows.num_rows and not self._is_canceled.is_set():
+            self.has_rows = True
             self._view.write(rows)
 
     def cancel(self, deadline: float) -> None:

@@ -87,6 +87,8 @@ def test_a_question_takes_the_start_of_an_answer(tmp_path: Path) -> None:
     for keys, wanted in (("b\r", "backfill"), ("x\rno\r", "no"), ("\r", "no"), (CTRL_C, "no"), ("ACC\r", "accept")):
         with open_prompt(tmp_path, keys) as (prompt, _, _):
             assert prompt.ask("What?", answers, "no") == wanted
+    with open_prompt(tmp_path, CTRL_C) as (prompt, _, _):
+        assert prompt.ask("Leave?", {"yes": "leave", "no": "stay"}, "yes") == "no"
 
 
 def test_leaving_asks_while_jobs_run(tmp_path: Path) -> None:
