@@ -1,4 +1,4 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, metrics.md. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from everfold.connectors import registry as connectors
 from everfold.connectors.formats import registry as formats
 from everfold.connectors.options import Option
 from everfold.error_codes import TOPICS
+from everfold.metrics.registry import BATCH_DURATION, BATCH_DURATION_HELP, JOB, MEMORY, MEMORY_HELP, METRICS
 from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Unsupported
@@ -174,12 +175,30 @@ def errors_page() -> Iterator[str]:
             yield from ("", f"### {entry.code}", "", f"*{entry.family}*", "", entry.page)
 
 
+def metrics_page() -> Iterator[str]:
+    """The metrics of `--metrics-port`."""
+    yield from ("# Metrics", "", _MADE, "")
+    yield "What `everfold run --metrics-port` serves; [Monitoring](monitoring.md) has the recipes. Times are seconds since 1970, so"
+    yield "`time() - everfold_watermark_timestamp_seconds` is a lag. Labels never contain keys or values of rows."
+    yield ""
+    rows: list[tuple[str, str, tuple[str, ...], str]] = [
+        (metric.series, metric.kind, (JOB, *metric.labels), metric.help) for metric in METRICS
+    ]
+    rows.append((BATCH_DURATION, "histogram", (JOB,), BATCH_DURATION_HELP))
+    rows.append((MEMORY, "gauge", ("process",), MEMORY_HELP))
+    yield from _table(
+        ("metric", "kind", "labels", "meaning"),
+        ((_code(name), kind, ", ".join(map(_code, labels)), text) for name, kind, labels, text in rows),
+    )
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
     "connectors.md": connectors_page,
     "rules.md": rules_page,
     "errors.md": errors_page,
+    "metrics.md": metrics_page,
 }
 
 

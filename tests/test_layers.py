@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "everfold"
 LAYERS = (
     ("cli", "lsp", "notebook", "shell", "web", "testing"),
     ("table",),
+    ("metrics",),
     ("inspection",),
     ("jobs",),
     ("spark",),
@@ -143,6 +144,7 @@ ABOVE_STORAGE = ("checkpoint", "jobs", "inspection")
 LOCAL_FILES = {
     "jobs/class_archive_warmup.py": "the rehearsal of a start has a temporary folder",
     "jobs/engine.py": "the job's log is a local file in every case",
+    "jobs/progress_log.py": "the history is a local file in every case",
     "jobs/ownership.py": "locks are those of the local file system",
     "jobs/shared_ownership.py": "it reads about this machine's processes from /proc",
 }

@@ -36,8 +36,8 @@ def read(folder: Path) -> list[str]:
     return sorted(line for file in folder.glob("part-*") for line in file.read_text().splitlines())
 
 
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while not done():
         assert time.monotonic() < deadline, "the job does not get there"
         time.sleep(0.05)

@@ -215,6 +215,27 @@ part of the state, or none:
     help="After a rebuild or rollback has caught up, delete the rows of jdbc and upsert-kafka tables whose keys "
     "the job did not write again.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus and probes on this port (0: a free one): /metrics, /readyz, /livez.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address of the metrics; 0.0.0.0 lets other machines read them.",
+)
+@click.option(
+    "--stale-after",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    default=300.0,
+    show_default=True,
+    help="/readyz fails if no batch has ended for so long although there is input, /livez after six times as long.",
+)
 def run(
     script: str | None,
     text: str | None,
@@ -235,6 +256,9 @@ def run(
     sources: tuple[str, ...],
     prune: bool,
     refresh: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    stale_after: float,
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
@@ -252,11 +276,13 @@ def run(
     everfold run orders.sql
     everfold run orders.sql --state /var/lib/orders --conf spark.driver.memory=4g
     everfold run orders.sql --on-change rebuild --prune
+    everfold run orders.sql --metrics-port 9249
     everfold run -e "SELECT 1 + 1 AS two" --engine memory
     cat orders.sql | everfold run - --batch --format json
     """
     from everfold.cli import run as command
     from everfold.jobs.spec import STOP_TIMEOUT_S
+    from everfold.metrics.server import MetricsOptions
 
     options = command.RunOptions(
         state=state,
@@ -276,6 +302,9 @@ def run(
         prune=prune,
         refresh=refresh,
         sources=command.parse_sources(sources),
+        metrics=None
+        if metrics_port is None
+        else MetricsOptions(port=metrics_port, host=metrics_host, stale_after_s=stale_after),
     )
     command.run(command.Script.read(script, text), options)
 

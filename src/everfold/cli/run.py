@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from everfold.cli.output import Output
     from everfold.compat import Judgement
     from everfold.connectors.validate import CheckedTables
+    from everfold.jobs.progress import Progress
+    from everfold.metrics.server import MetricsOptions, MetricsServer
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Note, Settings
 
@@ -103,6 +105,7 @@ class RunOptions:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    metrics: MetricsOptions | None = None
 
 
 def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -167,17 +170,49 @@ def run(script: Script, options: RunOptions) -> None:
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
-    for action in actions:
-        if isinstance(action, Show):
-            show(sys.stdout, action.columns, action.rows, options.format)
-            continue
-        if several and options.format == "text" and isinstance(action.roots[0], Collect):
-            # As Flink's SQL client: print each query above its result.
-            click.echo(f"\n{redact_script(action.text)}", err=True)
-        name = options.engine or action.settings.engine or "spark"
-        engine = load_runner(name, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
-        if _run_job(engine, _specify_job(action, next(tables), script, options, folders), options):
-            return
+    with _serve_metrics(options, [_choose_engine(each, options) for each in submits]) as metrics:
+        for action in actions:
+            if isinstance(action, Show):
+                show(sys.stdout, action.columns, action.rows, options.format)
+                continue
+            if several and options.format == "text" and isinstance(action.roots[0], Collect):
+                # As Flink's SQL client: print each query above its result.
+                click.echo(f"\n{redact_script(action.text)}", err=True)
+            engine = load_runner(
+                _choose_engine(action, options),
+                options.master,
+                options.conf,
+                brief=brief,
+                uses_s3=uses_s3,
+                log=options.log,
+            )
+            spec = _specify_job(action, next(tables), script, options, folders)
+            with nullcontext(spec) if metrics is None else metrics.watch(spec) as watched:
+                if _run_job(engine, watched, options):
+                    return
+
+
+def _choose_engine(action: Submit, options: RunOptions) -> EngineName:
+    """Return the engine of a job: that of `--engine`, else that of SET 'everfold.engine'."""
+    return options.engine or action.settings.engine or "spark"
+
+
+@contextmanager
+def _serve_metrics(options: RunOptions, engines: Sequence[EngineName]) -> Iterator[MetricsServer | None]:
+    """Serve metrics in the block if the command line asks for it."""
+    if options.metrics is None:
+        yield None
+        return
+    if "memory" in engines:
+        raise UsageError.of("not-in-memory", "the memory engine serves no metrics", help="leave out --metrics-port")
+    from everfold.metrics.server import MetricsServer
+
+    server = MetricsServer.start(options.metrics)
+    note(f"metrics: {server.url}/metrics")
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def _check_sources(options: RunOptions, tables: Collection[str]) -> None:
@@ -298,6 +333,11 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
     with show_activities() as progress:
         stop = _Stop(progress, options.stop_timeout_s)
 
+        def report(now: Progress) -> None:
+            progress.update(now)
+            if spec.progress is not None:
+                spec.progress(now)
+
         def print_note(text: str) -> None:
             with progress.hidden():
                 note(text)
@@ -307,7 +347,7 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
                 replace(
                     spec,
                     receive=_writer(results, progress),
-                    progress=progress.update,
+                    progress=report,
                     printing=progress.hidden,
                     stopping=stop.should_stop,
                     consent=replace(spec.consent, note=print_note),

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +105,7 @@ class Engine:
     log_file: Spark's log, None for that of the first job. brief: whether the jobs read only little
         input. uses_s3: whether any of them has a path in S3.
     externals: tables whose rows the caller provides.
+    watch: called for each job that runs, returns a context with how to run it.
     """
 
     master: str | None = None
@@ -114,6 +115,7 @@ class Engine:
     uses_s3: bool = False
     session: SparkSession | None = None
     externals: dict[str, External] = field(default_factory=dict)
+    watch: Callable[[JobSpec], AbstractContextManager[JobSpec]] = nullcontext
     _started: SparkSession | None = None
     _starting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -187,6 +189,10 @@ class Engine:
 
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end. Raises EverfoldError."""
+        with self.watch(spec) as watched:
+            return self._run(watched)
+
+    def _run(self, spec: JobSpec) -> Finished:
         tables = self._check(spec)
         self.uses_s3 = self.uses_s3 or needs_s3(spec.state_dir, spec.roots)
         if spec.state_dir is not None:

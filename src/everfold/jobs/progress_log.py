@@ -65,6 +65,10 @@ class ProgressLog:
     def end(self, end: RunEnd) -> None:
         """Record the end of the run, and close the file."""
         self._append(_encode(END, end))
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a later record opens it again."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from everfold import __version__
+import everfold
 from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import JobDir
@@ -60,7 +60,7 @@ def record_run(job_dir: JobDir, spec: JobSpec) -> Iterator[RunRecorder]:
         pid=os.getpid(),
         host=socket.gethostname(),
         started_ms=_now_ms(),
-        everfold=__version__,
+        everfold=everfold.__version__,
         streaming=spec.settings.streaming,
     )
     recorder = RunRecorder(spec, ProgressLog(locate_history(job_dir.log_file)), run)

@@ -35,7 +35,7 @@ def ignore(_: object) -> None:
 class JobSpec:
     """A job to run: a query, an INSERT, or the INSERTs of a statement set.
 
-    name: for messages.
+    name: for messages and metrics.
     sql, script: the statement and the script that it is in, for the manifest.
     base_folder: start of relative paths.
     state_dir: the job directory, None for a temporary one.

@@ -94,7 +94,7 @@ class Stats:
 
     def encode(self) -> bytes:
         """Encode as JSON."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> Stats:

@@ -151,11 +151,11 @@ class BucketProcessor(StatefulProcessor):
         from everfold.state.pages import take_written_sizes
 
         pages = take_written_sizes()
-        kinds = [frame[KIND] for frame in rows if KIND in frame.columns]
+        kinds = [frame[KIND].to_numpy() for frame in rows if frame.height and KIND in frame.columns]
         return replace(
             stats,
             rows_out=sum(frame.height for frame in rows),
-            retractions=sum(int(each.is_in(RETRACTIONS).sum() or 0) for each in kinds),
+            retractions=sum(int((each == kind).sum()) for each in kinds for kind in RETRACTIONS),
             page_rows=pages.rows,
             page_bytes=pages.bytes,
             column_bytes=pages.columns,

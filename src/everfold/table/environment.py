@@ -23,6 +23,7 @@ from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.local_paths import parse_local_path, spark_path
+from everfold.metrics.server import LOOPBACK, MetricsOptions, MetricsServer
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import explain
@@ -118,6 +119,7 @@ class TableEnvironment:
     options: as set by SET.
     variables: values for `${name}` in option values.
     base_folder: relative paths start here; its folder `.everfold/` holds the state of INSERT jobs.
+    metrics_port, metrics_host: where to serve metrics of the jobs for Prometheus; default: nowhere.
     """
 
     def __init__(
@@ -130,6 +132,8 @@ class TableEnvironment:
         base_folder: str | os.PathLike[str] = ".",
         master: str | None = None,
         conf: Mapping[str, str] | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = LOOPBACK,
     ) -> None:
         if spark is None:
             from pyspark.sql import SparkSession
@@ -145,6 +149,10 @@ class TableEnvironment:
             describe_scans=describe_scans,
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)
+        self._metrics: MetricsServer | None = None
+        if metrics_port is not None:
+            self._metrics = MetricsServer.start(MetricsOptions(port=metrics_port, host=metrics_host))
+            self._engine.watch = self._metrics.watch
         self._jobs: list[RunningJob] = []
         self._frames: dict[str, DataFrame] = {}
         self.config = TableConfig(self._session)
@@ -265,10 +273,12 @@ class TableEnvironment:
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
         settings = action.settings
+        name = "query" if any(isinstance(root, Collect) for root in action.roots) else "+".join(action.names)
         if settings.streaming and self._all_static(action.roots):
             settings = settings.with_option("execution.runtime-mode", "batch")
         return JobSpec(
             roots=action.roots,
+            name=settings.pipeline_name or name,
             settings=settings,
             base_folder=self._base_folder,
             state_dir=state_dir,
@@ -373,6 +383,8 @@ class TableEnvironment:
                 job.stop()
         self._jobs.clear()
         self._engine.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _to_spark(self, action: Submit, root: Collect, *, kinds: bool = False) -> DataFrame:
         settings = action.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,21 @@ def test_explain_shows_the_plan_and_runs_nothing(script: Path) -> None:
 def test_explain_refuses_a_wrong_table(script: Path) -> None:
     script.write_text((TABLE + QUERY).replace("'format'", "'formt'"))
     assert error_of(run(str(script), command="explain")).code == "unknown-option"
+
+
+def test_the_memory_engine_serves_no_metrics() -> None:
+    error = error_of(run("-e", "SELECT 1", "--metrics-port", "0"))
+    assert error.code == "not-in-memory"
+
+
+def test_metrics_on_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(everfold, ["run", "-e", "SELECT 1", "--metrics-port", str(port)])
+    error = error_of(result)
+    assert error.code == "port-not-available"
+    assert error.diagnostics[0].message == (
+        f"the metrics cannot be served on 127.0.0.1, port {port}: Address already in use"
+    )

@@ -1,0 +1,1 @@
+"""Metrics of running jobs for Prometheus, and probes that say whether they make progress."""
