@@ -18,7 +18,7 @@ from everfold.cli.failures import explain_exception
 from everfold.cli.runner import EngineName
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import CheckedTables, check_tables
-from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
+from everfold.errors import EverfoldError, StateError, UnsupportedFeature
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent
 from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobSpec
@@ -268,7 +268,7 @@ class ShellSession:
         judgement = judge_change(manifest, submit) if manifest is not None else None
         if manifest is None or judgement is None:
             if running is not None:
-                raise UsageError.of(
+                raise StateError.of(
                     "job-is-running", f"job `{name}` runs in this shell already", help=f"STOP JOB '{name}' first"
                 )
             return Decision(how=OnChange.ACCEPT)
