@@ -19,12 +19,12 @@ import click
 
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, show_activities
-from everfold.cli.runner import EngineName, JobRunner, LogName, load_runner
+from everfold.cli.runner import EngineName, LogName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
-from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobSpec
+from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobRunner, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.secrets import redact_log, redact_script
@@ -94,7 +94,7 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
-    engine: EngineName = "spark"
+    engine: EngineName | None = None
     log: LogName = "file"
     stop_timeout_s: float = STOP_TIMEOUT_S
     format: Format = "text"
@@ -168,10 +168,9 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    engine = load_runner(options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
-    with _serve_metrics(options) as metrics:
+    with _serve_metrics(options, [_choose_engine(each, options) for each in submits]) as metrics:
         for action in actions:
             if isinstance(action, Show):
                 show(sys.stdout, action.columns, action.rows, options.format)
@@ -179,19 +178,32 @@ def run(script: Script, options: RunOptions) -> None:
             if several and options.format == "text" and isinstance(action.roots[0], Collect):
                 # As Flink's SQL client: print each query above its result.
                 click.echo(f"\n{redact_script(action.text)}", err=True)
+            engine = load_runner(
+                _choose_engine(action, options),
+                options.master,
+                options.conf,
+                brief=brief,
+                uses_s3=uses_s3,
+                log=options.log,
+            )
             spec = _specify_job(action, next(tables), script, options, folders)
             with nullcontext(spec) if metrics is None else metrics.watch(spec) as watched:
                 if _run_job(engine, watched, options):
                     return
 
 
+def _choose_engine(action: Submit, options: RunOptions) -> EngineName:
+    """Return the engine of a job: that of `--engine`, else that of SET 'everfold.engine'."""
+    return options.engine or action.settings.engine or "spark"
+
+
 @contextmanager
-def _serve_metrics(options: RunOptions) -> Iterator[MetricsServer | None]:
+def _serve_metrics(options: RunOptions, engines: Sequence[EngineName]) -> Iterator[MetricsServer | None]:
     """Serve metrics in the block if the command line asks for it."""
     if options.metrics is None:
         yield None
         return
-    if options.engine == "memory":
+    if "memory" in engines:
         raise UsageError.of("not-in-memory", "the memory engine serves no metrics", help="leave out --metrics-port")
     from everfold.metrics.server import MetricsServer
 

@@ -1,29 +1,19 @@
-"""The interface between the command line and the engines that run jobs."""
+"""The engines that run jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.progress import show_activities
+from everfold.jobs.spec import JobRunner
 
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
-    from everfold.jobs.spec import Finished, JobSpec
     from everfold.storage import Location
 
-EngineName = Literal["spark", "memory"]
-LogName = Literal["file", "stderr"]
-
-
-class JobRunner(Protocol):
-    """An engine that runs jobs."""
-
-    def is_bounded(self, spec: JobSpec) -> bool:
-        """Whether all input of a job is bounded. Looks only at the options of tables."""
-
-    def run(self, spec: JobSpec) -> Finished:
-        """Run a job to its end. Raises EverfoldError."""
+EngineName: TypeAlias = Literal["spark", "memory"]
+LogName: TypeAlias = Literal["file", "stderr"]
 
 
 def load_runner(

@@ -85,6 +85,20 @@ ENTRIES = (
         "leave out `--engine memory`.",
     ),
     ErrorCode(
+        "no-terminal",
+        Family.COMMAND,
+        "The shell was started without a terminal.",
+        "`everfold sql` reads what a person types. Its standard input and output must be a terminal.",
+        "run a script with `everfold run`; `everfold run -` reads it from standard input.",
+    ),
+    ErrorCode(
+        "unknown-command",
+        Family.COMMAND,
+        "The shell has no such command.",
+        "A line that begins with a backslash is a command of the shell. `\\?` lists them.",
+        "correct the name. The message suggests a close one.",
+    ),
+    ErrorCode(
         "not-plottable",
         Family.COMMAND,
         "The result of a notebook's cell cannot be plotted.",
@@ -146,8 +160,9 @@ ENTRIES = (
         "missing-package",
         Family.SETUP,
         "A Python package that is not installed is needed.",
-        "It is an optional dependency: the connector `jdbc` uses psycopg, and `--metrics-port` uses prometheus_client.",
-        "run `pip install 'everfold[postgres]'` or `pip install 'everfold[metrics]'`, as the message says.",
+        "It is an optional dependency: the connector `jdbc` uses psycopg, `--metrics-port` uses prometheus_client, and "
+        "the shell uses prompt-toolkit and Pygments.",
+        "run `pip install 'everfold[postgres]'`, `'everfold[metrics]'` or `'everfold[shell]'`, as the message says.",
     ),
     ErrorCode(
         "port-not-available",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from everfold.activity import Printing
 from everfold.jobs.change import Decide, refuse
@@ -91,3 +91,13 @@ class Finished:
     log_file: Path | None = None
     is_stopped: bool = False
     unfinished_batch: int | None = None
+
+
+class JobRunner(Protocol):
+    """An engine that runs jobs."""
+
+    def is_bounded(self, spec: JobSpec) -> bool:
+        """Whether all input of a job is bounded. Looks only at the options of tables."""
+
+    def run(self, spec: JobSpec) -> Finished:
+        """Run a job to its end. Raises EverfoldError."""

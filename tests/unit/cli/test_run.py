@@ -130,6 +130,12 @@ def test_what_the_memory_engine_lacks_is_refused(script: Path) -> None:
     assert error_of(run(str(script))).code == "not-in-memory"
 
 
+def test_a_script_chooses_its_engine() -> None:
+    sql = "SET 'everfold.engine' = 'memory'; SELECT 1 AS one;"
+    result = CliRunner().invoke(everfold, ["run", "-e", sql, "--format", "json"])
+    assert (result.exception, result.stdout) == (None, '{"one": 1}\n')
+
+
 def test_explain_shows_the_plan_and_runs_nothing(script: Path) -> None:
     result = run(str(script), command="explain")
     assert "WindowAggregate(TUMBLE(size=10 min)" in result.stdout
