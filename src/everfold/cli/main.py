@@ -317,13 +317,19 @@ def check(
 
 @everfold.command()
 @click.argument("script", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect of SCRIPT.")
+@click.option(
+    "--from",
+    "old",
+    type=click.Choice(["flink", "lenses"]),
+    required=True,
+    help="Dialect of SCRIPT, or of its first statements if it changes with SET 'everfold.dialect'.",
+)
 @click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect to print.")
 def translate(script: str, old: Any, new: Any) -> None:
     """Translate SCRIPT into another SQL dialect.
 
     The translation is printed only if both scripts have the same plan. What the other dialect
-    cannot express is an error.
+    cannot express is an error. Statements that are in the other dialect already are unchanged.
 
     \b
     everfold translate --from lenses --to flink sessions.sql
@@ -444,6 +450,11 @@ def rescale(folder: FolderName, partitions: int, master: str | None, conf: tuple
     help="Show at most this many rows of each table; 0 shows all.  [default: 100; all for Parquet]",
 )
 @click.option(
+    "--internal",
+    is_flag=True,
+    help="Also show what only helps to compute a result, such as the number of values of a SUM that are not NULL.",
+)
+@click.option(
     "--sizes", is_flag=True, help="Show the size by aggregate and by table, in bytes and pages, instead of rows."
 )
 @click.option(
@@ -461,6 +472,7 @@ def state(
     operator: str | None,
     where: str | None,
     limit: int | None,
+    internal: bool,
     sizes: bool,
     format_: Any,
     out: Path | None,
@@ -492,6 +504,7 @@ def state(
         format=format_,
         out=out,
         sizes=sizes,
+        internal=internal,
         conf=parse_pairs(conf, "--conf"),
     )
     command.state(folder, options)

@@ -42,9 +42,9 @@ def slots_of(call: CallShape, columns: Iterable[str]) -> dict[str, str]:
     return {found[1]: column for column in columns if (found := named.fullmatch(column)) is not None}
 
 
-def slot_types(call: CallShape) -> dict[str, DataType]:
-    """Return the types of a call's slots, by name, if its function is known."""
-    return {slot.name: slot.type for retracting in (True, False) for slot in _slots(call, retracting)}
+def known_slots(call: CallShape) -> dict[str, Slot]:
+    """Return a call's slots, by name, if its function is known."""
+    return {slot.name: slot for retracting in (True, False) for slot in _slots(call, retracting)}
 
 
 def add_shared_slots(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
@@ -54,7 +54,7 @@ def add_shared_slots(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataF
     columns = []
     for call in calls:
         since = f" since {call.since}" if call.since else ""
-        for slot in slot_types(call):
+        for slot in known_slots(call):
             known = f"{call.text}|{slot}{since}"
             found = matching_columns(known, rows.columns)
             if found and found != [known]:

@@ -9,7 +9,7 @@ from everfold.errors import Span, SqlError, UsageError, suggest_name
 from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex_error
 from everfold.sql.dialects import flink, lenses
 from everfold.sql.dialects.tokens import Part, scan
-from everfold.sql.statements import Statement
+from everfold.sql.statements import SetOption, Statement
 
 DIALECTS = {"flink": flink.parse_statements, "lenses": lenses.parse_statements}
 """The parser of each dialect; it parses a script or a part of one."""
@@ -56,6 +56,11 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
                 yield dialect, Part(start, tokens[last].end)
                 dialect, start = value, tokens[last].end
     yield dialect, Part(start, len(text))
+
+
+def sets_dialect(statement: Statement) -> bool:
+    """Return whether a statement sets the dialect of those after it."""
+    return isinstance(statement, SetOption) and statement.key == DIALECT_OPTION
 
 
 def keep_variables(text: str) -> tuple[dict[str, str], dict[str, str]]:
