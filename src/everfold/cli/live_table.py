@@ -89,8 +89,12 @@ class LiveTable:
             lines[-1] = f"{room} of {len(current):,} rows"
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
 
-    def finish(self) -> None:
+    def stop(self) -> list[Cells]:
+        """Remove the table from the screen, and return all current rows."""
         self._live.stop()
-        lines = table_format.table(self._schema.names, self._current.rows(), most=self._most)
+        return self._current.rows()
+
+    def finish(self) -> None:
+        lines = table_format.table(self._schema.names, self.stop(), most=self._most)
         self._out.write("".join(f"{line}\n" for line in lines))
         self._out.flush()

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from everfold import __version__
-from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError
-from everfold.files import cache_folder
+from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError, UsageError
 from everfold.local_paths import parse_local_path
 
 if TYPE_CHECKING:
@@ -27,12 +25,27 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
-@click.group(context_settings=_SETTINGS)
+class _Commands(click.Group):
+    """The commands. Without arguments on a terminal, the shell opens."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and sys.stdin.isatty() and sys.stdout.isatty() and _has_shell():
+            args = ["sql"]
+        return super().parse_args(ctx, args)
+
+
+def _has_shell() -> bool:
+    """Return whether the packages of the shell are installed."""
+    return all(find_spec(name) is not None for name in ("prompt_toolkit", "pygments"))
+
+
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="everfold", message="%(prog)s %(version)s")
 def everfold() -> None:
     """Streaming aggregations in Flink SQL, run on Spark.
 
     \b
+    everfold                          open the SQL shell (on a terminal)
     everfold check-setup              check that this machine has everything installed
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
@@ -101,26 +114,30 @@ _store_conf = click.option(
 _master = click.option("--master", metavar="URL", help="URL of the Spark master.  [default: local[*]]")
 
 
+_batch = click.option(
+    "--batch", is_flag=True, help="Run in batch mode, as SET 'execution.runtime-mode' = 'batch' does."
+)
+_variables = click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Replace ${NAME} in options by VALUE."
+)
+_conf = click.option(
+    "--conf", multiple=True, metavar="KEY=VALUE", help="Set an option, as SET does, or a Spark option (spark.*)."
+)
+
+
+def _options_of_scripts(command: Any) -> Any:
+    for option in (_batch, _variables, _conf, _dialect):
+        command = option(command)
+    return command
+
+
 def _script_options(command: Any) -> Any:
     for option in (
         click.argument("script", required=False, type=click.Path(dir_okay=False, allow_dash=True)),
         click.option("-e", "text", metavar="SQL", help="Run this SQL instead of a script file."),
-        click.option(
-            "--batch", is_flag=True, help="Run in batch mode, as SET 'execution.runtime-mode' = 'batch' does."
-        ),
-        click.option(
-            "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Replace ${NAME} in options by VALUE."
-        ),
-        click.option(
-            "--conf",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Set an option, as SET does, or a Spark option (spark.*).",
-        ),
-        _dialect,
     ):
         command = option(command)
-    return command
+    return _options_of_scripts(command)
 
 
 @everfold.command()
@@ -135,9 +152,8 @@ def _script_options(command: Any) -> Any:
 @click.option(
     "--engine",
     type=click.Choice(["spark", "memory"]),
-    default="spark",
-    show_default=True,
-    help="memory runs the script in this process, without Spark: for small bounded input.",
+    help="memory runs the script in this process, without Spark: for small bounded input. Same as SET "
+    "'everfold.engine'.  [default: spark]",
 )
 @_format_option("text", "json", "csv", help="Output format of query results.")
 @click.option(
@@ -237,6 +253,57 @@ def run(
         sources=command.parse_sources(sources),
     )
     command.run(command.Script.read(script, text), options)
+
+
+@everfold.command()
+@_options_of_scripts
+@_master
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "memory"]),
+    help="Engine of the queries. Same as SET 'everfold.engine'.  [default: memory, where it can run a query]",
+)
+@click.option("--jobs", type=_Folder(), help="Folder of the job directories of INSERTs.  [default: .everfold/jobs]")
+@click.option(
+    "--init", "-i", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Run this script first."
+)
+def sql(
+    batch: bool,
+    variables: tuple[str, ...],
+    conf: tuple[str, ...],
+    dialect: str,
+    master: str | None,
+    engine: str | None,
+    jobs: Path | None,
+    init: Path | None,
+) -> None:
+    """Open the SQL shell.
+
+    Queries run in this process at once, and on Spark where only it can read the tables. An INSERT
+    runs as a job in the background, in .everfold/jobs/<table>/. Enter \\? for help. Needs
+    `pip install 'everfold[shell]'`.
+
+    \b
+    everfold sql
+    everfold sql --engine spark --init tables.sql
+    """
+    if not _has_shell():
+        message = "the shell needs the packages prompt-toolkit and Pygments"
+        raise UsageError.of("missing-package", message, help="pip install 'everfold[shell]'")
+    from everfold.cli.run import parse_pairs
+    from everfold.shell.options import ShellOptions
+    from everfold.shell.start import open_shell
+
+    options = parse_pairs(conf, "--conf")
+    if batch:
+        options["execution.runtime-mode"] = "batch"
+    if dialect != "flink":
+        options["everfold.dialect"] = dialect
+    if engine is not None:
+        options["everfold.engine"] = engine
+    open_shell(
+        ShellOptions(options=options, variables=parse_pairs(variables, "--var"), master=master, jobs=jobs, init=init)
+    )
 
 
 @everfold.command()
@@ -596,29 +663,14 @@ def main() -> None:
         # The reader of our output has closed the pipe. The flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
-    except ConnectionError as error:  # from the JVM's socket: other connections raise errors of their library
-        from everfold.jobs.failure import explain_failure
-
-        _print_error(explain_failure(error, (), Path(_log_traceback(error))))
-        sys.exit(EXIT_FAILED)
-    except OSError as error:
-        from everfold.connectors.connector_errors import file_system_error
-
-        what = f"`{error.filename}`" if error.filename else "a file"
-        _print_error(
-            file_system_error(error, f"{what} cannot be read or written", f"details are in {_log_traceback(error)}")
-        )
-        sys.exit(EXIT_FAILED)
     except Exception as error:
-        if type(error).__module__.startswith(("pyspark.", "py4j.")):
-            from everfold.jobs.failure import explain_failure
+        from everfold.cli.failures import explain_exception
 
-            _print_error(explain_failure(error, (), Path(_log_traceback(error))))
-            sys.exit(EXIT_FAILED)
-        # The last resort: a bug in everfold.
-        click.echo(
-            f"internal error: {type(error).__name__}: {_first_line(error)} (details: {_log_traceback(error)})", err=True
-        )
+        explained = explain_exception(error)
+        if isinstance(explained, str):
+            click.echo(explained, err=True)
+        else:
+            _print_error(explained)
         sys.exit(EXIT_FAILED)
 
 
@@ -627,26 +679,3 @@ def _print_error(error: EverfoldError) -> None:
         head, newline, rest = diagnostic.render().partition("\n")
         label, colon, message = head.partition(":")
         click.echo(click.style(label, fg="red", bold=True) + colon + message + newline + rest, err=True)
-
-
-def _first_line(error: Exception) -> str:
-    from everfold.secrets import redact_log
-
-    return redact_log(next(iter(str(error).splitlines()), "no message"))[:200]
-
-
-def _log_traceback(error: Exception) -> str:
-    """Append the traceback to a log file; return the path of the file."""
-    from everfold.files import make_private_file, make_private_folder
-    from everfold.secrets import redact_command_line, redact_log
-
-    folder = cache_folder()
-    try:
-        make_private_folder(folder)
-        make_private_file(folder / "errors.log")
-        with open(folder / "errors.log", "a", encoding="utf-8") as log:
-            log.write(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {redact_command_line(sys.argv)}\n")
-            log.writelines(map(redact_log, traceback.format_exception(error)))
-    except OSError:
-        return "a log file that could not be written"
-    return str(folder / "errors.log")

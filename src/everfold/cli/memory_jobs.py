@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext
+from everfold.connectors.contract import KIND, USE_SPARK, BatchId, LocalSink, SinkContext, Source
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import UnsupportedFeature, UsageError
 from everfold.jobs.progress import Progress
@@ -31,18 +31,28 @@ class MemoryEngine:
         """Whether all input of a job is bounded."""
         return all(each.source().is_bounded() for each in _check(spec).sources.values())
 
+    def check_readable(self, spec: JobSpec) -> None:
+        """Raise UnsupportedFeature `not-in-memory` if a table of a job is unbounded.
+
+        Raises it too for a table whose connector only Spark reads.
+        """
+        for source in (each.source() for each in _check(spec).sources.values()):
+            if not source.is_bounded():
+                message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
+                raise UnsupportedFeature.of("not-in-memory", message, source.table.span, USE_SPARK)
+            if type(source).read_local is Source.read_local:
+                source.read_local(spec.base_folder)
+
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end, one root after the other.
 
         Raises UnsupportedFeature or UsageError `not-in-memory`.
         """
         tables = _check(spec)
-        for source in (each.source() for each in tables.sources.values()):
-            if not source.is_bounded():
-                message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
-                raise UnsupportedFeature.of("not-in-memory", message, source.table.span, "leave out --engine memory")
+        self.check_readable(spec)
         if spec.suspend:
             raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
+        spec.started()
         rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
         for root in spec.roots:
             run = _Run(root, spec, tables, rows_in)
@@ -152,7 +162,7 @@ class _Target:
                     "not-in-memory",
                     f"table `{self._name}`: the memory engine does not write to `{root.table.connector}`",
                     root.span,
-                    help="leave out --engine memory",
+                    help=USE_SPARK,
                 )
             self._sink = sink
         else:

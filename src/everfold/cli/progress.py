@@ -68,14 +68,17 @@ def _span(ms: int) -> str:
 
 
 class LiveLine:
-    """A progress line that stays at the bottom of the terminal."""
+    """A progress line that stays at the bottom of the terminal.
 
-    def __init__(self) -> None:
+    out: the terminal; default: stderr.
+    """
+
+    def __init__(self, out: IO[str] | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._live: Live = Live(
-            console=Console(stderr=True),
+            console=Console(file=out, stderr=out is None),
             transient=True,
             auto_refresh=False,
             redirect_stdout=False,

@@ -19,12 +19,12 @@ import click
 
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, JobRunner, load_runner
+from everfold.cli.runner import EngineName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
 from everfold.jobs.change import OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
-from everfold.jobs.spec import Finished, JobSpec
+from everfold.jobs.spec import Finished, JobRunner, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.secrets import redact_log, redact_script
@@ -92,7 +92,7 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
-    engine: EngineName = "spark"
+    engine: EngineName | None = None
     format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
@@ -163,7 +163,6 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    engine = load_runner(options.engine, options.master, options.conf, brief=brief, uses_s3=uses_s3)
     folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     for action in actions:
@@ -173,6 +172,8 @@ def run(script: Script, options: RunOptions) -> None:
         if several and options.format == "text" and isinstance(action.roots[0], Collect):
             # As Flink's SQL client: print each query above its result.
             click.echo(f"\n{redact_script(action.text)}", err=True)
+        name = options.engine or action.settings.engine or "spark"
+        engine = load_runner(name, options.master, options.conf, brief=brief, uses_s3=uses_s3)
         if _run_job(engine, _specify_job(action, next(tables), script, options, folders), options):
             return
 

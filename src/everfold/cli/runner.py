@@ -1,24 +1,13 @@
-"""The interface between the command line and the engines that run jobs."""
+"""The engines that run jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from everfold.jobs.spec import Finished, JobSpec
+from everfold.jobs.spec import JobRunner
 
-EngineName = Literal["spark", "memory"]
-
-
-class JobRunner(Protocol):
-    """An engine that runs jobs."""
-
-    def is_bounded(self, spec: JobSpec) -> bool:
-        """Whether all input of a job is bounded. Looks only at the options of tables."""
-
-    def run(self, spec: JobSpec) -> Finished:
-        """Run a job to its end. Raises EverfoldError."""
+EngineName: TypeAlias = Literal["spark", "memory"]
 
 
 def load_runner(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KIND",
     "SPLIT",
+    "USE_SPARK",
     "AppliedBatch",
     "BatchId",
     "ClusterSink",
@@ -76,6 +77,10 @@ class Role(StrEnum):
 
     SOURCE = "source"
     SINK = "sink"
+
+
+USE_SPARK = "leave out --engine memory, or SET 'everfold.engine' = 'spark'"
+"""What to do about a job that the memory engine cannot run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +256,7 @@ class Source(ABC):
             "not-in-memory",
             f"table `{self.table.name}`: the memory engine does not read from `{self.table.connector}`",
             self.table.span,
-            "leave out --engine memory",
+            USE_SPARK,
         )
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:

@@ -85,6 +85,20 @@ ENTRIES = (
         "leave out `--engine memory`.",
     ),
     ErrorCode(
+        "no-terminal",
+        Family.COMMAND,
+        "The shell was started without a terminal.",
+        "`everfold sql` reads what a person types. Its standard input and output must be a terminal.",
+        "run a script with `everfold run`; `everfold run -` reads it from standard input.",
+    ),
+    ErrorCode(
+        "unknown-command",
+        Family.COMMAND,
+        "The shell has no such command.",
+        "A line that begins with a backslash is a command of the shell. `\\?` lists them.",
+        "correct the name. The message suggests a close one.",
+    ),
+    ErrorCode(
         "unknown-rule",
         Family.COMMAND,
         "No compatibility rule has this code.",
@@ -138,9 +152,9 @@ ENTRIES = (
     ErrorCode(
         "missing-package",
         Family.SETUP,
-        "A connector needs a Python package that is not installed.",
-        "The connector `jdbc` uses psycopg, which is an optional dependency.",
-        "run `pip install 'everfold[postgres]'`.",
+        "A connector or a command needs a Python package that is not installed.",
+        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `shell` for `everfold sql`.",
+        "run the `pip install` that the message shows.",
     ),
     ErrorCode(
         "no-java",

@@ -19,8 +19,8 @@ ENTRIES = (
         "unsupported-statement",
         Family.UNSUPPORTED,
         "The statement is valid Flink SQL, but everfold does not run it.",
-        "Examples are `CREATE OR REPLACE`, `CREATE DATABASE`, `ALTER` and `EXECUTE PLAN`. The statement is "
-        "refused before anything starts.",
+        "Examples are `CREATE OR REPLACE`, `CREATE DATABASE`, `ALTER` and `EXECUTE PLAN`. `SHOW JOBS`, `STOP JOB` "
+        "and `DESCRIBE JOB` are statements of the shell. The statement is refused before anything starts.",
         "use the alternative that the message suggests, or remove the statement.",
     ),
     ErrorCode(
@@ -140,6 +140,14 @@ ENTRIES = (
         "The name refers to a catalog or database that does not exist.",
         "everfold has a single database, `default_catalog.default_database`, as a session of Flink has by default.",
         "leave out the qualification, or use this database.",
+    ),
+    ErrorCode(
+        "unknown-job",
+        Family.SQL,
+        "No job has this ID or name.",
+        "`STOP JOB` and `DESCRIBE JOB` take an ID or a name that `SHOW JOBS` lists. `STOP JOB` stops the jobs of the "
+        "shell that runs it.",
+        "use a job that `SHOW JOBS` lists.",
     ),
     ErrorCode(
         "table-exists",

@@ -133,6 +133,27 @@ class Engine:
                 )
             return self._started
 
+    def warm_up(self, log_file: Path) -> None:
+        """Start Spark and its Python workers, so that the first job need not."""
+        self.log_file = self.log_file or log_file
+        start_workers(self.spark(log_file))
+
+    def tag_jobs(self) -> Callable[[], None]:
+        """Tag the Spark jobs of queries that this thread starts; return a function to cancel them.
+
+        Spark must run.
+        """
+        assert self._started is not None or self.session is not None
+        context = (self.session or self._started).sparkContext  # type: ignore[union-attr]
+        tag = f"everfold-{time.monotonic_ns()}"
+        context.addJobTag(tag)
+
+        def cancel() -> None:
+            with spark_may_be_gone():
+                context.cancelJobsWithTag(tag)
+
+        return cancel
+
     def close(self) -> None:
         """Stop the JVM if this engine has started it."""
         if self._started is not None:

@@ -122,6 +122,20 @@ class LocalOwnership:
             self._lock = None
 
 
+def is_owned(folder: Location) -> bool:
+    """Return whether a process owns a local job directory, as far as this one can see."""
+    path = folder.local_path
+    assert path is not None, "other stores have no locks"
+    try:
+        with open(path / "lock", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def read_local_record(folder: Location) -> tuple[int, int] | None:
     """Return epoch and number of the last recorded batch of a local job, None without a record.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from everfold.jobs.change import Decide, refuse
 from everfold.jobs.folders import FolderName
@@ -72,3 +72,13 @@ class Finished:
     state_rows: int = 0
     dropped_rows: Mapping[str, int] = field(default_factory=dict)
     log_file: Path | None = None
+
+
+class JobRunner(Protocol):
+    """An engine that runs jobs."""
+
+    def is_bounded(self, spec: JobSpec) -> bool:
+        """Whether all input of a job is bounded. Looks only at the options of tables."""
+
+    def run(self, spec: JobSpec) -> Finished:
+        """Run a job to its end. Raises EverfoldError."""

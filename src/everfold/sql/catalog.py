@@ -272,6 +272,23 @@ class Catalog:
         return local
 
     @staticmethod
+    def check_catalog(name: Name, span: Span | None = None) -> None:
+        """Raise SqlError `unknown-database` unless a catalog exists."""
+        if name != (CATALOG,):
+            message = f"no catalog is named `{'.'.join(name)}`"
+            raise SqlError.of("unknown-database", message, span, f"everfold has one, `{CATALOG}`")
+
+    def check_database(self, name: Name, span: Span | None = None) -> None:
+        """Raise SqlError `unknown-database` unless a database exists."""
+        if local_name((*name, "")) is None:
+            raise SqlError.of(
+                "unknown-database",
+                f"no database is named `{'.'.join(name)}`",
+                span,
+                f"everfold has one, `{CATALOG}.{DATABASE}`",
+            )
+
+    @staticmethod
     def unknown_database(name: Name, span: Span | None = None) -> SqlError:
         """Return the error for a name in a database that does not exist."""
         message = f"no database holds `{'.'.join(name)}`"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
 from everfold.plan.explain import explain
@@ -24,7 +24,7 @@ from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert
 from everfold.sql.binder.derived_tables import build_insert, complete_as, complete_like
 from everfold.sql.binder.lenses.inserts import bind_topic_insert
 from everfold.sql.binder.lenses.topics import bind_topic, check_late_option
-from everfold.sql.catalog import Catalog, ConnectTable, keep_table, local_name
+from everfold.sql.catalog import CATALOG, DATABASE, Catalog, ConnectTable, keep_table, local_name
 from everfold.sql.python_modules import load_object
 from everfold.sql.script import parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
@@ -35,22 +35,30 @@ from everfold.sql.statements import (
     CreateTopic,
     CreateView,
     Describe,
+    DescribeJob,
     DropFunction,
     DropTable,
     DropView,
     Explain,
     Insert,
     Name,
+    NamePattern,
     Query,
     ResetOption,
     SetOption,
+    ShowCatalogs,
     ShowColumns,
     ShowCreate,
+    ShowCurrent,
+    ShowDatabases,
     ShowFunctions,
+    ShowJobs,
     ShowTables,
     ShowViews,
     Statement,
     StatementSet,
+    StopJob,
+    Use,
 )
 from everfold.sql.user_functions import Kind, build_user_function, qualified_name
 
@@ -94,6 +102,26 @@ class Done:
 
 
 Action: TypeAlias = Submit | Show | Done
+
+
+class Jobs(Protocol):
+    """The jobs that SHOW JOBS, DESCRIBE JOB and STOP JOB are about."""
+
+    def show(self) -> Show:
+        """Return the jobs."""
+
+    def describe(self, statement: DescribeJob) -> Show:
+        """Return one job. Raises SqlError `unknown-job`."""
+
+    def stop(self, statement: StopJob) -> Show | Done:
+        """Stop a job. Raises SqlError `unknown-job`, EverfoldError if it has failed."""
+
+
+_EMPTY_DETAILS = {
+    "ESTIMATED_COST": "everfold plans without statistics",
+    "PLAN_ADVICE": "everfold gives no advice",
+}
+"""The details of EXPLAIN that are accepted with a note."""
 DescribeScans: TypeAlias = Callable[[Sequence[Root], Settings], str]
 """Describes how the engine reads the tables of plans under some options."""
 
@@ -106,7 +134,8 @@ class Session:
     options without effect. `connected` adds what connectors know about a table. Modules of Python
     functions are searched for in `folder` first, which is the script's.
 
-    `describe_scans` adds to EXPLAIN how the engine reads the tables.
+    `describe_scans` adds to EXPLAIN how the engine reads the tables. `jobs` are those that
+    statements can show and stop; a session without them refuses such statements.
 
     If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
     from their use, and features that no stream could run are only noted.
@@ -123,6 +152,7 @@ class Session:
         *,
         lenient: bool = False,
         describe_scans: DescribeScans = lambda *_: "",
+        jobs: Jobs | None = None,
     ) -> None:
         self.folder = folder
         self.lenient = lenient
@@ -131,6 +161,7 @@ class Session:
         self.catalog = Catalog(options, notes, self._resolve, connected)
         self._note: Note = notes or (lambda _: None)
         self._describe_scans = describe_scans
+        self._jobs = jobs
         if lenient:
             self.catalog.tolerated_errors = []
 
@@ -187,6 +218,26 @@ class Session:
             case Describe():
                 entry = self.catalog.get(statement.name, statement.name_span)
                 return Show(columns=show.describe_columns(entry), rows=show.describe(entry))
+            case ShowCatalogs():
+                return _show_names("catalog name", (CATALOG,), statement.pattern)
+            case ShowDatabases():
+                if statement.catalog is not None:
+                    self.catalog.check_catalog(statement.catalog, statement.catalog_span)
+                return _show_names("database name", (DATABASE,), statement.pattern)
+            case ShowCurrent():
+                current = {"CATALOG": CATALOG, "DATABASE": DATABASE}[statement.kind]
+                return _show_names(f"current {statement.kind.lower()} name", (current,), None)
+            case Use():
+                is_catalog = statement.kind == "CATALOG"
+                check = self.catalog.check_catalog if is_catalog else self.catalog.check_database
+                check(statement.name, statement.name_span)
+                return Done(message=f"{statement.kind.capitalize()} {statement.name[-1]} is in use.")
+            case ShowJobs():
+                return self._require_jobs(statement).show()
+            case DescribeJob():
+                return self._require_jobs(statement).describe(statement)
+            case StopJob():
+                return self._require_jobs(statement).stop(statement)
             case ShowTables():
                 return self._names("table name", (entry.name for entry in self.catalog.entries()), statement)
             case ShowViews():
@@ -212,8 +263,17 @@ class Session:
         """Return a table of one column, with the names that match the pattern of the statement."""
         if statement.database is not None and local_name((*statement.database, "")) is None:
             raise self.catalog.unknown_database(statement.database, statement.database_span)
-        pattern = statement.pattern
-        return Show(columns=(title,), rows=tuple((name,) for name in names if pattern is None or pattern.matches(name)))
+        return _show_names(title, names, statement.pattern)
+
+    def _require_jobs(self, statement: ShowJobs | DescribeJob | StopJob) -> Jobs:
+        if self._jobs is None:
+            raise UnsupportedFeature.of(
+                "unsupported-statement",
+                f"{statement.sql.split(chr(39))[0].strip()} is a statement of the shell",
+                statement.span,
+                "use it in `everfold sql`; a script waits for its jobs, and Ctrl-C stops them",
+            )
+        return self._jobs
 
     def register_function(self, name: Name, function: object, kind: Kind) -> None:
         """Register a Python function object.
@@ -365,7 +425,9 @@ class Session:
 
     def _explain(self, statement: Explain) -> Show:
         for detail in statement.details:
-            if detail != "CHANGELOG_MODE":
+            if detail in _EMPTY_DETAILS:
+                self._note(f"EXPLAIN {detail} adds nothing to the plan: {_EMPTY_DETAILS[detail]}")
+            elif detail != "CHANGELOG_MODE":
                 raise UnsupportedFeature.of(
                     "unsupported-clause",
                     f"EXPLAIN {detail} is not supported",
@@ -376,3 +438,8 @@ class Session:
         parts = [explain(root, streaming=self.settings.streaming) for root in roots]
         text = "\n\n".join(filter(None, [*parts, self._describe_scans(roots, self.settings)]))
         return Show(columns=("result",), rows=((text,),))
+
+
+def _show_names(title: str, names: Iterable[str], pattern: NamePattern | None) -> Show:
+    """Return a table of one column, with the names that match a pattern."""
+    return Show(columns=(title,), rows=tuple((name,) for name in names if pattern is None or pattern.matches(name)))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, cast
 from zoneinfo import ZoneInfo
 
 from everfold.errors import Diagnostic, EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
@@ -100,14 +101,21 @@ def _boolean(text: str) -> bool:
     return _BOOLEANS[text.strip().lower()]
 
 
-def _choice(*values: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        for value in values:
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Reads one of some keywords, which are compared without case."""
+
+    values: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        for value in self.values:
             if value.lower() == text.strip().lower():
                 return value
-        raise ValueError("it takes " + " or ".join(f"`{value}`" for value in values))
+        raise ValueError("it takes " + " or ".join(f"`{value}`" for value in self.values))
 
-    return read
+
+def _choice(*values: str) -> _Choice:
+    return _Choice(values)
 
 
 NULL_ROWTIME_HELP = "fix the record, or SET 'everfold.null-rowtime' = 'drop' to skip and count such rows"
@@ -132,6 +140,13 @@ class Option:
     why: str = "it is accepted and has no effect"
     only: object = None
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that the option takes, if they are keywords."""
+        if self.read is _boolean:
+            return tuple(_BOOLEANS)
+        return self.read.values if isinstance(self.read, _Choice) else ()
+
 
 _COMMITS = "everfold commits every micro-batch"
 _PLAN = "everfold plans aggregates differently"
@@ -152,6 +167,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="pipeline.name", meaning="the name of the job"),
         Option(key="parallelism.default", read=_positive,
                meaning="how many tasks run in parallel"),
+        Option(key="everfold.engine", read=_choice("spark", "memory"),
+               meaning="which engine runs queries in the shell and in `everfold run`, unless `--engine` names one"),
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
                meaning="what to do with a row whose time attribute is NULL: stop the job, or drop and count the row"),
         Option(key="everfold.scan", read=_choice("auto", "catalyst"), default="auto",
@@ -198,7 +215,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
                why="everfold fails on a NULL in a NOT NULL column"),
         Option(key="table.exec.sink.type-length-enforcer", read=_choice("IGNORE", "TRIM_PAD", "ERROR"), only="IGNORE",
                why="everfold writes strings unchanged"),
-        Option(key="table.dml-sync", read=_boolean, why="a script waits for its jobs anyway"),
+        Option(key="table.dml-sync", read=_boolean, default="false",
+               meaning="whether the shell waits for the job of an INSERT; a script waits for its jobs in any case"),
         Option(key="execution.attached", read=_boolean, why="a script waits for its jobs anyway"),
         Option(key="execution.target", why="everfold runs on Spark"),
         Option(key="execution.checkpointing.interval", read=parse_duration, why=_COMMITS),
@@ -427,6 +445,16 @@ class Settings:
         """How many rows a table may contribute to one micro-batch; None: the table's own limit."""
         value = self._read("table.exec.mini-batch.size") if self._read("table.exec.mini-batch.enabled") else None
         return value if isinstance(value, int) and value > 0 else None
+
+    @property
+    def engine(self) -> Literal["spark", "memory"] | None:
+        """The engine that runs queries; None if not set."""
+        return cast(Literal["spark", "memory"] | None, self._read("everfold.engine"))
+
+    @property
+    def waits_for_jobs(self) -> bool:
+        """Whether the shell waits for the job of an INSERT."""
+        return bool(self._read("table.dml-sync"))
 
     @property
     def null_rowtime(self) -> str:

@@ -344,6 +344,38 @@ class ShowFunctions(_ShowNames):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCatalogs(_Placed):
+    """SHOW CATALOGS."""
+
+    pattern: NamePattern | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowDatabases(_Placed):
+    """SHOW DATABASES; `catalog` is that of FROM or IN."""
+
+    pattern: NamePattern | None = None
+    catalog: Name | None = None
+    catalog_span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCurrent(_Placed):
+    """SHOW CURRENT CATALOG, SHOW CURRENT DATABASE."""
+
+    kind: Literal["CATALOG", "DATABASE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use(_Placed):
+    """USE CATALOG name, or USE for a database."""
+
+    kind: Literal["CATALOG", "DATABASE"]
+    name: Name
+    name_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowColumns(_Placed):
     """SHOW COLUMNS of a table or view."""
 
@@ -373,6 +405,29 @@ class Explain(_Placed):
     details: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowJobs(_Placed):
+    """SHOW JOBS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeJob(_Placed):
+    """DESCRIBE JOB 'job'; the job is an ID or a name."""
+
+    job: str
+    job_span: Span = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopJob(_Placed):
+    """STOP JOB 'job' [WITH SAVEPOINT] [WITH DRAIN]; the job is an ID or a name."""
+
+    job: str
+    savepoint: bool = False
+    drain: bool = False
+    job_span: Span = field(compare=False, repr=False)
+
+
 Statement: TypeAlias = (
     SetOption
     | ResetOption
@@ -386,10 +441,17 @@ Statement: TypeAlias = (
     | StatementSet
     | Query
     | Describe
+    | ShowCatalogs
+    | ShowDatabases
+    | ShowCurrent
+    | Use
     | ShowTables
     | ShowViews
     | ShowFunctions
     | ShowColumns
     | ShowCreate
     | Explain
+    | ShowJobs
+    | DescribeJob
+    | StopJob
 )

@@ -12,9 +12,8 @@ from everfold.jobs.spec import JobSpec
 from everfold.table.result import TableResult, string_result
 
 if TYPE_CHECKING:
-    from everfold.jobs.engine import Engine
     from everfold.jobs.progress import Progress
-    from everfold.jobs.spec import Finished
+    from everfold.jobs.spec import Finished, JobRunner
 
 State: TypeAlias = Literal["running", "stopping", "finished", "stopped", "failed"]
 
@@ -42,7 +41,7 @@ class RunningJob:
 
     name: str
     folder: FolderName
-    _engine: Engine = field(repr=False)
+    _engine: JobRunner = field(repr=False)
     _notes: list[str] = field(default_factory=list, repr=False)
     _started: threading.Event = field(default_factory=threading.Event, repr=False)
     _stopping: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -53,6 +52,13 @@ class RunningJob:
 
     def start(self, spec: JobSpec) -> None:
         """Start the job, and return when its query runs. Raises what the job raises until then."""
+        self.launch(spec)
+        self._started.wait()
+        if self._error is not None:
+            self.wait()
+
+    def launch(self, spec: JobSpec) -> None:
+        """Start the job, and return at once."""
         consent = replace(spec.consent, note=self._notes.append)
         spec = replace(
             spec,
@@ -63,9 +69,6 @@ class RunningJob:
         )
         self._thread = threading.Thread(target=self._run, args=(spec,), name=f"everfold-{self.name}", daemon=True)
         self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            self.wait()
 
     def _run(self, spec: JobSpec) -> None:
         try:
@@ -77,6 +80,11 @@ class RunningJob:
 
     def _take_progress(self, progress: Progress) -> None:
         self._progress = progress
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the query of the job does not run yet."""
+        return not self._started.is_set()
 
     def status(self) -> JobStatus:
         """Return the state of the job; does not wait."""
@@ -91,9 +99,14 @@ class RunningJob:
             return "stopping" if self._stopping.is_set() else "running"
         return "stopped" if self._stopping.is_set() else "finished"
 
+    def request_stop(self) -> None:
+        """Let the job stop after the running batch; does not wait."""
+        if self._finished is None:
+            self._stopping.set()
+
     def stop(self, timeout_s: float | None = None) -> TableResult:
         """Stop the job after the running batch and wait for it, as `wait` does."""
-        self._stopping.set()
+        self.request_stop()
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> TableResult:

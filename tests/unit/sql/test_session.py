@@ -268,3 +268,50 @@ def test_wrong_time_zones_are_refused(text: str) -> None:
 def test_secret_options_are_recognized(key: str) -> None:
     assert is_secret(key)
     assert not is_secret("topic")
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "names"),
+    [
+        ("SHOW CATALOGS", "catalog name", ["default_catalog"]),
+        ("SHOW CATALOGS LIKE 'x%'", "catalog name", []),
+        ("SHOW CURRENT CATALOG", "current catalog name", ["default_catalog"]),
+        ("SHOW DATABASES", "database name", ["default_database"]),
+        ("SHOW DATABASES FROM default_catalog NOT LIKE 'default%'", "database name", []),
+        ("SHOW DATABASES ILIKE '%DATABASE'", "database name", ["default_database"]),
+        ("SHOW CURRENT DATABASE", "current database name", ["default_database"]),
+    ],
+)
+def test_catalogs_and_databases_are_shown_as_in_flink(sql: str, column: str, names: list[str]) -> None:
+    assert run_last(Session(), sql) == Show(columns=(column,), rows=tuple((name,) for name in names))
+
+
+@pytest.mark.parametrize(
+    "sql", ["USE CATALOG default_catalog", "USE default_database", "USE default_catalog.default_database"]
+)
+def test_use_accepts_what_exists(sql: str) -> None:
+    assert isinstance(run_last(Session(), sql), Done)
+
+
+@pytest.mark.parametrize("sql", ["USE CATALOG hive", "USE mydb", "USE hive.default_database", "SHOW DATABASES IN hive"])
+def test_use_refuses_what_does_not_exist(sql: str) -> None:
+    assert expect_error_code(Session(), sql) == "unknown-database"
+
+
+@pytest.mark.parametrize("sql", ["SHOW JOBS", "STOP JOB 'a'", "DESCRIBE JOB 'a'"])
+def test_statements_about_jobs_are_for_the_shell(sql: str) -> None:
+    with pytest.raises(EverfoldError, match="is a statement of the shell") as caught:
+        list(Session().run(sql))
+    assert caught.value.code == "unsupported-statement"
+
+
+def test_details_of_explain_without_meaning_give_a_note() -> None:
+    notes: list[str] = []
+    session = Session(notes=notes.append)
+    plain = run_last(session, "EXPLAIN SELECT 1 AS a")
+    assert run_last(session, "EXPLAIN ESTIMATED_COST, PLAN_ADVICE SELECT 1 AS a") == plain
+    assert notes == [
+        "EXPLAIN ESTIMATED_COST adds nothing to the plan: everfold plans without statistics",
+        "EXPLAIN PLAN_ADVICE adds nothing to the plan: everfold gives no advice",
+    ]
+    assert expect_error_code(session, "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS a") == "unsupported-clause"

@@ -11,6 +11,7 @@ from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.dialects.tokens import TokenKind
 from everfold.sql.statements import (
     Describe,
+    DescribeJob,
     Explain,
     Insert,
     Name,
@@ -18,13 +19,19 @@ from everfold.sql.statements import (
     Query,
     ResetOption,
     SetOption,
+    ShowCatalogs,
     ShowColumns,
     ShowCreate,
+    ShowCurrent,
+    ShowDatabases,
     ShowFunctions,
+    ShowJobs,
     ShowTables,
     ShowViews,
     Statement,
     StatementSet,
+    StopJob,
+    Use,
 )
 
 _REFUSED = {
@@ -37,11 +44,11 @@ _REFUSED = {
     "LOAD": 2,
     "MERGE": 1,
     "STOP": 2,
+    "USE": 2,
     "TRUNCATE": 2,
     "UNLOAD": 2,
     "UPDATE": 1,
     "UPSERT": 1,
-    "USE": 1,
     "ADD": 2,
     "REMOVE": 2,
     "REFRESH": 2,
@@ -71,7 +78,10 @@ _STARTS = [
     "EXPLAIN",
     "EXECUTE",
     "BEGIN",
+    "USE",
+    "STOP",
 ]
+_CURRENT: tuple[Literal["CATALOG"], Literal["DATABASE"]] = ("CATALOG", "DATABASE")
 _DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 
 
@@ -124,6 +134,10 @@ class Grammar(Definitions):
                 return self._execute()
             case "BEGIN":
                 return self._statement_set(self.at)
+            case "USE" if self.key(1) != "MODULES":
+                return self._use()
+            case "STOP" if self.key(1) == "JOB":
+                return self._stop_job()
             case word:
                 raise self._unknown_statement(word)
 
@@ -245,9 +259,9 @@ class Grammar(Definitions):
         if self.accept("CREATE"):
             if self.key() not in ("TABLE", "VIEW"):
                 raise self._refuse_show(first)
-            kind: Literal["TABLE", "VIEW"] = "TABLE" if self.take().text.upper() == "TABLE" else "VIEW"
-            name, name_span = self.object_name(f"a {kind.lower()}")
-            return ShowCreate(kind=kind, name=name, name_span=name_span, span=self.span(first))
+            of: Literal["TABLE", "VIEW"] = "TABLE" if self.take().text.upper() == "TABLE" else "VIEW"
+            name, name_span = self.object_name(f"a {of.lower()}")
+            return ShowCreate(kind=of, name=name, name_span=name_span, span=self.span(first))
         user = self.sees("USER", "FUNCTIONS")
         if user or self.key() == "FUNCTIONS":
             self.at += 2 if user else 1
@@ -257,13 +271,29 @@ class Grammar(Definitions):
             name, name_span = self.object_name("a table")
             pattern = self._name_pattern()
             return ShowColumns(name=name, pattern=pattern, name_span=name_span, span=self.span(first))
+        if self.accept("JOBS"):
+            return ShowJobs(span=self.span(first))
+        if self.accept("CATALOGS"):
+            pattern = self._name_pattern()
+            return ShowCatalogs(pattern=pattern, span=self.span(first))
+        if self.accept("DATABASES"):
+            found = self._show_filter(first, "a catalog")
+            return ShowDatabases(
+                catalog=found["database"],
+                catalog_span=found["database_span"],
+                pattern=found["pattern"],
+                span=found["span"],
+            )
+        for kind in _CURRENT:
+            if self.accept("CURRENT", kind):
+                return ShowCurrent(kind=kind, span=self.span(first))
         if self.key() not in ("TABLES", "VIEWS"):
             raise self._refuse_show(first)
         made = ShowTables if self.take().text.upper() == "TABLES" else ShowViews
         return made(**self._show_filter(first))
 
-    def _show_filter(self, first: int) -> _ShowFilter:
-        database, database_span = self.object_name("a database") if self.one_of("FROM", "IN") else (None, None)
+    def _show_filter(self, first: int, what: str = "a database") -> _ShowFilter:
+        database, database_span = self.object_name(what) if self.one_of("FROM", "IN") else (None, None)
         pattern = self._name_pattern()
         return {"database": database, "database_span": database_span, "pattern": pattern, "span": self.span(first)}
 
@@ -276,15 +306,40 @@ class Grammar(Definitions):
 
     def _refuse_show(self, first: int) -> EverfoldError:
         if self.kind() is not TokenKind.WORD:
-            return self.expected_error("`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CREATE TABLE` or `CREATE VIEW`")
+            return self.expected_error(
+                "`TABLES`, `VIEWS`, `FUNCTIONS`, `COLUMNS`, `CATALOGS`, `DATABASES`, `JOBS`, `CREATE TABLE` or"
+                " `CREATE VIEW`"
+            )
         self.one_of("CURRENT", "FULL", "MATERIALIZED", "USER")
         if self.kind() is TokenKind.WORD:
             self.at += 1
         return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
 
-    def _describe(self) -> Describe:
+    def _use(self) -> Use:
+        first = self.at
+        self.expect("USE")
+        is_catalog = self.key() == "CATALOG" and self.kind(1) in NAME_TOKENS
+        self.at += is_catalog
+        name, name_span = self.object_name("a catalog" if is_catalog else "a database")
+        return Use(kind="CATALOG" if is_catalog else "DATABASE", name=name, name_span=name_span, span=self.span(first))
+
+    def _stop_job(self) -> StopJob:
+        first = self.at
+        self.expect("STOP", "JOB")
+        job = self.string("the job's ID or name")
+        job_span = self.span(self.at - 1)
+        found = {word: self.accept("WITH", word) for word in ("SAVEPOINT", "DRAIN")}
+        return StopJob(
+            job=job, savepoint=found["SAVEPOINT"], drain=found["DRAIN"], job_span=job_span, span=self.span(first)
+        )
+
+    def _describe(self) -> Describe | DescribeJob:
         first = self.at
         self.take()
+        if self.key() == "JOB" and self.kind(1) is TokenKind.STRING:
+            self.at += 1
+            job = self.string("the job's ID or name")
+            return DescribeJob(job=job, job_span=self.span(self.at - 1), span=self.span(first))
         if self.key() in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL") and self.kind(1) in NAME_TOKENS:
             self.at += 1
             raise self.unsupported_error("unsupported-statement", f"DESCRIBE {self.keys[self.at - 1]}", first)

@@ -5,8 +5,8 @@ from __future__ import annotations
 _ONE_DATABASE = "leave it out: there is one catalog and one database, `default_catalog.default_database`"
 _ONLY_GROWS = "rows can only be inserted into tables: use INSERT INTO"
 _SHOW = (
-    "there are SHOW TABLES, SHOW VIEWS, SHOW FUNCTIONS, SHOW CREATE TABLE and SHOW CREATE VIEW; "
-    "SET without arguments lists the options"
+    "there are SHOW TABLES, SHOW VIEWS, SHOW FUNCTIONS, SHOW COLUMNS, SHOW CATALOGS, SHOW DATABASES, SHOW JOBS, "
+    "SHOW CREATE TABLE and SHOW CREATE VIEW; SET without arguments lists the options"
 )
 _NO_MODULES = "leave it out: all functions are always available"
 _NO_JARS = "leave it out: connector jars are downloaded when they are needed"
@@ -34,7 +34,6 @@ _REFUSED = {
     "EXCLUDE in a window": "leave it out, and subtract the rows that it would exclude",
     "EXECUTE PLAN": _PLAN_OF_A_JOB,
     "EXIT": _CLIENT,
-    "EXPLAIN": "write EXPLAIN or EXPLAIN CHANGELOG_MODE",
     "GRANT": "leave it out: permissions are managed by the file system and the brokers",
     "GROUP BY DISTINCT": "write each grouping set once",
     "HELP": _CLIENT,
@@ -56,7 +55,7 @@ _REFUSED = {
     "UNPIVOT": "turn columns into rows with CROSS JOIN UNNEST(ARRAY[…])",
     "UPDATE": _ONLY_GROWS,
     "UPSERT": _ONLY_GROWS,
-    "USE": _ONE_DATABASE,
+    "USE": _NO_MODULES,
     "WITH RECURSIVE": "write out as many levels as you need",
     "the type": "keep the value as STRING, and read it with JSON_VALUE",
 }

@@ -28,7 +28,7 @@ _DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
 _TEXT = ("CHAR", "CHARACTER", "VARCHAR", "BINARY", "VARBINARY")
 _TIMES = ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 _REFUSED = ("RAW", "STRUCTURED", "VARIANT", "NULL", "BITMAP", "GEOMETRY", "GEOGRAPHY")
-_KNOWN = (*_PLAIN, *_DECIMAL, *_TEXT, *_TIMES, "DOUBLE", "INTERVAL", "ARRAY", "MULTISET", "MAP", "ROW")
+TYPE_NAMES = (*_PLAIN, *_DECIMAL, *_TEXT, *_TIMES, "DOUBLE", "INTERVAL", "ARRAY", "MULTISET", "MAP", "ROW")
 
 _COMPOSITE_HELP = {
     "ARRAY": "specify the element type: ARRAY<INT>",
@@ -85,7 +85,7 @@ class Types(TokenStream):
         if word in _REFUSED:
             self.at += 1
             raise self.unsupported_error("unsupported-type", f"the type {word}", first)
-        if word not in _KNOWN:
+        if word not in TYPE_NAMES:
             raise self._unknown_type(first)
         self.at += 1
         if word in _PLAIN:
@@ -128,7 +128,7 @@ class Types(TokenStream):
             names.append(self.identifier("the rest of a type's name").name)
         name = ".".join(names)
         return SqlError.of(
-            "unknown-type", f"no data type is named `{name}`", self.span(first), suggest_name(name, _KNOWN)
+            "unknown-type", f"no data type is named `{name}`", self.span(first), suggest_name(name, TYPE_NAMES)
         )
 
     def _number(self, allowed: _Range) -> int:

@@ -1,0 +1,53 @@
+"""A changed job: judge the new query before it starts, and ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everfold.compat import CompatOptions, Judgement, Verdict, judge_pairs, pair_queries, shape_of
+from everfold.compat.report import as_text
+from everfold.jobs.change import OnChange
+from everfold.jobs.manifest import Manifest, NewQuery
+from everfold.plan.naming import number_operators
+
+if TYPE_CHECKING:
+    from everfold.shell.screen import Screen
+    from everfold.sql.planner import Submit
+
+_ANSWERS = {
+    OnChange.ACCEPT: "keep the reusable state; new aggregates start now",
+    OnChange.BACKFILL: "keep the reusable state; compute new aggregates from the beginning of the input",
+    OnChange.REBUILD: "discard the state and read the input from its beginning",
+    OnChange.RESET: "discard the state and continue at the current position in the input",
+    OnChange.REFUSE: "leave the job as it is",
+}
+_WITH_STATE = (OnChange.ACCEPT, OnChange.BACKFILL)
+_NO = "no"
+
+
+def judge_change(manifest: Manifest, submit: Submit) -> Judgement | None:
+    """Return the verdict on a query that is to continue a job; None if it is the job's query."""
+    zone = submit.settings.local_time_zone
+    query = NewQuery(roots=number_operators(submit.roots), zone=zone, sql=submit.text)
+    if query.fingerprint == manifest.version.fingerprint:
+        return None
+    pairs = pair_queries(manifest.version.query_shapes, [shape_of(root) for root in submit.roots])
+    return judge_pairs(pairs, CompatOptions.of(submit.settings))
+
+
+def decide_change(screen: Screen, name: str, judgement: Judgement) -> OnChange:
+    """Show the verdict on a changed job, and ask the user what to do.
+
+    A change that keeps the whole state is accepted.
+    """
+    screen.show_message(f"The query of job `{name}` has changed.\n\n{as_text(judgement)}\n")
+    if judgement.verdict is Verdict.FULLY:
+        return OnChange.ACCEPT
+    keeps_state = judgement.verdict is Verdict.PARTIALLY
+    answers = {
+        _NO if each is OnChange.REFUSE else each.value: what
+        for each, what in _ANSWERS.items()
+        if keeps_state or each not in _WITH_STATE
+    }
+    answer = screen.ask("Change the job?", answers, _NO)
+    return OnChange.REFUSE if answer == _NO else OnChange(answer)
