@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pygments.lexer import Lexer
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, String, Text, _TokenType
 
-from everfold.shell.words import Kind, Word, split_words
+from everfold.completion.words import Kind, Word, split_words
 
 _TYPES = {
     Kind.SPACE: Text.Whitespace,

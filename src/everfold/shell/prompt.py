@@ -21,9 +21,9 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import CompleteStyle
 
+from everfold.completion.words import is_complete
 from everfold.files import cache_folder
 from everfold.shell.history import PrivateHistory
-from everfold.shell.words import is_complete
 
 if TYPE_CHECKING:
     from everfold.shell.commands import Shell

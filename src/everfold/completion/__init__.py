@@ -1,0 +1,1 @@
+"""Completion of SQL that is being typed, for the shell and for editors."""
