@@ -51,6 +51,7 @@ def everfold() -> None:
     everfold explain orders.sql       show its plan
     everfold explain too-complex      print what an error code means and what to do
     everfold check old.sql new.sql    report which state survives a change of the query
+    everfold format --write jobs/     rewrite scripts in one style
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
     everfold rescale orders/ 16       run a job with another number of partitions
@@ -405,6 +406,31 @@ def translate(script: str, old: Any, new: Any) -> None:
     from everfold.cli.run import Script
 
     command.translate(Script.read(script, None), old, new)
+
+
+@everfold.command("format")
+@click.argument("scripts", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="SCRIPT…")
+@click.option("--check", is_flag=True, help="Write nothing: name the files that would change, and exit with 1.")
+@click.option("--write", is_flag=True, help="Rewrite the files.")
+@_dialect
+def format_(scripts: tuple[str, ...], check: bool, write: bool, dialect: str) -> None:
+    """Print SCRIPT (- for standard input) in one style.
+
+    Keywords are in capitals, and each clause is in a line of its own. Comments stay in place, and
+    the meaning is the same. A folder means the *.sql files in it.
+
+    \b
+    everfold format orders.sql
+    everfold format --check jobs/
+    everfold format --write jobs/
+    """
+    from everfold.cli.format import format_scripts
+
+    if check and write:
+        raise click.UsageError("--check writes nothing: leave out --write")
+    if not check and not write and (len(scripts) > 1 or Path(scripts[0]).is_dir()):
+        raise click.UsageError("several scripts need --check or --write")
+    sys.exit(format_scripts(scripts, "check" if check else "write" if write else "print", dialect))
 
 
 @everfold.command()

@@ -30,7 +30,7 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
             "unknown-dialect", f"no SQL dialect is named `{dialect}`", help=suggest_name(dialect, DIALECTS)
         )
     found: list[Statement] = []
-    for number, (language, part) in enumerate(_parts(text, source, dialect)):
+    for number, (language, part) in enumerate(split_dialects(text, source, dialect)):
         if number > MAX_DIALECTS:
             span = Span(part.start, part.start + 1, source, text)
             raise too_complex_error("it changes its dialect too often", MAX_DIALECTS, span)
@@ -41,7 +41,7 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
     return tuple(found)
 
 
-def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
+def split_dialects(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a script that are in one dialect each.
 
     A part ends with the SET that starts the next one.

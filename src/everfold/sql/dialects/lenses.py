@@ -366,6 +366,7 @@ class LensesGrammar(Names):
             self.at += 1
         if self.at == first:
             raise self.expected_error("an option" if symbol == "=" else "the option's value", "write SET a.b = value")
+        self.joined[first] = self.at
         return self.slice(first)
 
 

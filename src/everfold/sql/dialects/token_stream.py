@@ -31,18 +31,26 @@ NAME_TOKENS = (TokenKind.WORD, TokenKind.QUOTED)
 
 
 class TokenStream:
-    """A text, its tokens and their keys, and the index of the next token (`at`)."""
+    """A text, its tokens and their keys, and the index of the next token (`at`).
+
+    For the formatter, it records the indexes of tokens that are names and functions' names, and the
+    ranges of tokens that are one name or value together, whose spaces matter.
+    """
 
     measures: ClassVar[bool] = False
     """Whether a number may be followed by letters: `10m`."""
 
     def __init__(self, text: str, source: str, part: Part | None = None) -> None:
         self.text = text
+        self.start = 0 if part is None else part.start
         self.source = source
         self.tokens = scan(text, source, part, measures=self.measures)
         self.keys = [token.key for token in self.tokens]
         self.closing = _closing(self.keys)
         self.at = 0
+        self.names: set[int] = set()
+        self.functions: set[int] = set()
+        self.joined: dict[int, int] = {}
         self._last_alias: tuple[int, tuple[str, ...]] | None = None
         self._depth = 0
         self._parts = 0
@@ -117,6 +125,7 @@ class TokenStream:
             raise self.expected_error(what)
         if not token.text:
             raise self.expected_error(what, help_text="a name has at least one character")
+        self.names.add(self.at)
         self.at += 1
         return syntax.Identifier(token.text, span=self.span(self.at - 1))
 
