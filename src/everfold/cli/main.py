@@ -408,6 +408,25 @@ def translate(script: str, old: Any, new: Any) -> None:
     command.translate(Script.read(script, None), old, new)
 
 
+@everfold.command()
+@click.option("--stdio", is_flag=True, help="Accepted because editors pass it; the server always does this.")
+def lsp(stdio: bool) -> None:
+    """Serve an editor: errors, completion, types, definitions, formatting and hints about state.
+
+    The editor starts this command and talks to it over stdin and stdout. See docs/editors.md for
+    VS Code and Neovim. Needs `pip install 'everfold[lsp]'`.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("pygls") is None:
+        raise UsageError.of(
+            "missing-package", "the language server needs the package pygls", help="pip install 'everfold[lsp]'"
+        )
+    from everfold.lsp.server import serve
+
+    serve()
+
+
 @everfold.command("format")
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="SCRIPT…")
 @click.option("--check", is_flag=True, help="Write nothing: name the files that would change, and exit with 1.")

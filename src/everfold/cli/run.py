@@ -163,7 +163,7 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
+    folders = JobFolders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     for action in actions:
         if isinstance(action, Show):
@@ -210,7 +210,7 @@ def _reads_little(checked: Sequence[CheckedTables], folder: Path) -> bool:
     return True
 
 
-class _Folders:
+class JobFolders:
     """Assigns a job directory to each INSERT job of a script.
 
     The first job gets the folder of the script, the others folders in `jobs/` below it. So an
@@ -233,7 +233,7 @@ class _Folders:
 
 
 def _specify_job(
-    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: _Folders
+    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: JobFolders
 ) -> JobSpec:
     name = action.settings.pipeline_name or script.name
     state: FolderName | None

@@ -104,6 +104,29 @@ def is_complete(text: str) -> bool:
     return opened <= 0
 
 
+class Range(NamedTuple):
+    """A part of a text, in characters; the end is exclusive."""
+
+    start: int
+    end: int
+
+
+def split_statements(text: str) -> list[Range]:
+    """Return the range of each statement, with its `;`. A statement set is one statement."""
+    found: list[Range] = []
+    words = split_sql(text)
+    start, is_set = 0, False
+    for at, word in enumerate(words):
+        before = [each.key for each in words[max(0, at - 2) : at + 1]]
+        is_set = is_set or before == ["STATEMENT", "SET", "BEGIN"] or before == ["BEGIN", "STATEMENT", "SET"]
+        if word.key == ";" and not (is_set and words[at - 1].key != "END"):
+            found.append(Range(start, word.start + 1))
+            start, is_set = word.start + 1, False
+    if text[start:].strip():
+        found.append(Range(start, len(text)))
+    return found
+
+
 def last_statement(words: list[Word]) -> list[Word]:
     """Return the words of the last statement of a text, as far as it is typed."""
     ends = [at for at, each in enumerate(words) if each.key == ";"]

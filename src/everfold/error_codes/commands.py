@@ -153,7 +153,8 @@ ENTRIES = (
         "missing-package",
         Family.SETUP,
         "A connector or a command needs a Python package that is not installed.",
-        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `shell` for `everfold sql`.",
+        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `shell` for `everfold sql`, "
+        "`lsp` for `everfold lsp`.",
         "run the `pip install` that the message shows.",
     ),
     ErrorCode(

@@ -13,7 +13,7 @@ from everfold.sql.formatting.pieces import Piece, make_pieces, nest
 from everfold.sql.script import parse_script, split_dialects
 from everfold.sql.statements import Statement
 
-_GRAMMARS = {"flink": Grammar, "lenses": LensesGrammar}
+_GRAMMARS: dict[str, type[Grammar] | type[LensesGrammar]] = {"flink": Grammar, "lenses": LensesGrammar}
 
 
 def format_script(text: str, source: str = "<sql>", dialect: str = "flink") -> str:
