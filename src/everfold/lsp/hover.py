@@ -10,7 +10,7 @@ from everfold.completion.words import Kind, split_words
 from everfold.error_codes import find_code
 from everfold.errors import Span
 from everfold.lsp.analysis import Analysis
-from everfold.lsp.names import Reference, describe_entry, find_entry, find_reference
+from everfold.lsp.names import Reference, describe_entry, find_definition, find_entry, find_reference
 from everfold.plan.expressions import walk
 from everfold.plan.nodes import GroupAggregate, OverAggregate, WindowAggregate
 from everfold.plan.parts import expressions_of
@@ -53,7 +53,10 @@ def _describe_reference(analysis: Analysis, reference: Reference) -> str:
             return describe_function(reference.name)
         case _:
             typed = find_type(analysis, reference.span.start)
-            return "" if typed is None else f"```sql\n{reference.name}: {typed[1].sql}\n```"
+            if typed is not None:
+                return f"```sql\n{reference.name}: {typed[1].sql}\n```"
+            declared = find_definition(analysis, reference)
+            return "" if declared is None else f"```sql\n{declared.text[declared.start : declared.end]}\n```"
 
 
 def describe_function(name: str) -> str:
