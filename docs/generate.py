@@ -1,7 +1,8 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, and the JSON schema of case files. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Unsupported
 from everfold.sql.settings import FAMILIES, OPTIONS, TOPIC_PROPERTIES
+from everfold.testing.case_schema import make_schema
 
 HERE = Path(__file__).parent
 _MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
@@ -174,12 +176,17 @@ def errors_page() -> Iterator[str]:
             yield from ("", f"### {entry.code}", "", f"*{entry.family}*", "", entry.page)
 
 
+def case_schema() -> Iterator[str]:
+    yield json.dumps(make_schema(), indent=2)
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
     "connectors.md": connectors_page,
     "rules.md": rules_page,
     "errors.md": errors_page,
+    "../editors/vscode/case.schema.json": case_schema,
 }
 
 
