@@ -270,15 +270,32 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
         from everfold.compat.report import as_text
 
         if on_change != "ask":
+            if on_change == "accept":
+                _note_partial_columns(judgement)
             return OnChange(on_change)
         if judgement.verdict is Verdict.PARTIALLY and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
             choices = click.Choice(["accept", "backfill", "no"])
             answer = click.prompt("Accept this, or backfill the new aggregates?", "no", type=choices, err=True)
+            if answer == "accept":
+                _note_partial_columns(judgement)
             return OnChange.REFUSE if answer == "no" else OnChange(answer)
         return OnChange.REFUSE
 
     return decide
+
+
+def _note_partial_columns(judgement: Judgement) -> None:
+    """Name the columns that lack the rows which the job has read before, if its state is reused."""
+    from everfold.compat.judgement import Status
+
+    if not judgement.verdict.reuses_state:
+        return
+    several = len({each.sink for each in judgement.columns}) > 1
+    for each in judgement.columns:
+        if each.status is Status.STARTS:
+            name = f"{each.sink}.{each.name}" if several else each.name
+            note(f"column `{name}` is partial: {each.reason}, and counts from now on")
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:

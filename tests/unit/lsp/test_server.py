@@ -12,6 +12,10 @@ from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
+from unit.job_dirs import start_job
+
+from everfold.connectors.registry import apply_connector
+from everfold.sql.planner import Session, Submit
 
 TABLES = """\
 CREATE TABLE orders (customer STRING, price INT) WITH ('connector' = 'datagen', 'rows-per-second' = '1');
@@ -191,6 +195,32 @@ def test_hints_tell_what_a_change_does_to_the_state(tmp_path: Path) -> None:
         assert await editor.hints() == []
 
     edit(tmp_path, work)
+
+
+def test_hints_compare_each_insert_with_its_job(tmp_path: Path) -> None:
+    """A job that has run counts, also in another folder; an INSERT without a job has no hints."""
+    (*_, submit) = Session(connected=apply_connector).run(TABLES + INSERT)
+    assert isinstance(submit, Submit)
+    start_job(tmp_path / ".everfold" / "job", submit.roots, sql=submit.text)
+    changed = TABLES + INSERT.replace("SUM(price)", "SUM(price) + MAX(price)") + INSERT.replace("sums", "others")
+    changed = changed.replace(
+        "CREATE TABLE sums",
+        "CREATE TABLE others (customer STRING, spent INT) WITH ('connector' = 'print');\nCREATE TABLE sums",
+    )
+
+    async def work(editor: Editor) -> None:
+        await editor.open(TABLES + INSERT)
+        assert [label for *_, label in await editor.hints()] == ["kept", "kept"]
+        await editor.change(changed)
+        assert [(line, label) for line, _, label in await editor.hints()] == [(3, "kept"), (3, "starts now")]
+        (lens,) = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(editor.document)) or ()
+        assert lens.command is not None
+        assert "compared with version 0 of the job in" in lens.command.title
+
+    edit(tmp_path, work)
+    moved = tmp_path / "elsewhere"
+    (tmp_path / ".everfold" / "job").rename(moved)
+    edit(tmp_path, work, jobs={"job.sql": str(moved)})
 
 
 def test_hints_can_be_turned_off(tmp_path: Path) -> None:
