@@ -152,10 +152,10 @@ ENTRIES = (
     ErrorCode(
         "missing-package",
         Family.SETUP,
-        "A connector, a command or a worker of Spark needs a Python package that is not installed.",
+        "A connector or a command needs a Python package that is not installed.",
         "Optional dependencies are extras: `postgres` for the connector `jdbc`, `shell` for `everfold sql`, "
         "`lsp` for `everfold lsp`.",
-        "run the `pip install` that the message shows; for a worker, on every machine of the cluster.",
+        "run the `pip install` that the message shows.",
     ),
     ErrorCode(
         "no-java",

@@ -164,7 +164,7 @@ def spark_may_be_gone() -> Iterator[None]:
 def missing_package_error(name: str) -> EverfoldError:
     """Return the error for a package that the Python of Spark's workers lacks."""
     return EverfoldError.of(
-        "missing-package",
+        "missing-worker-package",
         f"the Python of Spark's workers has no package `{name.partition('.')[0].lower()}`",
         help="install it there, on every machine of the cluster, or let PYSPARK_PYTHON name a Python that has it",
     )
