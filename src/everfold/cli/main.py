@@ -52,6 +52,7 @@ def everfold() -> None:
     everfold explain too-complex      print what an error code means and what to do
     everfold check old.sql new.sql    report which state survives a change of the query
     everfold format --write jobs/     rewrite scripts in one style
+    everfold lsp                      serve an editor
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
     everfold rescale orders/ 16       run a job with another number of partitions

@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from everfold.completion.words import split_statements
+from everfold.completion.words import split_sql, split_statements
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import check_tables
 from everfold.errors import Diagnostic, EverfoldError, Span
-from everfold.plan.nodes import Root
-from everfold.sql.dialects.tokens import Part
+from everfold.plan.nodes import Root, Sink
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import DIALECT_OPTION, DIALECTS, keep_variables
 from everfold.sql.statements import CreateFunction, CreateTable, CreateView, SetOption, Statement
 from everfold.sql.undeclared import infer_undeclared
 from everfold.sql.user_functions import Kind
+
+_WORDS_OF_NAME = 8
+"""CREATE TEMPORARY TABLE IF NOT EXISTS and a name are no more words than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +86,19 @@ def analyze(
 
 
 def _parse(found: Analysis, dialect: str) -> set[str]:
-    """Parse the statements one by one; return the words of CREATE statements that are wrong."""
+    """Parse the statements one by one; return the first words of wrong CREATE statements.
+
+    The name of the table is among them.
+    """
     broken: set[str] = set()
     for part in split_statements(found.text):
-        piece = found.text[part.start : part.end]
         try:
-            parsed = DIALECTS[dialect](found.text, found.source, Part(part.start, part.end))
+            parsed = DIALECTS[dialect](found.text, found.source, part)
         except EverfoldError as error:
             found.errors += error.diagnostics
-            if piece.lstrip().upper().startswith("CREATE") or "CREATE" in piece.upper().split():
-                broken |= {*piece.replace("`", " ").replace("(", " ").split()[:8]}
+            words = split_sql(found.text[part.start : part.end])[:_WORDS_OF_NAME]
+            if words and words[0].key == "CREATE":
+                broken |= {each.content for each in words}
             continue
         found.statements += parsed
         for each in parsed:
@@ -141,7 +146,7 @@ def _bind(found: Analysis, statement: Statement, broken: set[str]) -> None:
 
 def _check_tables(found: Analysis, statement: Statement, submit: Submit) -> None:
     """Check the options of the tables that queries use, unless variables decide them."""
-    used = [root.table for root in submit.roots if hasattr(root, "table")]
+    used = [root.table for root in submit.roots if isinstance(root, Sink)]
     if any("${" in str(value) for table in (*submit.sources, *used) for _, value in table.options):
         return
     try:

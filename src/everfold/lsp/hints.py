@@ -98,7 +98,7 @@ def _judge(old: Sequence[QueryShape], new: Sequence[QueryShape], work: Work) -> 
 
 def read_committed(script: Path) -> str | None:
     """Return the text of a file at git's HEAD; None without git, or for an unknown file."""
-    command = ["git", "-C", str(script.parent), "show", f"HEAD:./{script.name}"]
+    command = ["git", "-C", str(script.parent), "cat-file", "blob", f"HEAD:./{script.name}"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, stdin=subprocess.DEVNULL, check=False)
         return done.stdout.decode() if done.returncode == 0 else None

@@ -9,7 +9,7 @@ from everfold.errors import Span
 from everfold.lsp.analysis import Analysis
 from everfold.sql import syntax
 from everfold.sql.catalog import CatalogTable, CatalogView, Entry
-from everfold.sql.statements import CreateFunction, CreateTable, CreateView, Insert, Statement, StatementSet
+from everfold.sql.statements import CreateFunction, CreateTable, CreateView, Insert, StatementSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,3 @@ def describe_entry(entry: Entry) -> str:
 
 def _clock(time: str | None) -> str:
     return f" *{time.upper()}*" if time else ""
-
-
-def find_statement(analysis: Analysis, offset: int) -> Statement | None:
-    """Return the statement at an offset."""
-    return next((each for each in analysis.statements if _covers(each.span, offset)), None)

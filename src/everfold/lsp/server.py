@@ -91,6 +91,7 @@ class EverfoldServer(LanguageServer):
         super().__init__("everfold", __version__)
         self.settings = Settings()
         self._analyses: dict[str, tuple[int | None, Analysis]] = {}
+        self._comparisons: dict[str, tuple[Analysis, list[Comparison]]] = {}
 
     def analysis(self, uri: str) -> Analysis:
         """Return the analysis of the current text of a script."""
@@ -107,8 +108,10 @@ class EverfoldServer(LanguageServer):
         """Forget the analysis of a script, or of all."""
         if uri is None:
             self._analyses.clear()
+            self._comparisons.clear()
         else:
             self._analyses.pop(uri, None)
+            self._comparisons.pop(uri, None)
 
     @staticmethod
     def path_of(uri: str) -> Path:
@@ -162,8 +165,15 @@ class EverfoldServer(LanguageServer):
         return file.resolve().as_uri()
 
     def compare(self, uri: str) -> list[Comparison]:
-        """Compare a script with its jobs, or with its version in git."""
-        analysis, script, how = self.analysis(uri), self.path_of(uri), self.settings.compare
+        """Compare a script with its jobs, or with its version in git: again when it is saved."""
+        analysis = self.analysis(uri)
+        known = self._comparisons.get(uri)
+        if known is None or known[0] is not analysis:
+            known = self._comparisons[uri] = analysis, self._compare(uri, analysis)
+        return known[1]
+
+    def _compare(self, uri: str, analysis: Analysis) -> list[Comparison]:
+        script, how = self.path_of(uri), self.settings.compare
         if how == "off" or analysis.errors:
             return []
         found = compare_with_jobs(analysis, script, self.settings.job_of(script)) if how != "git" else []
@@ -180,6 +190,8 @@ def create_server() -> EverfoldServer:
 
     @server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
     def configure(params: lsp.DidChangeConfigurationParams) -> None:
+        if not isinstance(params.settings, dict) or "everfold" not in params.settings:
+            return  # it is about other servers
         server.settings = Settings.parse(params.settings)
         server.forget()
         for uri in server.workspace.text_documents:
@@ -195,6 +207,7 @@ def create_server() -> EverfoldServer:
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     def did_save(params: lsp.DidSaveTextDocumentParams) -> None:
+        server.forget(params.text_document.uri)
         server.publish(params.text_document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
@@ -203,7 +216,7 @@ def create_server() -> EverfoldServer:
         server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(params.text_document.uri, []))
 
     @server.feature(
-        lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "'", " "], resolve_provider=True)
+        lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "'"], resolve_provider=True)
     )
     def complete(params: lsp.CompletionParams) -> lsp.CompletionList:
         return lsp.CompletionList(False, list(_complete(server, params)))
