@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("flink")
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
-        if _needs_java(item) and not _has(item, "slow"):
+        if grouped and _needs_java(item) and not _has(item, "slow"):
             item.add_marker(pytest.mark.xdist_group(item.path.name if item.path.suffix == ".yaml" else "java"))
     items.sort(key=lambda item: (_has(item, "slow"), _needs_java(item) is not grouped))
 

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "everfold"
 
 LAYERS = (
-    ("cli", "lsp", "shell", "web", "testing"),
+    ("cli", "lsp", "notebook", "shell", "web", "testing"),
     ("table",),
     ("inspection",),
     ("jobs",),
@@ -25,6 +25,7 @@ LAYERS = (
     ("sql",),
     ("aggregates",),
     ("state",),
+    ("rendering",),
     ("plan",),
     ("udf",),
     ("error_codes",),
@@ -34,7 +35,7 @@ LAYERS = (
     ("value_text",),
     ("storage",),
     ("local_paths",),
-    ("types", "errors", "secrets", "files"),
+    ("types", "errors", "secrets", "files", "activity"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each
 other.

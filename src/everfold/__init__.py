@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from everfold.table.environment import TableEnvironment
 
 __all__ = ["TableEnvironment", "__version__"]
@@ -21,3 +23,10 @@ def __getattr__(name: str) -> object:
 
         return TableEnvironment
     raise AttributeError(f"module `everfold` has no attribute `{name}`")
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register `%%everfold` in a notebook. Called by `%load_ext everfold`."""
+    from everfold.notebook.magics import register
+
+    register(shell)

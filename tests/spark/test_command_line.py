@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,3 +170,5 @@ def test_ctrl_c_stops_a_job_and_the_same_command_resumes_it(tmp_path: Path) -> N
     out, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, err
     assert "Traceback" not in err
+    assert " starting Spark\n" in err
+    assert re.search(r" resuming after batch \d+\n", err), err

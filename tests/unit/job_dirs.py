@@ -29,13 +29,14 @@ def open_dir(
     refresh: bool = False,
     extended: bool = False,
     sql: str = "",
+    folder: Path | None = None,
 ) -> ChangePlan:
-    """Return how a job starts in a directory."""
+    """Return how a job starts in a directory. folder: start of relative paths."""
     options = {"table.local-time-zone": zone} | ({"everfold.compat.rules": "extended"} if extended else {})
     spec = JobSpec(
         roots=roots,
         settings=Settings.of(options),
-        base_folder=path,
+        base_folder=folder or path,
         sql=sql,
         decide=lambda _: how,
         consent=Consent(refresh=refresh),

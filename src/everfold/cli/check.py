@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.run import RunOptions, Script, create_session
+from everfold.cli.runner import open_job
 from everfold.errors import SqlError, StateError, UsageError
 
 if TYPE_CHECKING:
@@ -58,10 +59,9 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     after = _read_script(new, options)
     terms = CompatOptions.of(after.settings)
     if not isinstance(old, Script):
-        from everfold.jobs.folders import open_folder_alone
         from everfold.jobs.job_dir import load_manifest
 
-        job = open_folder_alone(old, options.conf)
+        job = open_job(old, options.conf)
         manifest = load_manifest(job)
         pairs = pair_queries(manifest.version.query_shapes, after.shapes)
         judgement = judge_pairs(pairs, terms)

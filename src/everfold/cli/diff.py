@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from everfold.cli.runner import open_job
+
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
 
@@ -17,10 +19,9 @@ def diff(folder: FolderName, old: int, new: int, conf: Mapping[str, str]) -> Non
     Raises UsageError `no-job`, `no-version`.
     """
     from everfold.compat import judge, report
-    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.job_dir import load_manifest
 
-    manifest = load_manifest(open_folder_alone(folder, conf))
+    manifest = load_manifest(open_job(folder, conf))
     before, after = manifest.find_version(old), manifest.find_version(new)
     lines = difflib.unified_diff(
         before.sql.splitlines(), after.sql.splitlines(), f"version {old}", f"version {new}", lineterm=""

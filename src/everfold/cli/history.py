@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from everfold.cli.runner import open_job
+
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
     from everfold.jobs.manifest import Manifest, Version
@@ -17,17 +19,16 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
 
     Raises UsageError `no-job`, StateError `damaged-manifest`.
     """
-    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.job_dir import load_manifest
 
-    manifest = load_manifest(open_folder_alone(folder, conf))
+    manifest = load_manifest(open_job(folder, conf))
     if format_ == "json":
         found = [_to_json(each, manifest) for each in manifest.versions]
         sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
         return
     for at, version in enumerate(manifest.versions):
         facts = _to_json(version, manifest)
-        mark = " (current)" if facts["current"] else ""
+        mark = " (current)" if facts["current"] else " (expired)" if facts["expired"] else ""
         sys.stdout.write(
             f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version, manifest)}\n"
         )
@@ -35,6 +36,18 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
                 sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['backfilled'])}\n")
+
+
+def print_script(folder: FolderName, number: int, conf: Mapping[str, str]) -> None:
+    """Print the script of a version, without secrets.
+
+    Of a version that an earlier release has run, only the statement is known. Raises UsageError
+    `no-job`, `no-version`, StateError `damaged-manifest`.
+    """
+    from everfold.jobs.job_dir import load_manifest
+
+    version = load_manifest(open_job(folder, conf)).find_version(number)
+    sys.stdout.write((version.script or version.sql).rstrip() + "\n")
 
 
 def describe_start(version: int, backfilled: bool) -> str:
@@ -68,6 +81,7 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
     return {
         "version": version.number,
         "current": version == manifest.version,
+        "expired": version.expired,
         "created": version.created,
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,

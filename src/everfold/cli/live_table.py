@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from everfold.cli import table_format
 from everfold.cli.output import changes
-from everfold.plan.changelog import RowKind
+from everfold.rendering import table_format
+from everfold.rendering.current_rows import Cells, CurrentRows
 from everfold.types import Schema
 
 if TYPE_CHECKING:
@@ -17,40 +17,6 @@ if TYPE_CHECKING:
 
 _FRAME_LINES = 6
 """Lines other than rows: the frame, the header, the row count, the progress line and the prompt."""
-_ADDED_KINDS = frozenset({RowKind.INSERT.short, RowKind.UPDATE_AFTER.short})
-Cells = tuple[str | None, ...]
-
-
-class CurrentRows:
-    """The current rows. An updated row keeps its position."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, Cells] = {}
-        self._positions: dict[Cells, list[int]] = {}
-        self._next = 0
-        self._vacated: int | None = None
-
-    def apply(self, kind: str, row: Cells) -> None:
-        """Apply a change. Retracting a row that does not exist has no effect."""
-        if kind in _ADDED_KINDS:
-            position = self._next if self._vacated is None or kind == RowKind.INSERT.short else self._vacated
-            self._next += position == self._next
-            self._rows[position] = row
-            self._positions.setdefault(row, []).append(position)
-            self._vacated = None
-            return
-        positions = self._positions.get(row)
-        if not positions:
-            return
-        position = positions.pop(0)
-        if not positions:
-            del self._positions[row]
-        del self._rows[position]
-        self._vacated = position if kind == RowKind.UPDATE_BEFORE.short else None
-
-    def rows(self) -> list[Cells]:
-        """Return all rows, in order of position."""
-        return [self._rows[position] for position in sorted(self._rows)]
 
 
 class LiveTable:
@@ -65,7 +31,7 @@ class LiveTable:
 
         self._out, self._schema, self._zone = out, schema, zone
         self._most = table_format.MAX_COLUMN_WIDTH if most is None else most
-        self._current = CurrentRows()
+        self._current: CurrentRows[Cells] = CurrentRows()
         self._console = Console(file=out, highlight=False)
         self._live = Live(
             console=self._console,
@@ -79,7 +45,8 @@ class LiveTable:
 
     def write(self, rows: pa.Table) -> None:
         for kind, row in changes(rows, self._schema):
-            self._current.apply(kind, tuple(table_format.format_cells(row, self._schema, self._zone)))
+            cells = tuple(table_format.format_cells(row, self._schema, self._zone))
+            self._current.apply(kind, cells, cells)
         from rich.text import Text
 
         room = max(1, self._console.size.height - _FRAME_LINES)

@@ -53,9 +53,13 @@ def everfold() -> None:
     everfold check old.sql new.sql    report which state survives a change of the query
     everfold format --write jobs/     rewrite scripts in one style
     everfold lsp                      serve an editor
+    everfold jobs                     list the jobs in this folder, and whether they run
+    everfold status orders/           show the progress of a job
+    everfold stop orders/             stop a job after the running batch
     everfold history orders/          list the versions of a job
     everfold rollback orders/ 0       roll a job back to a version
     everfold rescale orders/ 16       run a job with another number of partitions
+    everfold expire orders/ --keep 3  remove what only older versions need
     everfold state orders/            show the state of a job
     everfold test tests/              run case files
 
@@ -159,6 +163,20 @@ def _script_options(command: Any) -> Any:
 )
 @_format_option("text", "json", "csv", help="Output format of query results.")
 @click.option(
+    "--log",
+    type=click.Choice(["file", "stderr"]),
+    default="file",
+    show_default=True,
+    help="Where Spark logs: job.log in the job directory, which is rotated, or standard error, for containers.",
+)
+@click.option(
+    "--stop-timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long a stop waits for the running batch before it interrupts the batch, which the next start replays.  "
+    "[default: 120]",
+)
+@click.option(
     "--changelog",
     is_flag=True,
     help="Print every change of an updating result, even on a terminal. Without a terminal this is the default.",
@@ -211,6 +229,8 @@ def run(
     master: str | None,
     engine: Any,
     format_: Any,
+    log: Any,
+    stop_timeout: float | None,
     changelog: bool,
     on_change: Any,
     sink_duplicates: str,
@@ -220,10 +240,12 @@ def run(
 ) -> None:
     """Run the statements of SCRIPT (- for standard input).
 
-    A job over bounded input runs to its end, a job over unbounded input until Ctrl-C, which stops
-    it after the running batch. Run the same command again to resume a stopped or killed INSERT
-    job. Its job directory is .everfold/<script name>/ in the folder of the script, unless --state
-    names another.
+    A job over bounded input runs to its end, a job over unbounded input until it is stopped. Run
+    the same command again to resume a stopped or killed INSERT job. Its job directory is
+    .everfold/<script name>/ in the folder of the script, unless --state names another.
+
+    Ctrl-C, SIGTERM and `everfold stop` stop a job after the running batch. The exit code is then 0,
+    and 130 if the batch did not end within --stop-timeout and was interrupted.
 
     A changed query resumes with the state that it can reuse. `everfold check` reports which state
     that is before you run it.
@@ -236,6 +258,7 @@ def run(
     cat orders.sql | everfold run - --batch --format json
     """
     from everfold.cli import run as command
+    from everfold.jobs.spec import STOP_TIMEOUT_S
 
     options = command.RunOptions(
         state=state,
@@ -246,6 +269,8 @@ def run(
         master=master,
         engine=engine,
         format=format_,
+        log=log,
+        stop_timeout_s=STOP_TIMEOUT_S if stop_timeout is None else stop_timeout,
         changelog=changelog,
         dialect=dialect,
         on_change=on_change,
@@ -306,6 +331,76 @@ def sql(
     open_shell(
         ShellOptions(options=options, variables=parse_pairs(variables, "--var"), master=master, jobs=jobs, init=init)
     )
+
+
+@everfold.command()
+@click.argument("folder", type=_JobFolder(), required=False)
+@_format_option("text", "json", help="Output format.")
+@_store_conf
+def jobs(folder: FolderName | None, format_: Any, conf: tuple[str, ...]) -> None:
+    """List the jobs in FOLDER and the folders below it; by default, in this folder.
+
+    Shows whether each job runs, its version, watermark and lag, the rows of its last run, and the
+    error with which that run failed.
+
+    \b
+    everfold jobs
+    everfold jobs /var/lib/everfold --format json
+    """
+    from everfold.cli import status as command
+    from everfold.cli.run import parse_pairs
+
+    command.list_jobs(folder or Path(), format_, parse_pairs(conf, "--conf"))
+
+
+@everfold.command()
+@_folder
+@click.option("--watch", is_flag=True, help="Show the status again every two seconds, until Ctrl-C.")
+@_format_option("text", "json", help="Output format.")
+@_store_conf
+def status(folder: FolderName, watch: bool, format_: Any, conf: tuple[str, ...]) -> None:
+    """Show the progress of the job in FOLDER.
+
+    Shows whether the job runs and in which process, or how its last run ended; the last batch, and
+    the tables and operators of the job. Only reads the job directory.
+
+    \b
+    everfold status /var/lib/orders
+    everfold status /var/lib/orders --watch
+    everfold status /var/lib/orders --format json | jq .state
+    """
+    from everfold.cli import status as command
+    from everfold.cli.run import parse_pairs
+
+    command.status(folder, format_, parse_pairs(conf, "--conf"), watch=watch)
+
+
+@everfold.command()
+@_folder
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=150,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until the job has stopped.",
+)
+@_format_option("text", "json", help="Output format.")
+@_store_conf
+def stop(folder: FolderName, timeout: float, format_: Any, conf: tuple[str, ...]) -> None:
+    """Stop the job in FOLDER, which another process runs, and wait until it has stopped.
+
+    The job stops after the running batch, as with Ctrl-C. The exit code is 0 if it has stopped,
+    also if no process ran it, and 1 if it still runs after the timeout.
+
+    \b
+    everfold stop /var/lib/orders
+    everfold stop /var/lib/orders --timeout 600
+    """
+    from everfold.cli import status as command
+    from everfold.cli.run import parse_pairs
+
+    command.stop(folder, timeout, format_, parse_pairs(conf, "--conf"))
 
 
 @everfold.command()
@@ -474,19 +569,26 @@ def diff(folder: FolderName, old: int, new: int, conf: tuple[str, ...]) -> None:
 
 @everfold.command()
 @_folder
+@click.option("--sql", "number", type=int, metavar="VERSION", help="Print the script of this version instead.")
 @_format_option("text", "json", help="Output format.")
 @_store_conf
-def history(folder: FolderName, format_: Any, conf: tuple[str, ...]) -> None:
+def history(folder: FolderName, number: int | None, format_: Any, conf: tuple[str, ...]) -> None:
     """List the versions of the job in FOLDER.
 
-    Shows when each version began, and since which version each aggregate has counted.
+    Shows when each version began, and since which version each aggregate has counted. With --sql,
+    prints the whole script of a version as it last ran, with the declarations of its tables and
+    without secrets.
 
     \b
     everfold history /var/lib/orders
+    everfold history /var/lib/orders --sql 0 > orders-0.sql
     """
     from everfold.cli import history as command
     from everfold.cli.run import parse_pairs
 
+    if number is not None:
+        command.print_script(folder, number, parse_pairs(conf, "--conf"))
+        return
     command.history(folder, format_, parse_pairs(conf, "--conf"))
 
 
@@ -524,6 +626,32 @@ def rollback(
     if version is not None and restored:
         raise click.UsageError("--restored resumes the current version: it takes no VERSION")
     command.rollback(folder, version, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf"))
+
+
+@everfold.command()
+@_folder
+@click.option(
+    "--keep", type=click.IntRange(min=1), required=True, metavar="N", help="How many versions to keep: the newest."
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed. The job may be running.")
+@_format_option("text", "json", help="Output format.")
+@_store_conf
+def expire(folder: FolderName, keep: int, dry_run: bool, format_: Any, conf: tuple[str, ...]) -> None:
+    """Remove what only old versions of the job in FOLDER need.
+
+    Keeps the N newest versions, the current one among them, and removes the state of all others,
+    with their key snapshots, withdrawn files and backfill. A rollback to a kept version works as
+    before; `everfold history` lists the others as expired. The job must be stopped, and resumes as
+    before. If the command is interrupted, run it again to remove the rest.
+
+    \b
+    everfold expire /var/lib/orders --keep 3 --dry-run
+    everfold expire /var/lib/orders --keep 3
+    """
+    from everfold.cli import expire as command
+    from everfold.cli.run import parse_pairs
+
+    command.expire(folder, keep, dry_run=dry_run, format_=format_, conf=parse_pairs(conf, "--conf"))
 
 
 @everfold.command()

@@ -52,7 +52,6 @@ class MemoryEngine:
         self.check_readable(spec)
         if spec.suspend:
             raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
-        spec.started()
         rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
         for root in spec.roots:
             run = _Run(root, spec, tables, rows_in)
@@ -154,7 +153,11 @@ class _Target:
         if isinstance(root, Sink):
             self._name = root.table.name
             context = SinkContext(
-                name=self._name, base_folder=spec.base_folder, table=root.table, settings=spec.settings
+                name=self._name,
+                base_folder=spec.base_folder,
+                table=root.table,
+                settings=spec.settings,
+                printing=spec.printing,
             )
             sink = tables.sinks[root.table].sink(context)
             if not isinstance(sink, LocalSink):

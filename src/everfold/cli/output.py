@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from everfold.cli import table_format
-from everfold.testing import cells
+from everfold.rendering import cells, table_format
 from everfold.testing.tables import row_kinds
 from everfold.types import FloatingType, Schema, physical_name
 from everfold.value_text import format_float

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everfold.cli.progress import show_activities
+
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
 
@@ -20,6 +22,12 @@ def rescale(folder: FolderName, partitions: int, *, master: str | None, conf: Ma
     from everfold.jobs.folders import needs_s3
 
     engine = get_engine(master, conf, brief=True, uses_s3=needs_s3(folder, ()))
-    version = engine.rescale(folder, partitions, click.echo)
+    with show_activities() as view:
+
+        def say(text: str) -> None:
+            with view.hidden():
+                click.echo(text)
+
+        version = engine.rescale(folder, partitions, say)
     click.echo(f"version {version.number} has {partitions} partitions")
     click.echo("resume with `everfold run`", err=True)

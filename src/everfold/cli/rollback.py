@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everfold.cli.runner import open_job
+
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
 
@@ -17,10 +19,9 @@ def rollback(folder: FolderName, number: int | None, *, duplicates: bool, conf: 
     number: None for a job directory that was restored from an older copy.
     Raises the errors of `roll_back`.
     """
-    from everfold.jobs.folders import open_folder_alone
     from everfold.jobs.rollback import roll_back
 
-    job = open_folder_alone(folder, conf)
+    job = open_job(folder, conf)
     version = roll_back(job, number, duplicates=duplicates, say=click.echo)
     back_to = version.back_to
     click.echo(f"version {back_to} is current again, as version {version.number}")

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import click
 
 from everfold.cli.output import Format, create_output, show
-from everfold.cli.progress import ProgressView, format_count, view
-from everfold.cli.runner import EngineName, load_runner
+from everfold.cli.progress import ProgressView, format_count, show_activities
+from everfold.cli.runner import EngineName, LogName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
-from everfold.jobs.change import OnChange
+from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
-from everfold.jobs.spec import Finished, JobRunner, JobSpec
+from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobRunner, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.secrets import redact_log, redact_script
@@ -93,6 +93,8 @@ class RunOptions:
     variables: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     engine: EngineName | None = None
+    log: LogName = "file"
+    stop_timeout_s: float = STOP_TIMEOUT_S
     format: Format = "text"
     changelog: bool = False
     dialect: str = "flink"
@@ -173,7 +175,7 @@ def run(script: Script, options: RunOptions) -> None:
             # As Flink's SQL client: print each query above its result.
             click.echo(f"\n{redact_script(action.text)}", err=True)
         name = options.engine or action.settings.engine or "spark"
-        engine = load_runner(name, options.master, options.conf, brief=brief, uses_s3=uses_s3)
+        engine = load_runner(name, options.master, options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
         if _run_job(engine, _specify_job(action, next(tables), script, options, folders), options):
             return
 
@@ -247,11 +249,13 @@ def _specify_job(
         roots=action.roots,
         name=name,
         sql=action.text,
+        script=script.text,
         settings=action.settings,
         tables=tables,
         state_dir=state,
         base_folder=script.folder,
         suspend=options.suspend,
+        stop_timeout_s=options.stop_timeout_s,
         decide=_make_decide(options.on_change),
         consent=Consent(
             duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
@@ -299,36 +303,51 @@ def _note_partial_columns(judgement: Judgement) -> None:
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
-    """Run a job and show its results; return whether the user stopped it, and so the script."""
+    """Run a job and show its results; return whether it was stopped, and so the script.
+
+    Ends the process with `EXIT_INTERRUPTED` if the stop has interrupted a batch.
+    """
     bounded = engine.is_bounded(spec)
     (root, *_) = spec.roots
     results: _LazyOutput | None = None
     if isinstance(root, Collect):
         results = _LazyOutput(root, spec, options, live=not bounded)
-    progress = view()
-    stop = _Stop(progress)
+    with show_activities() as progress:
+        stop = _Stop(progress, options.stop_timeout_s)
 
-    def print_note(text: str) -> None:
-        with progress.hidden():
-            note(text)
+        def print_note(text: str) -> None:
+            with progress.hidden():
+                note(text)
 
-    try:
         with stop:
             finished = engine.run(
                 replace(
                     spec,
                     receive=_writer(results, progress),
                     progress=progress.update,
+                    printing=progress.hidden,
                     stopping=stop.should_stop,
                     consent=replace(spec.consent, note=print_note),
+                    decide=_pause(progress, spec.decide),
                 )
             )
-    finally:
-        progress.close()
     if results is not None:
         results.finish()
-    _print_summary(finished, spec, stopped=stop.wanted)
-    return stop.wanted
+    stopped = stop.wanted or finished.is_stopped
+    _print_summary(finished, spec, stopped=stopped)
+    if finished.unfinished_batch is not None:
+        sys.exit(EXIT_INTERRUPTED)
+    return stopped
+
+
+def _pause(progress: ProgressView, decide: Decide) -> Decide:
+    """Return the decision, made while the progress is hidden: it may prompt the user."""
+
+    def decide_hidden(judgement: Judgement) -> OnChange:
+        with progress.hidden():
+            return decide(judgement)
+
+    return decide_hidden
 
 
 class _LazyOutput:
@@ -401,8 +420,8 @@ class _Stop:
     `should_stop` installs the handler again.
     """
 
-    def __init__(self, progress: ProgressView) -> None:
-        self._progress = progress
+    def __init__(self, progress: ProgressView, timeout_s: float) -> None:
+        self._progress, self._timeout_s = progress, timeout_s
         self.wanted = False
         self._running = False
         self._before: dict[int, object] = {}
@@ -429,7 +448,10 @@ class _Stop:
             self._exit_now()
         self.wanted = True
         with self._progress.hidden():
-            click.echo("stopping after the running batch; Ctrl-C again stops at once", err=True)
+            click.echo(
+                f"stopping after the running batch, in at most {self._timeout_s:g} s; Ctrl-C again stops at once",
+                err=True,
+            )
 
     def _exit_now(self) -> None:
         os.dup2(self._stderr, 2)  # while Spark starts, stderr is redirected to its log
@@ -460,6 +482,12 @@ def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:
     click.echo(
         f"{spec.name}: {ended}; {format_count(finished.rows)} in, {format_count(finished.rows_out)} out", err=True
     )
+    if finished.unfinished_batch is not None:
+        click.echo(
+            f"batch {finished.unfinished_batch} did not end within {spec.stop_timeout_s:g} s and was interrupted;"
+            " the next start replays it",
+            err=True,
+        )
     if spec.state_dir is not None and (stopped or spec.suspend):
         click.echo(f"run the same command again to resume from {spec.state_dir}", err=True)
 

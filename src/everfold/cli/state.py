@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
 
-from everfold.cli import table_format
 from everfold.cli.history import describe_start
+from everfold.cli.progress import show_activities
+from everfold.cli.runner import open_job
 from everfold.errors import UsageError
+from everfold.rendering import table_format
 from everfold.types import TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -62,9 +64,9 @@ def state(folder: FolderName, options: StateOptions) -> None:
     from everfold.inspection.filter import check_condition
     from everfold.inspection.job_state import Inspection, log_file
     from everfold.jobs import get_engine
-    from everfold.jobs.folders import needs_s3, open_folder_alone
+    from everfold.jobs.folders import needs_s3
 
-    job = open_folder_alone(folder, options.conf)
+    job = open_job(folder, options.conf)
     inspection = Inspection(job, options.operator)
     if options.where is not None:
         check_condition(options.where)
@@ -73,7 +75,8 @@ def state(folder: FolderName, options: StateOptions) -> None:
             "folder-of-job", f"`{options.out}` is inside the job directory", help="name a folder outside of it"
         )
     engine = get_engine(None, {**_SPARK_CONF, **options.conf}, brief=True, uses_s3=needs_s3(folder, ()))
-    found = inspection.read(lambda: engine.spark(log_file()))
+    with show_activities():
+        found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
         found = _filter(found, options.where)
     if not options.internal:

@@ -80,6 +80,12 @@ class CallShape:
     constants: tuple[str, ...] = field(default=(), compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
+    def find_slots(self, columns: Iterable[str]) -> dict[str, str]:
+        """Return the columns of a page that are slots of the call, by the slot's name."""
+        since = f" since {self.since}" if self.since else ""
+        named = re.compile(rf"{re.escape(self.text)}\|(\w+){since}")
+        return {found[1]: column for column in columns if (found := named.fullmatch(column)) is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class InputShape:

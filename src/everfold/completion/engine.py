@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from everfold.completion.words import Kind, Word, last_statement, split_sql
+from everfold.completion.words import Kind, Word, last_statement, split_sql, split_words
 
 if TYPE_CHECKING:
     from everfold.connectors.options import Option
@@ -68,6 +68,8 @@ class Completer:
 
         `after` is the rest of the statement, whose tables count, too.
         """
+        if _ends_in_comment(before):
+            return []
         words = last_statement(split_sql(before))
         typed, found = self._find(words, before, after)
         unique = {text: (kind, meaning) for text, kind, meaning in reversed(list(found))}
@@ -239,6 +241,11 @@ class Completer:
 
 _RANK = {"column": 0, "table": 1, "view": 1, "statement": 1, "function": 2, "keyword": 3, "type": 4}
 """The order of kinds; those of one kind keep the order in which they were found."""
+
+
+def _ends_in_comment(text: str) -> bool:
+    words = split_words(text)
+    return bool(words) and words[-1].kind is Kind.COMMENT and not words[-1].text.endswith("*/")
 
 
 def _in_from(keys: Sequence[str]) -> bool:

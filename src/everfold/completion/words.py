@@ -123,6 +123,6 @@ def split_statements(text: str) -> list[Part]:
 
 
 def last_statement(words: list[Word]) -> list[Word]:
-    """Return the words of the last statement of a text, as far as it is typed."""
+    """Return the words of the last statement of a text, which may be incomplete."""
     ends = [at for at, each in enumerate(words) if each.key == ";"]
     return words[ends[-1] + 1 :] if ends else words

@@ -62,9 +62,13 @@ class BlackholeSink(ClusterSink):
         return sum(map(int, reports))
 
     def write(self, frame: DataFrame, batch: BatchId) -> int | None:
-        """Run the frame and discard its rows."""
-        frame.write.format("noop").mode("overwrite").save()
-        return None
+        """Run the frame, discard its rows, and return their number."""
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count, lit
+
+        counted = Observation()
+        frame.observe(counted, count(lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+        return int(counted.get["rows"])
 
 
 class BlackholeConnector(Connector):

@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from everfold.activity import Printing
 from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
@@ -119,7 +121,8 @@ class SinkContext:
 
     name: the sink's name within the job. job_folder: without one, nothing is remembered between
     runs. query: a hash of the query that is written into the table, empty if it is not needed.
-    plan: the query of a stream, None for other rows.
+    plan: the query of a stream, None for other rows. printing: returns a context in which the sink
+    may print rows.
     """
 
     name: str
@@ -130,6 +133,7 @@ class SinkContext:
     spark: SparkSession | None = None
     query: str = ""
     plan: Plan | None = None
+    printing: Printing = nullcontext
 
     @property
     def records(self) -> Location | None:
@@ -272,6 +276,14 @@ class Source(ABC):
 
     def after_batch(self, context: SourceContext, offsets_json: str) -> None:  # noqa: B027
         """Handle the commit of a batch. offsets_json: the source's line of the offset log."""
+
+    def find_lag(self, latest_json: str | None, end_json: str | None) -> Mapping[str, int] | None:
+        """Return how many records each split has after a position, None if that is not known.
+
+        latest_json, end_json: the last position in the source, and that at the end of a batch, as
+        in Spark's report of the batch. Must not ask the external system.
+        """
+        return None
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether a job that was rewound has again read everything up to a position."""
@@ -548,6 +560,13 @@ class Connector:
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Return the effect of replayed rows on the table after a rewind of the job."""
         return self.on_replay
+
+    def withdrawal_folder(self, table: Table, base_folder: Path) -> str | None:
+        """Return the path or URI of the folder where withdrawn files of a table lie.
+
+        None if the sink withdraws no files.
+        """
+        return None
 
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return the source of a table. Raises UnsupportedFeature `not-a-source`.

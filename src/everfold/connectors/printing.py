@@ -76,8 +76,10 @@ class PrintSink(LocalSink):
             f"[{', '.join(java_string(value, of) for value, of in zip(values, types, strict=True))}]\n"
             for kind, *values in zip(rows.column(KIND).to_pylist(), *columns, strict=True)
         ]
-        self.stream.write("".join(lines))
-        self.stream.flush()
+        if lines:
+            with self.context.printing():
+                self.stream.write("".join(lines))
+                self.stream.flush()
         self._remember(batch)
 
     def _is_printed(self, batch: BatchId) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -59,7 +59,8 @@ class JobLineage:
     the epoch of the last rewind, None if there was none. first_discarded_epoch: the first epoch
     that this rewind discarded, None if the job restarted from scratch and discarded all. sinks: by
     table, the names that the job's sinks have had, as a name contains the number of the INSERTs
-    before it.
+    before it. oldest_epoch: of the oldest version that is not expired. left_epochs: epochs whose
+    batches will never belong to the lineage again.
     """
 
     job: str
@@ -68,6 +69,8 @@ class JobLineage:
     rewind_epoch: int | None
     first_discarded_epoch: int | None
     sinks: Mapping[str, frozenset[str]]
+    oldest_epoch: int = 0
+    left_epochs: frozenset[int] = frozenset()
 
     def includes(self, epoch: int, batch: int) -> bool:
         """Return whether a batch belongs to the lineage."""
@@ -75,6 +78,18 @@ class JobLineage:
             return False
         last = self.last_batches[epoch]
         return last is None or batch <= last
+
+    def find_expired_snapshots(self, epochs: Iterable[int]) -> list[int]:
+        """Return the epochs whose key snapshots are not needed, of those that have one.
+
+        A rewind to a version that is not expired needs the snapshots since that version. The last
+        rewind needs that of the first epoch that it has discarded, as long as its own is kept.
+        """
+        there, first = sorted(epochs), None
+        if self.first_discarded_epoch is not None and (self.rewind_epoch or 0) >= self.oldest_epoch:
+            since = self.first_discarded_epoch
+            first = next((epoch for epoch in there if epoch >= since), None)
+        return [epoch for epoch in there if epoch < self.oldest_epoch and epoch != first]
 
     def report_leftovers(self, table: str, count: int, first: Sequence[str], *, pruned: bool) -> str | None:
         """Return the message about a table's keys that did not reappear.

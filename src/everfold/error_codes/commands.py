@@ -99,6 +99,13 @@ ENTRIES = (
         "correct the name. The message suggests a close one.",
     ),
     ErrorCode(
+        "not-plottable",
+        Family.COMMAND,
+        "The result of a notebook's cell cannot be plotted.",
+        "`%%everfold --plot` draws a number over a time, so the result needs a column of each.",
+        "select the start of a window, such as `window_start`, and an aggregate; or leave out `--plot`.",
+    ),
+    ErrorCode(
         "unknown-rule",
         Family.COMMAND,
         "No compatibility rule has this code.",

@@ -117,6 +117,14 @@ ENTRIES = (
         "stop the other process, or wait for it to end.",
     ),
     ErrorCode(
+        "stop-timeout",
+        Family.JOB,
+        "The job has not stopped in time.",
+        "`everfold stop` asks the process that runs the job to stop, which it does after the running batch. A job "
+        "that is starting, and a job in batch mode, do not look for such a request.",
+        "wait with a longer `--timeout`, or end the process that the message names: the next start replays the batch.",
+    ),
+    ErrorCode(
         "job-taken-over",
         Family.JOB,
         "Another process has taken the job over.",
@@ -230,10 +238,18 @@ ENTRIES = (
         "name another version. `everfold history FOLDER` lists them.",
     ),
     ErrorCode(
+        "expired-version",
+        Family.JOB,
+        "A rollback to a version that is expired.",
+        "`everfold expire` has removed the state of the version, to free space.",
+        "roll back to one of the versions that the message lists, or run the query of that version with "
+        "`--on-change rebuild`.",
+    ),
+    ErrorCode(
         "checkpoint-gone",
         Family.JOB,
         "The checkpoint of a version no longer exists.",
-        "It was removed, for example with `--prune`, or the version never ran.",
+        "It was removed, or the version never ran.",
         "run the query of that version with `--on-change rebuild`.",
     ),
     ErrorCode(

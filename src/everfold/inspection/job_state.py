@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.activity import report_activity
 from everfold.checkpoint.damage import check_required_files
 from everfold.checkpoint.logs import last_finished_batch
 from everfold.compat.shape import OperatorShape
@@ -158,6 +159,7 @@ class Inspection:
             raise self._explain(error) from error
 
     def _read(self, spark: SparkSession, batch: int) -> JobState:
+        report_activity("reading the state")
         session = reading_session(spark, self.manifest.count_partitions(self.manifest.version))
         found = [self._operator_state(each, self._stores(session, each, batch)) for each in self.operators]
         return JobState(self.manifest.version, batch, tuple(found))

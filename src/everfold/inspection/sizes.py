@@ -9,7 +9,7 @@ from statistics import median_low
 
 from everfold.compat.shape import CallShape, OperatorShape
 from everfold.inspection.reader import COLUMN, KEY, ORDER, VALUE
-from everfold.inspection.slots import ROW_COUNT, slots_of
+from everfold.inspection.slots import ROW_COUNT
 from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode
 from everfold.state.store import PageKey
@@ -63,7 +63,7 @@ def _columns(shape: OperatorShape, key: PageKey, blob: bytes) -> Counter[str]:
     if key.table == HEAD:
         return found
     page = decode(blob)
-    owners = {column: call for call in shape.calls for column in slots_of(call, page.columns).values()}
+    owners = {column: call for call in shape.calls for column in call.find_slots(page.columns).values()}
     for column in page.get_columns():
         part = _part(column.name, owners)
         if part is not None and not (shape.input.updating and column.name == ROW_COUNT):

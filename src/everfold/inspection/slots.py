@@ -7,7 +7,6 @@ and parts of them are concatenated.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import polars as pl
@@ -33,13 +32,6 @@ _LEFT = "__left"
 def type_of(text: str) -> DataType:
     """Return the type that a string in a shape denotes."""
     return NULL if text == NULL.sql else parse_type(text)
-
-
-def slots_of(call: CallShape, columns: Iterable[str]) -> dict[str, str]:
-    """Return the columns of a page that are slots of a call, by the slot's name."""
-    since = f" since {call.since}" if call.since else ""
-    named = re.compile(rf"{re.escape(call.text)}\|(\w+){since}")
-    return {found[1]: column for column in columns if (found := named.fullmatch(column)) is not None}
 
 
 def known_slots(call: CallShape) -> dict[str, Slot]:
@@ -71,7 +63,7 @@ def merge_parts(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape
     """
     folds, list_slots = [], []
     for call in calls:
-        slots = slots_of(call, rows.columns)
+        slots = call.find_slots(rows.columns)
         if call.python:
             list_slots += [_concat(column, call, retracting).alias(column) for column in slots.values()]
         elif slots:

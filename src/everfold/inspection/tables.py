@@ -13,7 +13,7 @@ import pyarrow as pa
 from everfold.compat.shape import OperatorShape
 from everfold.compat.state_schema import NamedShape
 from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, has_update_time
-from everfold.inspection.slots import known_slots, slots_of, type_of
+from everfold.inspection.slots import known_slots, type_of
 from everfold.operators.changelog import INPUT_KIND
 from everfold.operators.layout import number_repeats
 from everfold.plan.changelog import RowKind
@@ -174,7 +174,7 @@ def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
     label.
     """
     for call in () if any(name.startswith(VALUE) for name in stored) else shape.calls:
-        slots, known = slots_of(call, stored), known_slots(call)
+        slots, known = call.find_slots(stored), known_slots(call)
         for slot, column in slots.items():
             of, dtype = known.get(slot), stored[column]
             type_ = flink_type(dtype) if of is None or of.type.polars != dtype else of.type

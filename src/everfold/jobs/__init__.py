@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,15 +16,22 @@ if TYPE_CHECKING:
 _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 
 
-def get_engine(master: str | None, conf: Mapping[str, str], *, brief: bool = False, uses_s3: bool = False) -> Engine:
+def get_engine(
+    master: str | None,
+    conf: Mapping[str, str],
+    *,
+    brief: bool = False,
+    uses_s3: bool = False,
+    log_file: Path | None = None,
+) -> Engine:
     """Return this process's engine for a master and a Spark configuration, creating it if needed.
 
-    brief, uses_s3: apply only to a new engine.
+    brief, uses_s3, log_file: apply only to a new engine.
     """
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))
     if key not in _ENGINES:
-        _ENGINES[key] = Engine(master=master, conf=conf, brief=brief, uses_s3=uses_s3)
+        _ENGINES[key] = Engine(master=master, conf=conf, brief=brief, uses_s3=uses_s3, log_file=log_file)
         atexit.register(_ENGINES[key].close)
     return _ENGINES[key]

@@ -38,6 +38,7 @@ from everfold.spark.batch import BatchLowering
 from everfold.spark.operator_inputs import hash_sql, input_columns_sql
 from everfold.spark.scalar import Scalars
 from everfold.spark.task_input import HASH
+from everfold.spark.task_progress import report_tasks
 from everfold.state.bucket_head import HEAD
 from everfold.state.pages import decode_head
 from everfold.storage import Location
@@ -126,7 +127,8 @@ class Backfill:
         assert is_fillable(operator), begun
         since = self._reached(node)
         assert since is not None
-        rows = self._write_operator(given, operator, since)
+        with report_tasks(self.spark, f"backfilling {', '.join(list_calls(begun))}"):
+            rows = self._write_operator(given, operator, since)
         late = sum(int(head.get("late", 0)) for head in self._heads(name))
         return BackfillResult(
             list_calls(begun), rows, late, isinstance(begun, OverAggregate) and begun.frame.first is None

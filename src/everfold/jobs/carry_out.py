@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from everfold.activity import report_activity
 from everfold.checkpoint.copying import clear_checkpoint
 from everfold.checkpoint.logs import add_source_positions, last_finished_batch, restore_positions
 from everfold.jobs.backfill import Backfill
@@ -68,6 +69,7 @@ class ChangeExecutor:
             case CopyCheckpoint():
                 old = job_dir.checkpoint(manifest, stage.old_epoch)
                 job_dir.check_finished(old)
+                report_activity("copying the checkpoint")
                 old_positions = [each.old_position for each in stage.operators]
                 job_dir.copy_checkpoint(old, job_dir.checkpoint(manifest, stage.epoch), old_positions)
             case PositionSources():
@@ -86,6 +88,7 @@ class ChangeExecutor:
             case SettleTables():
                 lineage = manifest.job_lineage
                 if lineage is not None:
+                    report_activity("removing discarded rows from the tables")
                     for target in self.targets:
                         target.sink.undo_discarded_batches(lineage)
             case _:
@@ -109,7 +112,7 @@ class ChangeExecutor:
             sources=self.open_sources(),
             zone=self.zone,
             bucket_ids=manifest.bucket_ids,
-            log_file=self.job_dir.log_file,
+            log_file=self.job_dir.spark_log,
         )
         for filled in backfill.write(self.plan.roots, [each.operator_id for each in stage.operators]):
             self.note(filled.summary)

@@ -7,14 +7,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everfold.activity import report_activity
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
 from everfold.connectors.validate import CheckedTables, check_tables
-from everfold.files import make_private_file, make_private_folder
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.carry_out import ChangeExecutor
@@ -29,9 +29,11 @@ from everfold.jobs.opening import open_job
 from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
 from everfold.jobs.rewind_progress import RewindProgress
+from everfold.jobs.run_record import RunRecorder, describe_version, record_run
 from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
+from everfold.jobs.stop import StopSignal
 from everfold.jobs.stream_job import StreamJob
 from everfold.local_paths import is_remote
 from everfold.operators.reemit import can_reemit
@@ -43,6 +45,7 @@ from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, shi
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
+from everfold.spark.spark_log import append_line
 from everfold.sql.settings import Settings
 from everfold.storage import Location, local
 
@@ -66,11 +69,7 @@ def _announce_rebuild(manifest: Manifest, consent: Consent) -> None:
 def _warn(job_dir: JobDir, consent: Consent, text: str) -> None:
     """Report a warning to the user and write it to the job's log."""
     consent.note(text)
-    with suppress(OSError):
-        make_private_folder(job_dir.log_file.parent)
-        make_private_file(job_dir.log_file)
-        with open(job_dir.log_file, "a", encoding="utf-8") as log:
-            log.write(f"{now()} WARN everfold: {text}\n")
+    append_line(job_dir.spark_log, f"{now()} WARN everfold: {text}")
 
 
 def _report_stale_rows(plan: ChangePlan, consent: Consent) -> None:
@@ -103,8 +102,8 @@ class Engine:
 
     session: the caller's session, whose Spark is used; without one, a JVM is started with `master`
         and `conf`, and ended by `close`.
-    log_file: Spark's log. brief: whether the jobs read only little input. uses_s3: whether any of
-        them has a path in S3.
+    log_file: Spark's log, None for that of the first job. brief: whether the jobs read only little
+        input. uses_s3: whether any of them has a path in S3.
     externals: tables whose rows the caller provides.
     """
 
@@ -124,6 +123,7 @@ class Engine:
             return self.session
         with self._starting:
             if self._started is None:
+                report_activity("starting Spark")
                 self._started = start_spark(
                     master=self.master,
                     conf=self.conf,
@@ -199,17 +199,24 @@ class Engine:
         return open_folder(folder, lambda: connect(self.spark(locate_log(folder))))
 
     def _run_in(self, path: Location, spec: JobSpec, tables: CheckedTables) -> Finished:
-        with JobDir(path, spec.consent.note).locked() as job_dir:
-            if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
-                return self._run_stream(job_dir, spec, tables)
-            refuse_batch(job_dir)
-            return self._run_batch(job_dir, spec, tables)
+        job_dir = JobDir(path, spec.consent.note, self.log_file)
+        with job_dir.locked():
+            signal = StopSignal(path, job_dir.ownership.process, spec.stopping, spec.consent.note)
+            return self._run_locked(job_dir, replace(spec, stopping=signal), tables)
 
-    def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+    def _run_locked(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+        with record_run(job_dir, spec) as recorder:
+            if spec.settings.streaming and not all(is_constant(root.input) for root in spec.roots):
+                return self._run_stream(job_dir, spec, tables, recorder)
+            refuse_batch(job_dir)
+            return self._run_batch(job_dir, spec, tables, recorder)
+
+    def _run_batch(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         spark = self._start(job_dir, self._choose_partitions(job_dir, spec.settings))
         with self._open_targets(job_dir, spec, spec.roots, tables, spark) as targets:
             self._check_executors(spark, job_dir, spec, tables, targets)
-            spec.started()
+            recorder.describe(is_under_way=True)
+            report_activity("running the query")
             return run_batch(
                 spark,
                 spec.roots,
@@ -218,10 +225,10 @@ class Engine:
                 zone=spec.settings.local_time_zone,
                 job=job_dir.path.name,
                 epoch=time.time_ns(),
-                log_file=job_dir.log_file,
+                log_file=job_dir.spark_log,
             )
 
-    def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables) -> Finished:
+    def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
         starts_jvm = self.session is None and self._started is None
@@ -266,24 +273,29 @@ class Engine:
             sources.earlier = [
                 job_dir.checkpoint(manifest, one.epoch) for one in manifest.versions if one.epoch < manifest.origin
             ]
-            router = StreamJob(
+            recorder.describe(**describe_version(manifest, spark))
+            job = StreamJob(
                 spark=spark,
                 job_dir=job_dir,
                 manifest=manifest,
                 spec=spec,
+                recorder=recorder,
                 roots=plan.roots,
                 targets=targets,
                 sources=sources,
                 rewind_progress=_watch_rewind(job_dir, manifest, targets, consent),
                 warn=lambda text: _warn(job_dir, consent, text),
-            ).run()
+            )
+            router = job.run()
         return Finished(
             rows=router.rows,
             rows_out=router.rows_out,
             late_rows=router.reports.late_rows,
             state_rows=router.reports.state_rows,
             dropped_rows=router.dropped | {_IGNORED: router.reports.ignored_rows},
-            log_file=job_dir.log_file,
+            log_file=job_dir.spark_log,
+            is_stopped=job.is_stopped,
+            unfinished_batch=job.unfinished_batch,
         )
 
     @staticmethod
@@ -301,14 +313,16 @@ class Engine:
             if target.sink.folder is not None:
                 name = f"table `{target.sink.table.name}` in"
                 paths.append(SharedPath(target.sink.folder, name, is_written=True))
+        report_activity("checking the executors")
         ExecutorCheck(spark, paths).run()
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""
-        spark = create_session(self.spark(job_dir.log_file), partitions)
+        spark = create_session(self.spark(job_dir.spark_log), partitions)
         if is_cluster(spark):
             ship_package(spark)
         job_dir.lock_in_jvm(spark)
+        report_activity("preparing the job")
         return spark
 
     @contextmanager
@@ -329,7 +343,7 @@ class Engine:
     def _choose_partitions(self, job_dir: JobDir, settings: Settings) -> int:
         """Return the shuffle partitions of a new job; on a cluster, by default one per core."""
         if settings.parallelism is None:
-            spark = self.spark(job_dir.log_file)
+            spark = self.spark(job_dir.spark_log)
             if is_cluster(spark):
                 return min(_MAX_PARTITIONS, max(2, count_cores(spark)))
         return self.partitions(settings)
@@ -368,6 +382,7 @@ def _create_target(
         spark=spark,
         query=fingerprint([root], settings.local_time_zone) if settings.streaming else "",
         plan=root.input if settings.streaming else None,
+        printing=spec.printing,
     )
     return Target(context.name, tables.sinks[root.table].sink(context), len(root.input.schema))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from everfold.activity import report_activity
 from everfold.local_paths import foreign_scheme, is_remote, parse_local_path
 from everfold.plan.nodes import Root, Sink
 from everfold.plan.walk import tables_read
@@ -44,6 +45,7 @@ def open_folder_alone(folder: FolderName, conf: Mapping[str, str]) -> Location:
     def connect() -> Store:
         from everfold.spark.hadoop import connect_without_spark
 
+        report_activity(f"connecting to {folder}")
         return connect_without_spark(conf)
 
     return open_folder(folder, connect)

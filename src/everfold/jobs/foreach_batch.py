@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
 from everfold.connectors.sink_changelog import sort_changes
 from everfold.errors import ConnectorError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
-from everfold.jobs.progress import Progress, Reports
+from everfold.jobs.progress import Reports
 from everfold.operators.protocol import Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.spark.delivery import empty_rows, find_failed_sink
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = 10_000
 """A batch is small up to here: to start Python workers for it takes longer than to write it."""
+_LONG_MS = 24 * 3600 * 1000
 _KIND = (
     f"CAST(CASE {KIND} WHEN {REEMIT} THEN {RowKind.UPDATE_AFTER.value}"
     f" WHEN {REEMIT_DELETE} THEN {RowKind.DELETE.value} ELSE {KIND} END AS TINYINT) AS {KIND}"
@@ -70,31 +71,38 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
 class Router:
     """The `foreachBatch` function of a job.
 
-    job, log: identify the batch for the sinks. progress: called after each batch. packed: how to
+    job, log: identify the batch for the sinks. packed: how to
     unpack the rows of each sink if the batches have payloads; None if they have typed rows.
     failure: the exception of a sink; Spark would keep only its message.
+    stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
+    and waits. is_running: whether a batch runs.
     """
 
     job: str
     log: BatchLog
     targets: Sequence[Target]
     has_operators: bool
-    progress: Callable[[Progress], None] | None = None
     packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
     reports: Reports = field(default_factory=Reports)
-    rows: int = 0
-    rows_out: int = 0
+    rows_in: dict[str, int] = field(default_factory=dict)
+    sink_rows: dict[str, int] = field(default_factory=dict)
     batches: int = 0
     seen_batch: int = -1
     digest: str = ""
     dropped: dict[str, int] = field(default_factory=dict)
     last_batch_at: float = field(default_factory=time.monotonic)
     idle: threading.Event = field(default_factory=threading.Event)
-    _reads: int = 0
+    stopping: threading.Event = field(default_factory=threading.Event)
+    is_held: bool = False
+    is_running: bool = False
+    _reads: dict[str, int] = field(default_factory=dict)
     _last_rows: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
+        if self.stopping.is_set():
+            self._wait_for_stop(frame)
+        self.is_running = True
         self.idle.clear()
         rows_before = self.rows_out
         try:
@@ -118,7 +126,15 @@ class Router:
             self._last_rows = self.rows_out - rows_before
             self.last_batch_at = time.monotonic()
             self.batches += 1
+            self.is_running = False
             self.idle.set()
+
+    def _wait_for_stop(self, frame: DataFrame) -> None:
+        """Wait until Spark stops the query, in its thread, which ends by the interruption."""
+        self.is_held = True
+        jvm: Any = frame.sparkSession._jvm
+        jvm.java.lang.Thread.sleep(_LONG_MS)
+        raise AssertionError("a stopped query goes on")
 
     def _expects_few(self) -> bool:
         """Return whether the driver can write a batch of typed rows: the previous one was small.
@@ -147,7 +163,7 @@ class Router:
                 if isinstance(target.sink, ShardedSink):
                     begun.remove(target.sink)
                 if isinstance(target.sink, ClusterSink | ShardedSink):
-                    self.rows_out += target.sink.finish_batch(found.reports[at], self._id(target, batch)) or 0
+                    self._count_out(target, target.sink.finish_batch(found.reports[at], self._id(target, batch)))
                 else:
                     assert packed is not None
                     self._write_local(pa.concat_tables([empty_rows(packed[at]), *found.rows[at]]), target, batch)
@@ -213,7 +229,7 @@ class Router:
         assert isinstance(target.sink, LocalSink)
         if self.has_operators:
             rows = sort_changes(rows)
-        self.rows_out += rows.num_rows
+        self._count_out(target, rows.num_rows)
         names = [physical_name(position) for position in range(target.width)]
         target.sink.write(rows.select([*names, KIND]), self._id(target, batch))
 
@@ -221,7 +237,7 @@ class Router:
         assert isinstance(target.sink, ClusterSink)
         columns = [f"t{at}_{physical_name(position)} AS {physical_name(position)}" for position in range(target.width)]
         written = target.sink.write(frame.selectExpr(*columns, KIND), self._id(target, batch))
-        self.rows_out += written or 0
+        self._count_out(target, written)
 
     def _id(self, target: Target, batch: int) -> BatchId:
         return BatchId(self.job, target.name, self.log.epoch, batch, self.digest)
@@ -229,14 +245,35 @@ class Router:
     def _report(self, forwarded: Sequence[bytes]) -> None:
         self.reports.take(Stats.decode(blob[1:]) for blob in forwarded if blob[:1] == STATS)
         for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
-            self._reads += read.rows - read.handles
+            self._reads[read.table] = self._reads.get(read.table, 0) + read.rows - read.handles
             for reason, rows in read.skipped.items():
                 self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
-    def take_reads(self) -> int:
-        """Return how many rows tasks have decoded since the last call, less what Spark counted."""
-        reads, self._reads = self._reads, 0
-        return reads
+    @property
+    def rows(self) -> int:
+        """Input rows of this run."""
+        return sum(self.rows_in.values())
+
+    @property
+    def rows_out(self) -> int:
+        """Rows passed to the sinks in this run."""
+        return sum(self.sink_rows.values())
+
+    def add_rows(self, counted: Mapping[str, int]) -> int:
+        """Add the input rows of a batch, and return their number.
+
+        counted: what Spark has counted, by table. Tasks that decode rows themselves have reported
+        how many more or less these are.
+        """
+        reads, self._reads = self._reads, {}
+        rows = {name: counted.get(name, 0) + reads.get(name, 0) for name in {**counted, **reads}}
+        for name, each in rows.items():
+            self.rows_in[name] = self.rows_in.get(name, 0) + each
+        return sum(rows.values())
+
+    def _count_out(self, target: Target, rows: int | None) -> None:
+        name = target.sink.table.name
+        self.sink_rows[name] = self.sink_rows.get(name, 0) + (rows or 0)
 
 
 def _select_columns(rows: pa.Table, target: Target, at: int) -> pa.Table:

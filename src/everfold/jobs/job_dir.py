@@ -11,9 +11,10 @@ sources/, beside/    rows copied when the job started: of bounded tables read as
                      lookup tables. A rebuilt job uses sources/<epoch>/.
 lock, lock.jvm       held by the process that runs the job
 job.log              log of Spark and its workers
+progress/            recent history: runs and batches (`progress_log`)
 
 In another store than the local disk, `owner/` takes the place of the locks and of
-`last_batch.json` (`shared_ownership`), and the log lies in everfold's cache folder.
+`last_batch.json` (`shared_ownership`), and log and history lie in everfold's cache folder.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ def _ignore(_: str) -> None:
 class JobDir:
     """A job directory. Call `lock` before writing to it, so that no other process uses it.
 
-    note: called with sentences for the user.
+    note: called with sentences for the user. other_log: where Spark logs instead of `log_file`.
     """
 
     path: Location
     note: Callable[[str], None] = field(default=_ignore, repr=False)
+    other_log: Path | None = None
     _ownership: Ownership | None = field(default=None, repr=False)
     _newest: int = 0
 
@@ -76,6 +78,11 @@ class JobDir:
     def log_file(self) -> Path:
         """Path of the job's log, which is always a local file."""
         return locate_log(self.path.local_path or str(self.path))
+
+    @property
+    def spark_log(self) -> Path:
+        """Path of the log of Spark and its workers, for messages."""
+        return self.other_log or self.log_file
 
     def checkpoint(self, manifest: Manifest, epoch: int) -> Location:
         """Return the folder of Spark's checkpoint of an epoch."""
@@ -178,11 +185,7 @@ class JobDir:
         """
         found = self.read_manifest()
         if found is None:
-            raise UsageError.of(
-                "no-job",
-                f"`{self.path}` is not a job directory",
-                help="name the folder that --state named when the job ran",
-            )
+            raise no_job_error(self.path)
         return found
 
     def _find_traces(self) -> Iterator[str]:
@@ -267,6 +270,13 @@ def locate_log(folder: FolderName) -> Path:
         digest = hashlib.sha256(folder.encode()).hexdigest()[:8]
         folder = cache_folder() / "jobs" / f"{folder.rpartition('/')[2]}-{digest}"
     return folder / "job.log"
+
+
+def no_job_error(path: Location) -> UsageError:
+    """Return the error for a folder that is not a job directory."""
+    return UsageError.of(
+        "no-job", f"`{path}` is not a job directory", help="name the folder that --state named when the job ran"
+    )
 
 
 def load_manifest(path: Location) -> Manifest:

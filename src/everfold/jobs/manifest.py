@@ -28,7 +28,7 @@ from everfold.secrets import redact_script
 from everfold.spark.buckets import bucket_ids
 from everfold.storage import Location
 
-MANIFEST_FORMAT = 5
+MANIFEST_FORMAT = 6
 """Version of the manifest format; earlier formats are still read.
 
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
@@ -36,6 +36,7 @@ MANIFEST_FORMAT = 5
 4: adds a checksum, `folder`, and the locations of sources.
 5: a file for each manifest, with its `writer`, and `modulus`; versions have `checkpoint` and
 `partitions`.
+6: versions have `expired` and `script`, and their tables `folder`.
 """
 _CHECKED_SINCE = 4
 
@@ -55,7 +56,8 @@ class Version:
 
     number: counted from 0.
     fingerprint: identifies the plan (`fingerprint`).
-    sql, plan: the script without secrets and the explained plan; for people only.
+    sql, script, plan: the statement of the query and the script that it is in, both without
+        secrets, and the explained plan; for people only.
     shapes: compared when the query changes (`compat.serde`); they record the version since which
         each aggregate counts.
     operators: names of the operators in the checkpoint, by position (`compat.operator_ids`).
@@ -70,6 +72,7 @@ class Version:
     rebuilt: whether the job started again at the beginning of its input with this version.
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
+    expired: whether `everfold expire` has removed its state, so that no rollback leads to it.
     sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
         release did not record them.
     """
@@ -92,6 +95,8 @@ class Version:
     rebuilt: bool = False
     checkpoint: str | None = None
     partitions: int | None = None
+    expired: bool = False
+    script: str = ""
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
 
@@ -132,6 +137,8 @@ class Manifest:
             raise ValueError("`buckets` and `partitions` must be positive")
         if self.current not in (version.epoch for version in self.versions):
             raise ValueError(f"it has no version with the current epoch {self.current}")
+        if self.version.expired:
+            raise ValueError("its current version is expired")
         for at, version in enumerate(self.versions):
             if version.back_to not in (None, *(each.number for each in self.versions[:at])):
                 raise ValueError(
@@ -169,6 +176,22 @@ class Manifest:
             there = ", ".join(map(str, versions))
             raise UsageError.of("no-version", f"the job has no version {number}", help=f"its versions are {there}")
         return versions[number]
+
+    def expire(self, keep: int) -> Manifest:
+        """Return the manifest in which all versions but the newest ones are expired."""
+        old = self.versions[:-keep]
+        return replace(self, versions=(*(replace(each, expired=True) for each in old), *self.versions[len(old) :]))
+
+    @property
+    def kept_versions(self) -> tuple[Version, ...]:
+        """The versions that are not expired, oldest first; the current one is among them."""
+        return tuple(each for each in self.versions if not each.expired)
+
+    @property
+    def left_epochs(self) -> frozenset[int]:
+        """The epochs none of whose batches belongs to a kept version, nor will after a rollback."""
+        counted = {each.epoch for kept in self.kept_versions for each, _ in self.lineage(kept)}
+        return frozenset(each.epoch for each in self.versions).difference(counted)
 
     @property
     def next_ids(self) -> tuple[int, int]:
@@ -224,9 +247,12 @@ class Manifest:
 
     @property
     def abandoned_versions(self) -> tuple[Version, ...]:
-        """The versions that the last rewind left, oldest first; empty without a rewind."""
+        """The versions that the last rewind left, oldest first.
+
+        Empty without a rewind, and if the version of the rewind is expired.
+        """
         back = self._back
-        return () if back is None else self.versions[self._first_left(back) : self.versions.index(back)]
+        return () if back is None or back.expired else self.versions[self._first_left(back) : self.versions.index(back)]
 
     @property
     def _back(self) -> Version | None:
@@ -250,11 +276,13 @@ class Manifest:
             last_batches=last,
             rewind_epoch=None if back is None else back.epoch,
             first_discarded_epoch=None if back is None or back.rebuilt else self.versions[self._first_left(back)].epoch,
-            sinks=self._sinks,
+            sinks=self.sink_names,
+            oldest_epoch=self.kept_versions[0].epoch,
+            left_epochs=self.left_epochs,
         )
 
     @property
-    def _sinks(self) -> dict[str, frozenset[str]]:
+    def sink_names(self) -> dict[str, frozenset[str]]:
         """The sink names of each table over all versions."""
         found: dict[str, set[str]] = {}
         for version in self.versions:
@@ -343,12 +371,18 @@ def damaged_manifest_error(message: str) -> StateError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQuery:
-    """A query that a job is to run. sql, explained: the script and its plan, for people."""
+    """A query that a job is to run.
+
+    sql, script, explained: its statement, the script that it is in, and its plan, for people.
+    base_folder: start of relative paths.
+    """
 
     roots: Sequence[Root]
     zone: str
     sql: str = ""
+    script: str = ""
     explained: str = ""
+    base_folder: Path | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -370,11 +404,12 @@ def create_version(
         fingerprint=query.fingerprint,
         zone=query.zone,
         sql=redact_script(query.sql).strip(),
+        script=redact_script(query.script),
         plan=query.explained,
         shapes=tuple(to_json(shape_of(root)) for root in roots),
         created=now(),
         operators=tuple(node.operator_id for node in operators_of(roots)),
-        sinks=sink_notes(roots),
+        sinks=sink_notes(roots, query.base_folder),
         sources=source_notes(roots, sources),
     )
 

@@ -21,6 +21,7 @@ from everfold.jobs.rewind import sink_notes
 from everfold.jobs.spec import JobSpec
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_operators, number_operators
+from everfold.secrets import redact_script
 from everfold.spark.buckets import choose_modulus
 
 
@@ -36,7 +37,12 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
     """
     explained = "\n".join(explain(root) for root in spec.roots)
     query = NewQuery(
-        roots=number_operators(spec.roots), zone=spec.settings.local_time_zone, sql=spec.sql, explained=explained
+        roots=number_operators(spec.roots),
+        zone=spec.settings.local_time_zone,
+        sql=spec.sql,
+        script=spec.script,
+        explained=explained,
+        base_folder=spec.base_folder,
     )
     known = job_dir.read_manifest()
     if known is None:
@@ -70,7 +76,13 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     last = known.version
     shapes = add_positions(last.shapes, [shape_of(root) for root in query.roots])
     sources = last.sources or source_notes(name_operators(query.roots, last.operators))
-    version = replace(last, shapes=shapes, sinks=sink_notes(query.roots), sources=sources)
+    version = replace(
+        last,
+        shapes=shapes,
+        sinks=sink_notes(query.roots, query.base_folder),
+        sources=sources,
+        script=redact_script(query.script),
+    )
     versions = tuple(version if each.epoch == known.current else each for each in known.versions)
     return _start(replace(known, versions=versions), query)
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAST_BATCH = "last_batch.json"
+_UNKNOWN_OWNER = "another process"
 _JVM_LOCK_PATIENCE_S = 10.0
+_PROBES = 5
+"""How often a lock that is held is tried: `find_local_owner` holds it for an instant."""
+_PROBE_DELAY_S = 0.05
 
 
 class Ownership(Protocol):
@@ -32,6 +36,11 @@ class Ownership(Protocol):
     """
 
     was_taken_over: bool
+
+    @property
+    def process(self) -> str:
+        """The owner, for people."""
+        ...
 
     def claim(self) -> None:
         """Become the owner. Raises StateError `job-is-running`, OSError."""
@@ -59,13 +68,14 @@ class Ownership(Protocol):
 
 @dataclass(slots=True)
 class LocalOwnership:
-    """Locks of the kernel, which it releases when the process dies.
+    """Locks of the kernel, which it releases when the process dies. See `Ownership`.
 
     folder: the job directory.
     """
 
     folder: Location
     was_taken_over: bool = False
+    process: str = ""
     _lock: Any = field(default=None, repr=False)
     _jvm_lock: Any = field(default=None, repr=False)
 
@@ -74,16 +84,22 @@ class LocalOwnership:
         assert path is not None, "other stores have no locks"
         make_private_file(path / "lock")
         self._lock = open(path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 held until release
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.seek(0)
-            owner = self._lock.read().strip() or "another process"
-            self._lock.close()
-            self._lock = None
-            raise job_is_running_error(self.folder, owner) from error
+        for left in reversed(range(_PROBES)):
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if left:
+                    time.sleep(_PROBE_DELAY_S)
+                    continue
+                self._lock.seek(0)
+                owner = self._lock.read().strip() or _UNKNOWN_OWNER
+                self._lock.close()
+                self._lock = None
+                raise job_is_running_error(self.folder, owner) from error
+        self.process = describe_process()
         self._lock.truncate(0)
-        self._lock.write(describe_process())
+        self._lock.write(self.process)
         self._lock.flush()
 
     def claim_in_jvm(self, spark: SparkSession) -> None:
@@ -122,20 +138,6 @@ class LocalOwnership:
             self._lock = None
 
 
-def is_owned(folder: Location) -> bool:
-    """Return whether a process owns a local job directory, as far as this one can see."""
-    path = folder.local_path
-    assert path is not None, "other stores have no locks"
-    try:
-        with open(path / "lock", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def read_local_record(folder: Location) -> tuple[int, int] | None:
     """Return epoch and number of the last recorded batch of a local job, None without a record.
 
@@ -152,6 +154,24 @@ def read_local_record(folder: Location) -> tuple[int, int] | None:
     if type(epoch) is not int or type(batch) is not int:
         raise damaged_checkpoint_error(path)
     return epoch, batch
+
+
+def find_local_owner(folder: Location) -> str | None:
+    """Return the process that runs a local job, as `describe_process` has it; None if none does.
+
+    Raises OSError.
+    """
+    path = folder.local_path
+    assert path is not None, "other stores have no locks"
+    try:
+        with open(path / "lock", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read().strip() or _UNKNOWN_OWNER
+    except FileNotFoundError:
+        pass
+    return None
 
 
 def describe_process() -> str:

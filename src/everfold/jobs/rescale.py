@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from everfold.activity import report_activity
 from everfold.checkpoint.logs import last_finished_batch
 from everfold.errors import UsageError
 from everfold.jobs.failure import explain_failure
@@ -67,10 +68,12 @@ def _carry_out(folder: JobDir, manifest: Manifest, partitions: int, start: Calla
     version = manifest.version
     number, epoch = manifest.next_ids
     old, new = folder.checkpoint(manifest, version.epoch), folder.checkpoint(manifest, epoch)
+    report_activity("copying the checkpoint")
     folder.copy_checkpoint(old, new)
     if version.operators and last_finished_batch(old) >= 0:
         spark = create_session(start(), manifest.count_partitions(version))
         folder.lock_in_jvm(spark)
+        report_activity("moving the buckets")
         _move_buckets(folder, spark, new, partitions)
     made = replace(
         version,
@@ -96,4 +99,4 @@ def _move_buckets(folder: JobDir, spark: SparkSession, checkpoint: Location, par
     try:
         spark._streamingCheckpointManager.repartition(checkpoint.uri, partitions)
     except Exception as error:
-        raise explain_failure(error, (), folder.log_file, folder.path) from error
+        raise explain_failure(error, (), folder.spark_log, folder.path) from error

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from everfold.connectors.registry import connector_of
 from everfold.connectors.replay import ReplayEffect
 from everfold.errors import StateError
-from everfold.plan.nodes import Root, Sink
+from everfold.plan.nodes import Root, Sink, Table
 
 
 class Moved(StrEnum):
@@ -24,8 +25,8 @@ class Moved(StrEnum):
 
 
 SinkNote = dict[str, str]
-"""A table that a version writes: its name as `table`, its `connector`, and the effect of replayed
-rows as `again`."""
+"""A table that a version writes: its name as `table`, its `connector`, the effect of replayed rows
+as `again`, and as `folder` where its withdrawn files lie, if it can have any."""
 
 
 def sink_name(at: int, table: str) -> str:
@@ -33,13 +34,19 @@ def sink_name(at: int, table: str) -> str:
     return f"{at}_{table}"
 
 
-def sink_notes(roots: Sequence[Root]) -> tuple[SinkNote, ...]:
-    """Return the tables that queries write; a bare SELECT has none."""
-    tables = [root.table for root in roots if isinstance(root, Sink)]
-    found = ((table, connector_of(table)) for table in tables)
-    return tuple(
-        {"table": each.name, "connector": of.name, "again": of.replay_effect(each).value} for each, of in found
-    )
+def sink_notes(roots: Sequence[Root], base_folder: Path | None = None) -> tuple[SinkNote, ...]:
+    """Return the tables that queries write; a bare SELECT has none.
+
+    base_folder: start of relative paths, None to leave the folders out.
+    """
+    return tuple(_create_note(root.table, base_folder) for root in roots if isinstance(root, Sink))
+
+
+def _create_note(table: Table, base_folder: Path | None) -> SinkNote:
+    connector = connector_of(table)
+    note = {"table": table.name, "connector": connector.name, "again": connector.replay_effect(table).value}
+    folder = None if base_folder is None else connector.withdrawal_folder(table, base_folder)
+    return note if folder is None else note | {"folder": folder}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

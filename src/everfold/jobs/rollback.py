@@ -29,9 +29,9 @@ def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Call
     has left. duplicates: accept duplicate rows in tables. say: called with the effect on each table
     before anything is done.
 
-    Raises UsageError `no-job`, `no-version`, StateError `current-version`, `checkpoint-gone`,
-    `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError `disk-full` and
-    similar.
+    Raises UsageError `no-job`, `no-version`, StateError `current-version`, `expired-version`,
+    `checkpoint-gone`, `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError
+    `disk-full` and similar.
     """
     folder = JobDir(path)
     folder.load_manifest()
@@ -40,6 +40,8 @@ def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Call
         wanted = manifest.version if number is None else manifest.find_version(number)
         if number is not None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is already the current one")
+        if wanted.expired:
+            raise _expired_version_error(manifest, wanted)
         checkpoint = folder.checkpoint(manifest, wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
         for line in describe_rollback(manifest, wanted):
@@ -64,6 +66,16 @@ def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
         *describe_effects(wanted.sinks, lambda again: again.on_rollback),
         *describe_effects(others.values(), lambda _: stays),
     ]
+
+
+def _expired_version_error(manifest: Manifest, wanted: Version) -> StateError:
+    kept = ", ".join(str(each.number) for each in manifest.kept_versions[:-1]) or "none"
+    return StateError.of(
+        "expired-version",
+        f"version {wanted.number} is expired: `everfold expire` has removed its state",
+        help=f"versions that a rollback can restore: {kept}; to use the query of version {wanted.number} again,"
+        " run it with --on-change rebuild",
+    )
 
 
 def _check_checkpoint(checkpoint: Location, number: int) -> None:

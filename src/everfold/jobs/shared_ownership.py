@@ -71,6 +71,11 @@ class SharedOwnership:
     _entry: Entry | None = None
     _stopping: threading.Event = field(default_factory=threading.Event, repr=False)
 
+    @property
+    def process(self) -> str:
+        """The owner, for people."""
+        return "" if self._entry is None else self._entry.process
+
     def claim(self) -> None:
         own = _describe_self()
         while True:
@@ -181,6 +186,21 @@ def read_newest(folder: Location) -> tuple[int, Entry] | None:
         except (ValueError, TypeError) as error:
             raise damaged_checkpoint_error(file) from error
     return None
+
+
+def find_shared_owner(folder: Location) -> str | None:
+    """Return the process that runs a job, None if none does.
+
+    A process without a beat for `LEASE_S`, by the clocks of this machine and of the store, does not
+    count. Raises StateError `damaged-checkpoint`, OSError.
+    """
+    newest = read_newest(folder)
+    if newest is None or newest[1].ended or is_dead(newest[1]):
+        return None
+    beat = (_folder(folder) / f"{newest[1].token}.beat").find()
+    if beat is None or time.time() - beat.modified_ms / 1000 > LEASE_S:
+        return None
+    return newest[1].process
 
 
 def read_shared_record(folder: Location) -> tuple[int, int] | None:

@@ -53,11 +53,15 @@ class External:
 class OpenedSource:
     """A source that a running job reads.
 
-    context: None for a source that is read as a batch; such a source has no offsets.
+    table: the name of its table. is_stream: whether it is read as a stream. source: None for a
+    table whose rows the caller provides. context: None for such a table, and for a source that is
+    read as a batch; it has no offsets then.
     """
 
     name: str
+    table: str
     is_bounded: bool
+    is_stream: bool
     source: Source | None = None
     context: SourceContext | None = None
 
@@ -125,13 +129,13 @@ class Sources:
         """Open a table as a stream. The source's name identifies what it reads."""
         external = self.externals.get(table.name)
         if external is not None:
-            self.opened.append(OpenedSource(name, external.is_bounded))
+            self.opened.append(OpenedSource(name, table.name, external.is_bounded, True))
             frame = external.open(self.spark, name, table)
             return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         frame = source.stream(context)
-        self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
+        self.opened.append(OpenedSource(context.name, table.name, source.is_bounded(), True, source, context))
         return SourceStream(frame, source.splits(context))
 
     def can_stream_in_worker(self, table: Table, columns: Sequence[int]) -> bool:
@@ -146,23 +150,23 @@ class Sources:
         external = self.externals.get(table.name)
         if external is not None:
             assert external.open_in_worker is not None
-            self.opened.append(OpenedSource(name, external.is_bounded))
+            self.opened.append(OpenedSource(name, table.name, external.is_bounded, True))
             return WorkerSource(external.open_in_worker(self.spark, name, table), (table.name,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         found = source.stream_in_worker(context, columns)
-        self.opened.append(OpenedSource(context.name, source.is_bounded(), source, context))
+        self.opened.append(OpenedSource(context.name, table.name, source.is_bounded(), True, source, context))
         return WorkerSource(found, source.splits(context))
 
     def batch(self, table: Table) -> DataFrame:
         """Open the current rows of a table."""
         external = self.externals.get(table.name)
         if external is not None:
-            self.opened.append(OpenedSource(table.name, True))
+            self.opened.append(OpenedSource(table.name, table.name, True, False))
             return external.open(self.spark, table.name, table)
         context = self._context(table, table.name)
         source = self._source(table)
-        self.opened.append(OpenedSource(table.name, True, source))
+        self.opened.append(OpenedSource(table.name, table.name, True, False, source))
         return source.batch(context)
 
     def history(self, table: Table, name: str, checkpoint: Location) -> tuple[History, str | None]:
@@ -179,7 +183,7 @@ class Sources:
             raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
-        self.opened.append(OpenedSource(context.name, True, source))
+        self.opened.append(OpenedSource(context.name, table.name, True, False, source))
         position = read_position(checkpoint, context.name)
         return source.history(context, position), None if position is None else source.describe_lost(position)
 

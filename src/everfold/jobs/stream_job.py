@@ -11,9 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from everfold.checkpoint.logs import has_unfinished_batch, read_positions
+from everfold.activity import report_activity
+from everfold.checkpoint.logs import (
+    has_unfinished_batch,
+    last_finished_batch,
+    last_planned_batch,
+    read_positions,
+    remove_planned,
+)
 from everfold.connectors.skipped_rows import add_skipped_rows
-from everfold.jobs.batch_log import BatchLog
+from everfold.jobs.batch_log import BatchLog, last_batch
+from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure, spark_may_be_gone
 from everfold.jobs.foreach_batch import Router, Target, combine_streams
@@ -21,8 +29,9 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.packed_batch import combine_payloads, packed_rows
-from everfold.jobs.progress import Progress
+from everfold.jobs.progress import Progress, Reports, SinkProgress
 from everfold.jobs.rewind_progress import RewindProgress
+from everfold.jobs.run_record import RunRecorder, operator_shapes
 from everfold.jobs.sources import Sources
 from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import (
@@ -40,6 +49,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
+from everfold.spark.spark_log import silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
 
@@ -50,8 +60,11 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
-_STOP_PATIENCE_S = 120.0
+_LOOK_S = 5.0
+"""How often a job without input checks whether Spark still looks for some."""
 _TICK_DELAY_MS = 50
+_QUIET_S = 1.0
+"""How long no batch has run when a job is said to wait for records."""
 
 
 class _Stopped(Exception):
@@ -62,24 +75,35 @@ class _Stopped(Exception):
 class StreamJob:
     """One streaming query over a job directory that this process has locked.
 
+    recorder: receives the record of each batch.
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
+    is_stopped: whether it was stopped before the end of its input.
     """
 
     spark: SparkSession
     job_dir: JobDir
     manifest: Manifest
     spec: JobSpec
+    recorder: RunRecorder
     roots: Sequence[Root]
     targets: Sequence[Target]
     sources: Sources
     rewind_progress: RewindProgress | None
     warn: Callable[[str], None]
+    is_stopped: bool = False
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
     _reported: int = field(default=0)
+    _is_waiting: bool = field(default=False)
+    _looked_at: float = field(default_factory=time.monotonic)
+    _runtime: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        jvm: Any = self.spark._jvm
+        self._runtime = jvm.java.lang.Runtime.getRuntime()
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
@@ -112,10 +136,11 @@ class StreamJob:
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,
         )
+        report_activity("planning the query")
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
@@ -124,7 +149,7 @@ class StreamJob:
             log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
-            progress=self.spec.progress,
+            reports=Reports(operator_shapes(self.manifest.version)),
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
@@ -136,22 +161,27 @@ class StreamJob:
             sinks = [target.sink for target in self.targets]
             batches = combine_payloads(streams, sinks, buckets, partitions)
         writer = batches.writeStream.foreachBatch(router).option("checkpointLocation", checkpoint.uri)
+        writer = writer.queryName(self.spec.name or self.job_dir.path.name)
         wait_ms = 0 if self._bounded else settings.batch_latency_ms or 0
+        last = last_finished_batch(checkpoint)
+        report_activity("starting the query" if last < 0 else f"resuming after batch {last}")
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.log_file, self.job_dir.path) from error
-        self.spec.started()
+            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
+        self.recorder.describe(is_under_way=True)
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
             raise explain_failure(
-                router.failure or error, self.sources.opened, self.job_dir.log_file, self.job_dir.path
+                router.failure or error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path
             ) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
                     query.stop()
+                if self.is_stopped and has_unfinished_batch(checkpoint):
+                    self._forget_planned_batch()
                 self._observe(query, router)
                 self._find_changes()
         return router
@@ -175,6 +205,7 @@ class StreamJob:
                 self._check_stop()
                 seen = router.seen_batch
                 self._observe(query, router)
+                self._look_for_idle_trigger(query)
                 is_time = time.monotonic() - self._checked_at > _CHECK_S
                 if is_time:
                     self._find_changes()
@@ -182,6 +213,7 @@ class StreamJob:
                     for source in self.sources.opened:
                         source.check_arrivals()
                 self._tick(router, control, operators)
+                self._report_waiting(query, router)
             return
         self._wait_until(query, router, self._all_read)
         if any(_leaves_open(node) for node in operators) and not self.spec.suspend:
@@ -232,33 +264,76 @@ class StreamJob:
 
     def _observe(self, query: StreamingQuery, router: Router) -> None:
         """Process the batch reports of Spark that are new since the last call."""
-        for report in _read_reports(query, router.seen_batch) if router.batches > self._reported else ():
+        for report in read_reports(query, router.seen_batch) if router.batches > self._reported else ():
             batch = int(report.batchId)
             if batch <= router.seen_batch or not report.durationMs.get("addBatch"):
                 continue
             self._reported += 1
             router.seen_batch = batch
-            rows = _data_rows(report) + router.take_reads()
-            router.rows += rows
-            self._had_data = rows > 0
+            read = router.add_rows(self._source_reports.count_rows(report))
+            self._had_data = read > 0
             add_skipped_rows(report.observedMetrics or {}, router.dropped)
             offsets = read_positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
-            if self.spec.progress is not None:
-                self.spec.progress(
-                    Progress(
-                        batch=batch,
-                        rows=router.rows,
-                        rows_per_second=1000 * rows / max(int(report.durationMs["triggerExecution"]), 1),
-                        watermark_ms=router.reports.watermark_ms,
-                        late_rows=router.reports.late_rows,
-                        state_rows=router.reports.state_rows,
-                        rows_out=router.rows_out,
-                    )
-                )
+            self.recorder.add(self._describe_batch(report, router, read))
+
+    def _describe_batch(self, report: Any, router: Router, read: int) -> Progress:
+        """Return the record of a batch. read: its input rows."""
+        started_ms, ended_ms = read_times(report)
+        heap = self._runtime
+        return Progress(
+            batch=int(report.batchId),
+            rows=router.rows,
+            rows_per_second=1000 * read / max(ended_ms - started_ms, 1),
+            watermark_ms=router.reports.watermark_ms,
+            late_rows=router.reports.late_rows,
+            state_rows=router.reports.state_rows,
+            rows_out=router.rows_out,
+            started_ms=started_ms,
+            ended_ms=ended_ms,
+            phases_ms={name: int(each) for name, each in report.durationMs.items()},
+            sources=self._source_reports.describe(report, router.rows_in),
+            sinks=tuple(SinkProgress(table=name, rows=rows) for name, rows in router.sink_rows.items()),
+            operators=router.reports.list_operators(),
+            skipped=dict(router.dropped),
+            heap_bytes=heap.totalMemory() - heap.freeMemory(),
+            heap_limit_bytes=heap.maxMemory(),
+        )
+
+    @property
+    def _source_reports(self) -> SourceReports:
+        return SourceReports(self.sources.opened, self.job_dir.control)
+
+    def _look_for_idle_trigger(self, query: StreamingQuery) -> None:
+        """Report from time to time that Spark has looked for new input and has not found any.
+
+        Spark reports that every ten seconds.
+        """
+        if time.monotonic() - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        last = query.lastProgress
+        if last is not None and not last.durationMs.get("addBatch"):
+            self.spec.idle(read_times(last)[1])
+
+    def _report_waiting(self, query: StreamingQuery, router: Router) -> None:
+        """Report that the job waits for records, or that a batch has begun after it waited.
+
+        Before the first batch of a run, Spark's status decides; later, the router knows.
+        """
+        quiet_s = time.monotonic() - router.last_batch_at
+        if router.batches:
+            is_waiting = router.idle.is_set() and quiet_s > _QUIET_S
+        elif quiet_s > _QUIET_S and not self._is_waiting:
+            is_waiting = "Waiting for" in query.status["message"]
+        else:
+            is_waiting = self._is_waiting
+        if is_waiting != self._is_waiting:
+            self._is_waiting = is_waiting
+            report_activity("waiting for records" if is_waiting else "processing a batch")
 
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""
@@ -268,15 +343,36 @@ class StreamJob:
                 self.warn(text)
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
-        """Let the running batch commit, so that the next start need not repeat it."""
-        deadline = time.monotonic() + _STOP_PATIENCE_S
-        batches = router.batches
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            if router.batches > batches and not query.status["isDataAvailable"]:
-                break
-            if router.batches > batches + 1:
-                break
+        """Let the running batch commit, so that the next start need not repeat it.
+
+        No other batch begins. After the time that the user allows, the batch is interrupted.
+        """
+        self.is_stopped = True
+        router.stopping.set()
+        deadline = time.monotonic() + self.spec.stop_timeout_s
+        while query.isActive and not router.is_held:
+            if not router.is_running and not has_unfinished_batch(self._checkpoint):
+                return
+            if time.monotonic() > deadline:
+                silence_log(self.spark)
+                return
             time.sleep(_POLL_S)
+
+    def _forget_planned_batch(self) -> None:
+        """Let Spark plan the batch again that it has planned and a stop has kept from beginning.
+
+        A batch that sinks may have received, also in an earlier run, stays.
+        """
+        planned = last_planned_batch(self._checkpoint)
+        if last_batch(self.job_dir.path) != (self.manifest.current, planned):
+            remove_planned(self._checkpoint, last_finished_batch(self._checkpoint))
+
+    @property
+    def unfinished_batch(self) -> int | None:
+        """The batch that a stop has interrupted, which the next start replays."""
+        if self.is_stopped and has_unfinished_batch(self._checkpoint):
+            return last_planned_batch(self._checkpoint)
+        return None
 
     # --- ticks ------------------------------------------------------------------------------------
 
@@ -327,21 +423,3 @@ def _next_end(node: StatefulNode, last_batch_ms: int) -> float:
         return last_batch_ms + window.gap_ms
     assert window is not None
     return next_window_end(window, last_batch_ms)
-
-
-def _read_reports(query: StreamingQuery, seen: int) -> Sequence[Any]:
-    """Return the reports of Spark after a batch, possibly with earlier ones.
-
-    The last report is usually the only new one. Converting all recent ones at each poll would keep
-    the driver busy.
-    """
-    last = query.lastProgress
-    if last is None or int(last.batchId) <= seen:
-        return ()
-    is_next = int(last.batchId) == seen + 1 and last.durationMs.get("addBatch")
-    return (last,) if is_next else query.recentProgress
-
-
-def _data_rows(report: Any) -> int:
-    """Return the input rows of a batch without control files."""
-    return sum(int(source.numInputRows) for source in report.sources if "/control" not in str(source.description))

@@ -68,12 +68,16 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a bucket of an operator reports after a batch. All but the watermark are summed over the
+    """What a bucket of an operator reports after a batch. All but watermarks are summed over the
     buckets.
 
     late_rows: dropped as late since the job began. state_rows: rows in its tables. watermark_ms:
     NO_WATERMARK before the first one. ignored_rows: retractions that matched no row and were
     ignored, since the job began.
+
+    The engine adds what happened in the batch. rows_out, retractions: rows that it emitted, and how
+    many of them retract an earlier one. page_rows, page_bytes, column_bytes: of the pages that it
+    wrote. splits: the greatest watermarks in the batch; one bucket reports them for all.
     """
 
     operator: str
@@ -81,6 +85,12 @@ class Stats:
     late_rows: int = 0
     state_rows: int = 0
     ignored_rows: int = 0
+    rows_out: int = 0
+    retractions: int = 0
+    page_rows: int = 0
+    page_bytes: int = 0
+    column_bytes: dict[str, int] = field(default_factory=dict)
+    splits: dict[str, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Encode as JSON."""

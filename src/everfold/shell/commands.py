@@ -42,8 +42,8 @@ class Shell:
         if not text.strip():
             return
         started = time.perf_counter()
+        command = parse_command(text)
         try:
-            command = parse_command(text)
             if command is None:
                 self.last_input = text
                 self.session.run(text)
@@ -54,7 +54,7 @@ class Shell:
             self.terminal.show_error(error)
         except OSError as error:
             self.terminal.show_note(f"{error.filename or 'the file'}: {error.strerror or error}")
-        if self.has_timing and not self.is_over:
+        if self.has_timing and (command is None or command[0] == "\\i"):
             self.terminal.show_message(f"Time: {time.perf_counter() - started:.3f} s")
 
 

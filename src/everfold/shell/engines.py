@@ -48,6 +48,11 @@ class Engines:
             return "starting"
         return "ready" if self._failure is None else "failed"
 
+    @property
+    def is_spark_ready(self) -> bool:
+        """Whether the next query on Spark need not wait for it."""
+        return self.spark_state == "ready"
+
     def start_spark(self) -> None:
         """Start Spark in the background, unless it runs or starts already."""
         if self.spark_state in ("off", "failed"):

@@ -17,27 +17,29 @@ from everfold.sql.statements import DescribeJob, StopJob
 if TYPE_CHECKING:
     from everfold.jobs.manifest import Manifest
     from everfold.jobs.spec import JobRunner, JobSpec
+    from everfold.jobs.status import JobDirStatus
     from everfold.table.running import RunningJob
 
 _COLUMNS = ("job id", "job name", "status", "start time")
-
 _POLL_S = 0.1
+_STATES = {"starting": "INITIALIZING", "not running": "STOPPED", "suspended": "STOPPED"}
+"""The status shown for states of a job directory; the others are shown as they are, in capitals."""
 
 
 @dataclass(slots=True)
 class ShellJob:
-    """A job that this shell has started. seen: what it had reported when the user last saw it."""
+    """A job that this shell has started.
+
+    waits: whether it has to wait for Spark. seen_notes: how many of its notes the user has seen.
+    is_over: whether the user knows that it has ended.
+    """
 
     running: RunningJob
     folder: Path
     started: datetime
+    waits: bool
     seen_notes: int = 0
     is_over: bool = False
-
-    def status(self) -> str:
-        """Return its status."""
-        state = self.running.status().state
-        return "INITIALIZING" if state == "running" and self.running.is_starting else state.upper()
 
     @property
     def is_running(self) -> bool:
@@ -74,10 +76,11 @@ class ShellJobs:
 
     def start(self, name: str, spec: JobSpec, engine: JobRunner) -> ShellJob:
         """Start a job in the background. Its job directory is that of the name."""
+        from everfold.shell.engines import BackgroundSpark
         from everfold.table.running import RunningJob
 
         folder = self.directory(name)
-        job = ShellJob(RunningJob(name, folder, engine), folder, datetime.now(UTC))
+        job = ShellJob(RunningJob(name, folder, engine), folder, datetime.now(UTC), isinstance(engine, BackgroundSpark))
         self._started[name] = job
         job.running.launch(replace(spec, name=name, state_dir=folder))
         return job
@@ -117,9 +120,12 @@ class ShellJobs:
 
     def names(self) -> list[str]:
         """Return the names of all jobs: of this shell, and in the job folder."""
-        folders = self.folder.iterdir() if self.folder.is_dir() else ()
-        found = {each.name for each in folders if (each / "manifest").is_dir()}
-        return sorted(found | self._started.keys())
+        from everfold.jobs.job_list import find_jobs
+        from everfold.storage import local
+
+        found = {each.name for each in find_jobs(local(self.folder), depth=1)} if self.folder.is_dir() else set()
+        own = {self.directory(name).name for name in self._started}
+        return sorted((found - own) | self._started.keys())
 
     def show(self) -> Show:
         """Return the result of SHOW JOBS."""
@@ -128,13 +134,10 @@ class ShellJobs:
     def describe(self, statement: DescribeJob) -> Show:
         """Return the result of DESCRIBE JOB. Raises SqlError `unknown-job`."""
         name = self._find(statement)
-        job = self._started.get(name)
-        seconds = (datetime.now(UTC) - job.started).total_seconds() if job is not None and job.is_running else None
-        duration = "" if seconds is None else f"{int(seconds) // 3600}h {int(seconds) // 60 % 60}m {int(seconds) % 60}s"
-        return Show(columns=(*_COLUMNS, "duration"), rows=((*self._row(name), duration),))
+        return Show(columns=(*_COLUMNS, "duration"), rows=((*self._row(name), self._duration(name)),))
 
     def stop(self, statement: StopJob) -> Show | Done:
-        """Stop a job of this shell, and wait until its running batch is done.
+        """Stop a job of this shell or of another process, and wait until its batch is done.
 
         Its state is kept in any case: WITH SAVEPOINT returns the job directory. Raises SqlError
         `unknown-job`, UnsupportedFeature `unsupported-clause`, EverfoldError if it has failed.
@@ -148,52 +151,98 @@ class ShellJobs:
                 "leave it out: windows that are open stay in the state, and the job resumes with them",
             )
         job = self.find_running(name)
-        if job is None:
+        message = self._stop_own(job) if job is not None else self._stop_other(name, statement)
+        if message is None:
+            return Done(message=f"Job `{name}` stops after its running batch.")
+        if statement.savepoint:
+            return Show(columns=("savepoint path",), rows=((str(self.directory(name)),),))
+        return Done(message=f"Job `{name}` has stopped{message}. Run its INSERT again to resume it.")
+
+    def _stop_own(self, job: ShellJob) -> str | None:
+        """Stop a job of this shell; return its counts, None if the user has stopped waiting."""
+        job.running.request_stop()
+        if not self.wait(job):
+            return None
+        job.is_over = True
+        return f": {job.running.wait().message.splitlines()[0]}"
+
+    def _stop_other(self, name: str, statement: StopJob) -> str | None:
+        """Stop a job of another process; return None if the user has stopped waiting.
+
+        Raises SqlError `unknown-job` if the job does not run.
+        """
+        from everfold.jobs.stop import request_stop
+        from everfold.storage import local
+
+        status = self._status(name)
+        if status is None or not status.is_running:
             raise SqlError.of(
                 "unknown-job",
-                f"job `{name}` is not run by this shell",
+                f"job `{name}` does not run",
                 statement.job_span,
                 f"its status is {self._row(name)[2]}; SHOW JOBS lists the jobs",
             )
-        job.running.request_stop()
-        if not self.wait(job):
-            return Done(message=f"Job `{name}` stops after its running batch.")
-        job.is_over = True
-        message = job.running.wait().message.splitlines()[0]
-        if statement.savepoint:
-            return Show(columns=("savepoint path",), rows=((str(job.folder),),))
-        return Done(message=f"Job `{name}` has stopped: {message}. Run its INSERT again to resume it.")
+        while True:
+            try:
+                request_stop(local(self.directory(name)), _POLL_S)
+            except EverfoldError as error:
+                if error.code != "stop-timeout":
+                    raise
+                if self._canceled():
+                    return None
+            else:
+                return ""
 
     def details(self) -> list[tuple[str, ...]]:
-        """Return what each job has done in this shell, and its directory.
+        """Return the progress of each job, and its directory.
 
         A row has name, status, rows in, rows out, rows in the state, watermark and directory.
         """
         return [self._details(name) for name in self.names()]
 
     def _details(self, name: str) -> tuple[str, ...]:
-        job = self._started.get(name)
-        progress = job.running.status().progress if job is not None else None
-        folder = str(self.directory(name))
-        if progress is None:
-            return (name, self._row(name)[2], "", "", "", "", folder)
-        watermark = ""
-        if progress.watermark_ms is not None and progress.watermark_ms < _END_OF_TIME_MS:
-            watermark = _format_time(datetime.fromtimestamp(progress.watermark_ms / 1000, UTC))
-        counts = (progress.rows, progress.rows_out, progress.state_rows)
-        return (name, self._row(name)[2], *(f"{each:,}" for each in counts), watermark, folder)
+        job, status = self._started.get(name), self._status(name)
+        progress = None if status is None else status.progress
+        if job is not None:
+            progress = job.running.status().progress
+        counts, watermark = ("", "", ""), ""
+        if progress is not None:
+            counts = (f"{progress.rows:,}", f"{progress.rows_out:,}", f"{progress.state_rows:,}")
+            if progress.watermark_ms is not None and progress.watermark_ms < _END_OF_TIME_MS:
+                watermark = _format_time(datetime.fromtimestamp(progress.watermark_ms / 1000, UTC))
+        return (name, self._row(name)[2], *counts, watermark, str(self.directory(name)))
 
     def _row(self, name: str) -> tuple[str, str, str, str]:
-        job = self._started.get(name)
-        manifest = self.manifest(name)
+        job, manifest = self._started.get(name), self.manifest(name)
         identifier = "" if manifest is None else manifest.job
         if job is not None:
-            return identifier, name, job.status(), _format_time(job.started)
-        from everfold.jobs.ownership import is_owned
+            state = job.running.status().state
+            starting = state == "running" and job.waits and job.running.is_starting
+            return identifier, name, "INITIALIZING" if starting else state.upper(), _format_time(job.started)
+        status = self._status(name)
+        if status is None:
+            return identifier, name, "", ""
+        started = "" if status.run is None else _format_time(_at(status.run.started_ms))
+        return identifier, name, _STATES.get(status.state, status.state.upper()), started
+
+    def _duration(self, name: str) -> str:
+        """Return how long the last run of a job has lasted, as in Flink: `1h 2m 3s`."""
+        status = self._status(name)
+        if status is None or status.run is None:
+            return ""
+        end = datetime.now(UTC) if status.end is None else _at(status.end.ended_ms)
+        seconds = int((end - _at(status.run.started_ms)).total_seconds())
+        return f"{seconds // 3600}h {seconds // 60 % 60}m {seconds % 60}s"
+
+    def _status(self, name: str) -> JobDirStatus | None:
+        """Return the status in the job directory; None without one, or if it cannot be read."""
+        from everfold.jobs.status import read_status
         from everfold.storage import local
 
-        status = "RUNNING" if is_owned(local(self.directory(name))) else "STOPPED"
-        return identifier, name, status, ""
+        try:
+            return read_status(local(self.directory(name)), batches=1)
+        except (EverfoldError, OSError):
+            return None
 
     def manifest(self, name: str) -> Manifest | None:
         """Return the manifest of a job; None for a new job, or if it cannot be read."""
@@ -221,6 +270,10 @@ class ShellJobs:
 
 
 _END_OF_TIME_MS = 253_402_300_800_000
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _format_time(at: datetime) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from prompt_toolkit import PromptSession
+from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -34,20 +34,31 @@ _REFRESH_S = 1.0
 
 
 class Loading(Generic[T]):
-    """A value that is made in a thread, so that the prompt appears at once."""
+    """A value that is made in a thread, so that the prompt appears at once.
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    then: runs in the thread afterwards, while the value is in use.
+    """
+
+    def __init__(self, make: Callable[[], T], then: Callable[[], None] = lambda: None) -> None:
+        self._make, self._then = make, then
         self._value: list[T] = []
         self._error: BaseException | None = None
-        self._make = make
+        self._made = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everfold-shell-load", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Start the thread, once."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def _run(self) -> None:
         try:
             self._value.append(self._make())
         except BaseException as error:
             self._error = error
+        finally:
+            self._made.set()
+        self._then()
 
     @property
     def is_ready(self) -> bool:
@@ -56,7 +67,8 @@ class Loading(Generic[T]):
 
     def get(self) -> T:
         """Wait for the value. Raises what its making has raised."""
-        self._thread.join()
+        self.start()
+        self._made.wait()
         if self._error is not None:
             raise self._error
         return self._value[0]
@@ -107,6 +119,8 @@ class Prompt:
             input=input,
             output=output,
         )
+        # Importing before the prompt is on the screen would delay it.
+        self._session.app.after_render += lambda _: shell.start()
 
     def _lexer(self) -> Lexer:
         """Return the lexer: without colors until the registries are loaded."""
@@ -158,10 +172,11 @@ class Prompt:
         """Ask the user for one of several answers, or a prefix of one."""
         width = max(map(len, answers))
         lines = [question, *(f"  {answer:<{width}}  {meaning}" for answer, meaning in answers.items())]
+        print_formatted_text("\n".join(lines), output=self._session.app.output)
         session: PromptSession[str] = PromptSession(history=InMemoryHistory(), input=self._input, output=self._output)
         while True:
             try:
-                text = session.prompt("\n".join([*lines, f"[{'/'.join(answers)}] ({default}): "])).strip().lower()
+                text = session.prompt(f"[{'/'.join(answers)}] ({default}): ").strip().lower()
             except (KeyboardInterrupt, EOFError):
                 return default
             found = [each for each in answers if each.startswith(text or default)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from everfold.cli import table_format
 from everfold.cli.output import Format, show
-from everfold.cli.table_format import NULL
+from everfold.rendering import table_format
+from everfold.rendering.table_format import NULL
 
 WIDTH_OPTION = "sql-client.display.max-column-width"
 MODE_OPTION = "sql-client.execution.result-mode"

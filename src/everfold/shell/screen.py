@@ -34,6 +34,9 @@ class ResultView(Protocol):
     def write(self, rows: pa.Table) -> None:
         """Take rows."""
 
+    def say(self, activity: str) -> None:
+        """Take what the query does now, such as "starting Spark"."""
+
     def report(self, progress: Progress) -> None:
         """Take the progress of the query."""
 

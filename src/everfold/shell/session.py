@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from everfold.activity import listen_to_activities
 from everfold.cli.failures import explain_exception
 from everfold.cli.runner import EngineName
 from everfold.connectors.registry import apply_connector
@@ -20,11 +21,11 @@ from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent
-from everfold.jobs.spec import Finished, JobSpec
+from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root
 from everfold.plan.size import ScriptSize
-from everfold.shell.changes import decide_change, judge_change
+from everfold.shell.changes import Decision, decide_change, judge_change
 from everfold.shell.engines import BackgroundSpark, Engines, QueryCanceledError
 from everfold.shell.jobs import ShellJobs
 from everfold.shell.options import ShellOptions
@@ -183,7 +184,7 @@ class ShellSession:
             name="query",
             sql=submit.text,
             tables=self._check(submit),
-            stopping=self._canceled.is_set,
+            stop_timeout_s=0.0,
             consent=Consent(note=self._screen.show_note),
         )
 
@@ -220,9 +221,10 @@ class ShellSession:
         background.
         """
         run = _QueryRun(self.engines, engine, replace(spec, progress=view.report), view)
-        run.thread.start()
-        while run.thread.is_alive() and not self._canceled.is_set():
-            run.thread.join(_POLL_S)
+        with listen_to_activities(view.say):
+            run.thread.start()
+            while run.thread.is_alive() and not self._canceled.is_set():
+                run.thread.join(_POLL_S)
         if self._canceled.is_set():
             run.cancel(time.monotonic() + _PATIENCE_S)
             return None
@@ -237,11 +239,16 @@ class ShellSession:
         """Start the job of an INSERT or a statement set, or change it."""
         name = submit.settings.pipeline_name or "+".join(submit.names)
         chosen = submit.settings.engine or "spark"
-        how = self._decide_change(name, submit) if chosen == "spark" else OnChange.ACCEPT
-        if how is OnChange.REFUSE:
+        decision = self._decide_change(name, submit) if chosen == "spark" else Decision(how=OnChange.ACCEPT)
+        if decision.how is OnChange.REFUSE:
             self._screen.show_message(f"Job `{name}` is unchanged.")
             return
-        spec = replace(self._specify(submit), decide=lambda _: how, stopping=lambda: False)
+        spec = replace(
+            self._specify(submit),
+            decide=lambda _: decision.how,
+            consent=Consent(duplicates=decision.duplicates),
+            stop_timeout_s=STOP_TIMEOUT_S,
+        )
         engine = self.engines.memory() if chosen == "memory" else BackgroundSpark(self.engines)
         job = self.jobs.start(name, spec, engine)
         self._screen.show_message(
@@ -250,7 +257,7 @@ class ShellSession:
         if submit.settings.waits_for_jobs and not self.jobs.wait(job):
             self._screen.show_message(f"Job `{name}` continues in the background.")
 
-    def _decide_change(self, name: str, submit: Submit) -> OnChange:
+    def _decide_change(self, name: str, submit: Submit) -> Decision:
         """Decide how a job continues, with the user if its query has changed.
 
         Raises StateError `job-is-running` if this shell runs the job with this query.
@@ -258,20 +265,20 @@ class ShellSession:
         running = self.jobs.find_running(name)
         manifest = self.jobs.manifest(name) if submit.settings.streaming else None
         judgement = judge_change(manifest, submit) if manifest is not None else None
-        if judgement is None:
+        if manifest is None or judgement is None:
             if running is not None:
                 raise UsageError.of(
                     "job-is-running", f"job `{name}` runs in this shell already", help=f"STOP JOB '{name}' first"
                 )
-            return OnChange.REFUSE if manifest is None and running is not None else OnChange.ACCEPT
-        how = decide_change(self._screen, name, judgement)
-        if how is not OnChange.REFUSE and running is not None:
+            return Decision(how=OnChange.ACCEPT)
+        decision = decide_change(self._screen, name, manifest, judgement)
+        if decision.how is not OnChange.REFUSE and running is not None:
             self._screen.show_message(f"Job `{name}` stops after its running batch.")
             running.running.request_stop()
             if not self.jobs.wait(running):
                 raise QueryCanceledError
             running.is_over = True
-        return how
+        return decision
 
 
 class _QueryRun:

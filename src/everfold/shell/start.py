@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from prompt_toolkit.output import create_output
@@ -28,7 +29,7 @@ def open_shell(options: ShellOptions) -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="replace") as out:
         print(_BANNER, file=out, flush=True)
         prompts: list[Prompt] = []
-        loading = Loading(lambda: load_shell(options, out, lambda *asked: prompts[0].ask(*asked)))
+        loading = Loading(lambda: load_shell(options, out, lambda *asked: prompts[0].ask(*asked)), import_memory_engine)
         if options.options or options.variables or options.init:
             shell = loading.get()
             shell.session.start_chosen_engine()
@@ -39,13 +40,16 @@ def open_shell(options: ShellOptions) -> None:
 
 
 def load_shell(options: ShellOptions, out: TextIO, ask: Ask) -> Shell:
-    """Return a shell, with what its first query needs on the way into memory.
-
-    Raises EverfoldError for wrong options.
-    """
+    """Return a shell. Raises EverfoldError for wrong options."""
     from everfold.shell.commands import Shell
     from everfold.shell.session import ShellSession
     from everfold.shell.terminal import Terminal
 
     terminal = Terminal(out, ask)
     return Shell(ShellSession(terminal, options), terminal)
+
+
+def import_memory_engine() -> None:
+    """Import what the first query on the memory engine needs."""
+    for name in ("everfold.cli.memory_jobs", "everfold.memory.batch", "everfold.memory.pipeline"):
+        import_module(name)

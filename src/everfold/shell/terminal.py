@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, TextIO
 import click
 from rich.cells import cell_len
 
-from everfold.cli import table_format
-from everfold.cli.live_table import CurrentRows, LiveTable
+from everfold.cli.live_table import LiveTable
 from everfold.cli.output import Output, changes, create_output
 from everfold.cli.progress import LiveLine
+from everfold.rendering import table_format
+from everfold.rendering.current_rows import Cells, CurrentRows
 from everfold.shell.rendering import MODE_OPTION, WIDTH_OPTION, Layout, Row
 from everfold.shell.screen import ResultInfo
 
@@ -86,6 +87,10 @@ class Terminal:
         """Where results go: the terminal, or the file of `\\o`."""
         return self._target or self.out
 
+    def duplicate(self) -> TextIO:
+        """Return another handle of the terminal."""
+        return os.fdopen(os.dup(self.out.fileno()), "w", encoding="utf-8", errors="replace")
+
     def redirect(self, path: Path | None) -> None:
         """Write results to a file from now on; None: to the terminal. Raises OSError."""
         if self._target is not None:
@@ -150,10 +155,16 @@ class _View:
         mode = info.settings.value_of(MODE_OPTION)
         self._shows_changes = info.is_updating and (mode not in (None, "table") or terminal.layout.format != "text")
         self._rows: list[list[str | None]] = []
-        self._current = CurrentRows()
+        self._current: CurrentRows[Cells] = CurrentRows()
         self._table: LiveTable | None = None
         self._output: Output | None = None
-        self._line: LiveLine | None = None
+        self._line = LiveLine(terminal.duplicate()) if terminal.is_live else None
+
+    def say(self, activity: str) -> None:
+        """Show what the query does, unless rows are on the screen."""
+        with self._lock:
+            if self._line is not None:
+                self._line.say(activity)
 
     def write(self, rows: pa.Table) -> None:
         """Take rows."""
@@ -177,7 +188,8 @@ class _View:
             self._table.write(rows)
         else:
             for kind, row in changes(rows, schema):
-                self._current.apply(kind, tuple(table_format.format_cells(row, schema, zone)))
+                cells = tuple(table_format.format_cells(row, schema, zone))
+                self._current.apply(kind, cells, cells)
 
     def _written_output(self) -> Output:
         if self._output is None:
@@ -201,11 +213,8 @@ class _View:
     def report(self, progress: Progress) -> None:
         """Show the progress, unless rows are on the screen."""
         with self._lock:
-            if self._is_discarded or self._table or self._output or not self._terminal.is_live:
-                return
-            if self._line is None:
-                self._line = LiveLine(self._terminal.out)
-            self._line.update(progress)
+            if self._line is not None:
+                self._line.update(progress)
 
     def _close_line(self) -> None:
         if self._line is not None:

@@ -7,13 +7,17 @@ query start.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from everfold.operators.protocol import Meta, Stats
     from everfold.spark.delivery import Delivery, TaskDelivery
     from everfold.state.store import PageKey
 
@@ -99,6 +103,7 @@ class BucketProcessor(StatefulProcessor):
             to_ipc,
         )
         from everfold.spark.task_input import META, READ, ROWS, STATS
+        from everfold.state.pages import take_written_sizes
 
         if self._mark is not None:
             self._compare_mark(self._mark)
@@ -126,6 +131,7 @@ class BucketProcessor(StatefulProcessor):
                 assert kind in (STATS, READ)
                 yield Row(payload=blob)
         prepared = decode_in_task_order(blobs)
+        take_written_sizes()
         with transport_errors():
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)
             step = self._operator.step(self._store, [*first.rows, *prepared], metas)
@@ -134,9 +140,27 @@ class BucketProcessor(StatefulProcessor):
             yield from (Row(payload=to_ipc(frame, ROWS).to_pybytes()) for frame in changed if frame.height)
         else:
             yield from (Row(payload=blob) for blob in self._delivered.deliver(key[0], changed))
-        yield Row(payload=STATS + step.stats.encode())
+        yield Row(payload=STATS + self._complete_stats(step.stats, changed, metas, key[0]).encode())
         if key[0] == self._first_bucket:
             yield Row(payload=META + step.meta.encode())
+
+    def _complete_stats(self, stats: Stats, rows: Sequence[pl.DataFrame], metas: Sequence[Meta], bucket: int) -> Stats:
+        """Add what happened in the batch: rows, pages, and the watermarks of splits."""
+        from everfold.operators.protocol import Meta
+        from everfold.plan.changelog import KIND, RETRACTIONS
+        from everfold.state.pages import take_written_sizes
+
+        pages = take_written_sizes()
+        kinds = [frame[KIND] for frame in rows if KIND in frame.columns]
+        return replace(
+            stats,
+            rows_out=sum(frame.height for frame in rows),
+            retractions=sum(int(each.is_in(RETRACTIONS).sum() or 0) for each in kinds),
+            page_rows=pages.rows,
+            page_bytes=pages.bytes,
+            column_bytes=pages.columns,
+            splits=Meta.merge(metas).watermarks if bucket == self._first_bucket else {},
+        )
 
     def _compare_mark(self, mark: str) -> None:
         from everfold.errors import StateError

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import UsageError
-from everfold.files import make_private_file, make_private_folder
 from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
@@ -28,6 +27,7 @@ from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.s3_jars import add_s3_class_path
+from everfold.spark.spark_log import prepare_log, redirect_output, watch_size, write_jvm_options
 from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
 
 if TYPE_CHECKING:
@@ -119,19 +119,6 @@ _FORK_S = 0.2
 Imports in another thread must wait for that.
 """
 
-_LOG4J = """\
-status = error
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {file}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
-logger.state.name = org.apache.spark.sql.execution.python.streaming
-logger.state.level = error
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-"""
-
 
 def create_session(spark: SparkSession, partitions: int) -> SparkSession:
     """Return a new session on the caller's context with our settings.
@@ -161,8 +148,7 @@ def start_spark(
     under `spark-submit`, that command names the jars. Raises UsageError `no-java`, `spark-start` if
     Spark does not start, and `spark-submit` if `master` or `conf` contradict that command.
     """
-    make_private_folder(log_file.parent)
-    make_private_file(log_file)
+    prepare_log(log_file)
     settings = dict(LAUNCH_CONF)
     if is_submitted():
         submitted = read_submitted_conf()
@@ -200,11 +186,12 @@ def start_spark(
     try:
         with (
             _keep_interrupt_handler(),
-            _redirect_output(log_file),
+            redirect_output(log_file),
             spark_home_without_zip() if in_process else nullcontext(),
         ):
             _import_early()
             session = builder.getOrCreate()
+            watch_size(log_file)
             session.sparkContext._accumulatorServer.handle_error = _log_lost_connection  # type: ignore[assignment]
             return session
     except Exception as error:
@@ -230,13 +217,12 @@ def start_gateway(
     given = add_s3_class_path(conf) if uses_s3 else conf
     settings = {"spark.driver.memory": LAUNCH_CONF["spark.driver.memory"]}
     settings.update({key: value for key, value in given.items() if key.startswith("spark.driver.")})
-    make_private_folder(log_file.parent)
-    make_private_file(log_file)
+    prepare_log(log_file)
     settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     home = spark_home_without_zip() if _is_in_process(master) else nullcontext()
     try:
-        with _keep_interrupt_handler(), _redirect_output(log_file), home:
+        with _keep_interrupt_handler(), redirect_output(log_file), home:
             gateway = launch_gateway(launch)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise _start_error(error, log_file) from error
@@ -250,13 +236,9 @@ def _is_in_process(master: str | None) -> bool:
 
 def _java_options(java: Java, given: str, log_file: Path, brief: bool) -> str:
     """Return the options of the JVM. given: those of the caller, which take precedence."""
-    log4j = log_file.with_suffix(".log4j2.properties")
-    make_private_file(log4j)
-    log4j.write_text(_LOG4J.format(file=log_file))
     own = [
-        f"-Dlog4j2.configurationFile=file:{log4j}",
+        *write_jvm_options(log_file),
         f"-Dderby.system.home={tempfile.gettempdir()}",
-        f"-XX:ErrorFile={log_file.with_suffix('.crash.log')}",
         *_JAVA_OPTIONS,
         *(_BRIEF if brief else ()),
         *archive_options(java, given),
@@ -319,23 +301,3 @@ def _keep_interrupt_handler() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _redirect_output(log_file: Path) -> Iterator[None]:
-    """Redirect standard output and error of this process and its children to the log."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    with open(log_file, "ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os.dup2(saved[0], 1)
-            os.dup2(saved[1], 2)
-            os.close(saved[0])
-            os.close(saved[1])

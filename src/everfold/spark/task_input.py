@@ -90,10 +90,11 @@ class TaskInput(Protocol):
 class TaskReads:
     """What a task has read without Catalyst, for the progress of the job.
 
-    handles: the rows of the JVM that it decoded. rows: the rows that they stand for. skipped: rows
-    that options allow to skip, by reason.
+    table: whose rows. handles: the rows of the JVM that it decoded. rows: the rows that they stand
+    for. skipped: rows that options allow to skip, by reason.
     """
 
+    table: str
     handles: int = 0
     rows: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)

@@ -137,7 +137,7 @@ class WorkerScan:
         else:
             rows = self.query.types.empty_table()
         read = sum(piece.rows.num_rows for piece in pieces)
-        report = TaskReads(handles, read, {NO_TIME: timeless} if timeless else {})
+        report = TaskReads(self.query.table, handles, read, {NO_TIME: timeless} if timeless else {})
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
         meta = Meta(now, watermarks, FLUSH in controls)
         return Chunk(frame, meta, [report.encode()] if pieces or handles else [], controls)

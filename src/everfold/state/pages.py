@@ -11,6 +11,7 @@ import io
 import json
 import struct
 import zlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import StateError
@@ -28,13 +29,41 @@ _EXTENSION = b"ARROW:extension:name"
 _ROWS, _HEAD = b"R", b"H"
 
 
+@dataclass(slots=True)
+class PageSizes:
+    """Sizes of pages of rows: their rows, their bytes, and the bytes of each column."""
+
+    rows: int = 0
+    bytes: int = 0
+    columns: dict[str, int] = field(default_factory=dict)
+
+    def add(self, frame: pl.DataFrame, size: int) -> None:
+        """Add the rows of a page, which has `size` bytes."""
+        self.rows += frame.height
+        self.bytes += size
+        for column in frame.get_columns():
+            self.columns[column.name] = self.columns.get(column.name, 0) + int(column.estimated_size())
+
+
+_written = PageSizes()
+
+
+def take_written_sizes() -> PageSizes:
+    """Return the sizes of the pages that this process has encoded since the last call."""
+    global _written
+    found, _written = _written, PageSizes()
+    return found
+
+
 def encode(frame: pl.DataFrame) -> bytes:
     """Encode rows as a page. Types that Arrow lacks (Int128) cannot be stored."""
     import polars as pl
 
     body = io.BytesIO()
     frame.rechunk().write_ipc_stream(body, compression="uncompressed", compat_level=pl.CompatLevel.oldest())
-    return _seal_page(_ROWS, body.getbuffer())
+    page = _seal_page(_ROWS, body.getbuffer())
+    _written.add(frame, len(page))
+    return page
 
 
 def encode_pages(rows: pl.DataFrame, step: int) -> list[tuple[bytes, int]]:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from enum import StrEnum
+from html import escape
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 from everfold.compat.operator_ids import source_notes
 from everfold.connectors.registry import apply_connector
 from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
 from everfold.files import cache_folder, make_private_folder
-from everfold.jobs.change import OnChange
+from everfold.jobs.change import Decide, OnChange, refuse
 from everfold.jobs.engine import Engine
 from everfold.jobs.folders import FolderName, parse_folder
 from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.sources import External, Sources
-from everfold.jobs.spec import JobSpec
+from everfold.jobs.spec import Finished, JobSpec
 from everfold.local_paths import parse_local_path, spark_path
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.emitted_changes import is_updating
@@ -27,6 +29,7 @@ from everfold.plan.explain import explain
 from everfold.plan.naming import name_sources
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.plan.walk import tables_of, walk_streamed
+from everfold.rendering.html import format_facts
 from everfold.spark.batch import BatchLowering, is_constant
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.scan_report import describe_scans
@@ -38,8 +41,9 @@ from everfold.sql.dialects.render import quote_name
 from everfold.sql.planner import Done, Session, Show, Submit
 from everfold.sql.script import DIALECT_OPTION
 from everfold.sql.user_functions import Kind
-from everfold.table.frames import FrameReader, table_of
-from everfold.table.result import TableResult, string_result
+from everfold.table.arguments import errors_of_python, name_arguments
+from everfold.table.frames import FrameReader, LocalTable, table_of, to_spark_frame
+from everfold.table.result import TableResult, concat_rows, string_result
 from everfold.table.running import RunningJob, summarize
 from everfold.types import Schema, physical_name
 from everfold.udf.declared import DeclaredFunction
@@ -47,6 +51,7 @@ from everfold.udf.interface import AggregateFunction
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -72,6 +77,25 @@ class TableConfig:
     def get(self, key: str, default: str | None = None) -> str | None:
         """Return the value of an option as a string, `default` if it was not set."""
         return self._session.settings.options.get(key, default)
+
+
+class _Duplicates(StrEnum):
+    """The values of `sink_duplicates`."""
+
+    REFUSE = "refuse"
+    ACCEPT = "accept"
+
+
+_Value = TypeVar("_Value", bound=StrEnum)
+
+
+def _parse(values: type[_Value], argument: str, value: str) -> _Value:
+    """Return the value of an argument. Raises UsageError `wrong-option-value`."""
+    try:
+        return values(value)
+    except ValueError:
+        known = ", ".join(repr(str(each)) for each in values)
+        raise UsageError.of("wrong-option-value", f"`{argument}` is one of {known}, not {value!r}") from None
 
 
 class JobOptions(TypedDict, total=False):
@@ -168,43 +192,31 @@ class TableEnvironment:
 
         Raises EverfoldError.
         """
-        answers = {name: Moved(answer) for name, answer in (sources or {}).items()}
-        consent = Consent(duplicates=sink_duplicates == "accept", prune=prune, refresh=refresh, sources=answers)
-        folder = None if state_dir is None else parse_folder(state_dir)
-        if not wait:
-            planned = self._plan_job(script)
-            spec = self._specify(planned, folder, OnChange(on_change), consent)
-            assert spec.state_dir is not None
-            job = RunningJob("+".join(planned.names), spec.state_dir, self._engine)
-            job.start(spec)
-            self._jobs.append(job)
-            return job
-        result = string_result((), ())
-        for action in self._session.run(script):
-            match action:
-                case Show():
-                    result = string_result(action.columns, action.rows)
-                case Done():
-                    result = string_result((), (), action.message)
-                case Submit():
-                    result = self._run(action, folder, OnChange(on_change), consent)
-        return result
-
-    def _plan_job(self, script: str) -> Submit:
-        """Run all statements but the last one, which is returned. Raises UsageError `not-a-job`."""
-        actions = list(self._session.run(script))
-        submits = [each for each in actions if isinstance(each, Submit)]
-        if len(submits) != 1 or submits[0] is not actions[-1] or isinstance(submits[0].roots[0], Collect):
-            raise UsageError.of(
-                "not-a-job",
-                "`wait=False` takes a script that ends with an INSERT or a statement set, its only job",
-                help="run several jobs with several calls; `sql_query` returns the rows of a query",
-            )
-        return submits[0]
+        answers = {name: _parse(Moved, f"sources[{name!r}]", each) for name, each in (sources or {}).items()}
+        duplicates = _parse(_Duplicates, "sink_duplicates", sink_duplicates) is _Duplicates.ACCEPT
+        consent = Consent(duplicates=duplicates, prune=prune, refresh=refresh, sources=answers)
+        choice = _parse(OnChange, "on_change", on_change)
+        with errors_of_python():
+            folder = None if state_dir is None else parse_folder(state_dir)
+            actions = self.plan(script)
+            if not wait:
+                job = _last_job(list(actions))
+                return self.start(job, self.specify(job, folder, lambda _: choice, consent))
+            result = string_result((), ())
+            for action in actions:
+                match action:
+                    case Show():
+                        result = string_result(action.columns, action.rows)
+                    case Done():
+                        result = string_result((), (), action.message)
+                    case Submit():
+                        result = self._run(action, self.specify(action, folder, lambda _: choice, consent))
+            return result
 
     def sql_query(self, query: str) -> Query:
         """Return a query without running it."""
-        actions = list(self._session.run(query))
+        with errors_of_python():
+            actions = list(self.plan(query))
         if len(actions) != 1 or not isinstance(actions[0], Submit) or not isinstance(actions[0].roots[0], Collect):
             raise UsageError.of(
                 "not-a-query", "`sql_query` takes exactly one query", help="use `execute_sql` for other statements"
@@ -220,24 +232,36 @@ class TableEnvironment:
         assert isinstance(action, Submit)
         return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
 
-    def _run(
+    def _run(self, action: Submit, spec: JobSpec) -> TableResult:
+        received: list[pa.Table] = []
+        notes: list[str] = []
+        finished = self.run(
+            replace(
+                spec,
+                receive=received.append,
+                consent=replace(spec.consent, note=lambda text: notes.append(name_arguments(text))),
+            )
+        )
+        first = action.roots[0]
+        if isinstance(first, Collect):
+            rows = concat_rows(received, first.schema)
+            return TableResult(rows, schema=first.schema, zone=action.settings.local_time_zone)
+        return summarize(finished, notes)
+
+    # --- for front ends, such as notebooks --------------------------------------------------------
+
+    def plan(self, script: str) -> Iterator[Show | Done | Submit]:
+        """Run the statements of a script that need no engine; yield the result of each one."""
+        return self._session.run(script)
+
+    def specify(
         self,
         action: Submit,
         state_dir: FolderName | None = None,
-        on_change: OnChange = OnChange.REFUSE,
+        decide: Decide = refuse,
         consent: Consent | None = None,
-    ) -> TableResult:
-        received: list[pa.Table] = []
-        notes: list[str] = []
-        consent = replace(consent or Consent(), note=notes.append)
-        spec = self._specify(action, state_dir, on_change, consent)
-        finished = self._engine.run(replace(spec, receive=received.append))
-        first = action.roots[0]
-        if isinstance(first, Collect):
-            return TableResult(_concat_results(received, first.schema))
-        return summarize(finished, notes)
-
-    def _specify(self, action: Submit, state_dir: FolderName | None, on_change: OnChange, consent: Consent) -> JobSpec:
+    ) -> JobSpec:
+        """Return the job of a query, an INSERT or a statement set. Arguments: as in JobSpec."""
         if all(isinstance(root, Sink) for root in action.roots):
             state_dir = state_dir or self._base_folder / ".everfold" / "+".join(action.names)
         settings = action.settings
@@ -249,20 +273,39 @@ class TableEnvironment:
             base_folder=self._base_folder,
             state_dir=state_dir,
             sql=action.text,
-            decide=lambda _: on_change,
-            consent=consent,
+            decide=decide,
+            consent=consent or Consent(),
         )
+
+    def is_bounded(self, spec: JobSpec) -> bool:
+        """Whether all input of a job is bounded."""
+        return self._engine.is_bounded(spec)
+
+    def run(self, spec: JobSpec) -> Finished:
+        """Run a job to its end. Raises EverfoldError."""
+        with errors_of_python():
+            return self._engine.run(spec)
+
+    def start(self, action: Submit, spec: JobSpec) -> RunningJob:
+        """Start a job in the background, and return when it runs. Raises EverfoldError."""
+        assert spec.state_dir is not None
+        job = RunningJob("+".join(action.names), spec.state_dir, self._engine)
+        job.start(spec)
+        self._jobs.append(job)
+        return job
 
     # --- tables -----------------------------------------------------------------------------------
 
     def create_temporary_view(
-        self, name: str, frame: DataFrame, *, rowtime: str | None = None, watermark: str | None = None
+        self, name: str, frame: DataFrame | LocalTable, *, rowtime: str | None = None, watermark: str | None = None
     ) -> None:
         """Register a DataFrame, batch or streaming, as a table.
 
+        frame: a DataFrame of Spark, pandas or Polars, or an Arrow table.
         rowtime: the event time column; windows over a streaming DataFrame need one.
         watermark: the watermark expression in SQL; default: the rowtime column itself.
         """
+        frame = to_spark_frame(frame, lambda: self._engine.spark(cache_folder() / "spark.log"))
         columns = [f"{quote_name(column.name)} {column.type.sql}" for column in table_of(name, frame).columns]
         if rowtime is not None:
             columns.append(f"WATERMARK FOR {quote_name(rowtime)} AS {watermark or quote_name(rowtime)}")
@@ -388,7 +431,7 @@ class Query:
 
     def execute(self) -> TableResult:
         """Run the query to its end; a stream over bounded input emits open windows at the end."""
-        return self._environment._run(self._action, None)
+        return self._environment._run(self._action, self._environment.specify(self._action))
 
     def collect(self) -> list[Row]:
         """Run the query to its end and return its rows."""
@@ -423,20 +466,33 @@ class Query:
         """Return the result with a first column `row_kind`: `+I`, `-U`, `+U` or `-D`."""
         return self._environment._to_spark(self._action, self._root, kinds=True)
 
+    def to_polars(self) -> pl.DataFrame:
+        """Run the query to its end and return its rows as Polars."""
+        return self.execute().to_polars()
+
     def explain(self) -> str:
         """Return the plan: watermark, changelog mode and state of each operator."""
         return explain(self._root, streaming=self._action.settings.streaming)
+
+    def _repr_html_(self) -> str:
+        """The columns and the plan, for notebooks; does not run the query."""
+        columns = format_facts((field.name, field.type.sql) for field in self.schema)
+        return f"{columns}\n<details><summary>Plan</summary><pre>{escape(self.explain())}</pre></details>"
+
+
+def _last_job(actions: Sequence[Show | Done | Submit]) -> Submit:
+    """Return the job at the end of a script, its only one. Raises UsageError `not-a-job`."""
+    submits = [each for each in actions if isinstance(each, Submit)]
+    if len(submits) != 1 or submits[0] is not actions[-1] or isinstance(submits[0].roots[0], Collect):
+        raise UsageError.of(
+            "not-a-job",
+            "`wait=False` takes a script that ends with an INSERT or a statement set, its only job",
+            help="run several jobs with several calls; `sql_query` returns the rows of a query",
+        )
+    return submits[0]
 
 
 def _rename_columns(frame: DataFrame, schema: Schema, kind: Sequence[str]) -> DataFrame:
     """Rename columns to those of the schema; `kind`: SQL of an optional first column `row_kind`."""
     columns = [*kind, *(physical_name(at) for at in range(len(schema)))]
     return frame.selectExpr(*columns).toDF(*(["row_kind"] if kind else []), *schema.names)
-
-
-def _concat_results(received: list[pa.Table], schema: Schema) -> pa.Table:
-    import pyarrow as pa
-
-    wanted = schema.arrow
-    rows = pa.concat_tables([each.select(wanted.names) for each in received] or [wanted.empty_table()])
-    return rows.rename_columns(list(schema.names))

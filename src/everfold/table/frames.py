@@ -4,8 +4,9 @@ names.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from everfold.engine_literals import spark_identifier
 from everfold.errors import UnsupportedFeature
@@ -32,8 +33,14 @@ from everfold.types import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as spark_types
+
+LocalTable: TypeAlias = "pd.DataFrame | pl.DataFrame | pa.Table"
+"""A table in the memory of this process."""
 
 _SIMPLE: dict[str, DataType] = {
     "boolean": BOOLEAN,
@@ -53,6 +60,32 @@ _SIMPLE: dict[str, DataType] = {
 
 Timestamps get precision 3, so that they can be time attributes, as in Flink.
 """
+
+
+def to_spark_frame(frame: DataFrame | LocalTable, start: Callable[[], SparkSession]) -> DataFrame:
+    """Return a table as a DataFrame of Spark.
+
+    start: starts Spark, for the table of another library. Raises UnsupportedFeature
+    `unsupported-type` if it is not a table.
+    """
+    match type(frame).__module__.partition(".")[0]:
+        case "pyspark":
+            return cast("DataFrame", frame)
+        case "pyarrow":
+            rows = cast("pa.Table", frame)
+        case "polars":
+            rows = cast("pl.DataFrame", frame).to_arrow()
+        case "pandas":
+            import pyarrow as pa
+
+            rows = pa.Table.from_pandas(cast("pd.DataFrame", frame), preserve_index=False)
+        case _:
+            raise UnsupportedFeature.of(
+                "unsupported-type",
+                f"a `{type(frame).__name__}` is not a table",
+                help="pass a DataFrame of Spark, pandas or Polars, or an Arrow table",
+            )
+    return start().createDataFrame(rows)
 
 
 def flink_type(of: spark_types.DataType, column: str) -> DataType:

@@ -1,13 +1,21 @@
-"""Results of statements: rows as Python, Arrow or pandas, or a message."""
+"""Results of statements: rows as Python, Arrow, pandas or Polars, or a message."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from everfold.plan.changelog import KIND, RowKind
+from everfold.rendering import table_format
+from everfold.rendering.current_rows import CurrentRows
+from everfold.rendering.html import format_table
+from everfold.types import STRING, Field, Schema
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import Row
 
@@ -16,11 +24,15 @@ if TYPE_CHECKING:
 class TableResult:
     """The result of a statement: rows of a query, SHOW or DESCRIBE; a message for other statements.
 
-    arrow: the rows under the result's column names; names may repeat.
+    arrow: the rows under the result's column names; names may repeat. Of an updating query they are
+    the rows at its end, without those that it has retracted.
+    schema: the columns in Flink's types. zone: the time zone in which instants are shown.
     """
 
     arrow: pa.Table = field(repr=False)
     message: str = "OK"
+    schema: Schema = field(default_factory=lambda: Schema(()), repr=False)
+    zone: str = field(default="UTC", repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -32,10 +44,7 @@ class TableResult:
         from pyspark.sql import Row
 
         make = Row(*self.columns)
-        return [make(*row) for row in self._tuples()]
-
-    def _tuples(self) -> Iterator[tuple[Any, ...]]:
-        return zip(*(column.to_pylist() for column in self.arrow.columns), strict=True)
+        return [make(*row) for row in self._tuples(self.arrow)]
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as Arrow."""
@@ -46,10 +55,73 @@ class TableResult:
         frame: pd.DataFrame = self.arrow.to_pandas()
         return frame
 
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as Polars. Raises polars.exceptions.DuplicateError if names repeat."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.arrow)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def print(self, out: IO[str] | None = None) -> None:
+        """Print all rows as Flink's SQL client does, or the message.
+
+        out: default: standard output.
+        """
+        out = sys.stdout if out is None else out
+        if not self.columns:
+            out.write(f"{self.message}\n")
+            return
+        rows = list(self._cells(self.arrow))
+        out.writelines(f"{line}\n" for line in table_format.table(self.columns, rows))
+
+    def _repr_html_(self) -> str:
+        """The first rows as an HTML table, for notebooks."""
+        if not self.columns:
+            return format_table((), (), total=0, caption=self.message)
+        shown = self.arrow.slice(0, MAX_HTML_ROWS)
+        return format_table(self.schema, list(self._cells(shown)), total=self.arrow.num_rows)
+
+    def _cells(self, rows: pa.Table) -> Iterator[list[str | None]]:
+        return (table_format.format_cells(row, self.schema, self.zone) for row in self._tuples(rows))
+
+    @staticmethod
+    def _tuples(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+        return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+MAX_HTML_ROWS = 20
+"""How many rows a notebook shows of a result."""
+
 
 def string_result(columns: Sequence[str], rows: Sequence[Sequence[str]], message: str = "OK") -> TableResult:
     """Return a result of string columns, as SHOW and DESCRIBE have it."""
     import pyarrow as pa
 
     arrays = [pa.array([row[at] for row in rows], pa.string()) for at in range(len(columns))]
-    return TableResult(pa.Table.from_arrays(arrays, names=list(columns)), message)
+    schema = Schema(tuple(Field(name=name, type=STRING) for name in columns))
+    return TableResult(pa.Table.from_arrays(arrays, names=list(columns)), message, schema)
+
+
+def concat_rows(received: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    """Return the rows of a query at its end, under the names of its schema.
+
+    received: the rows of its batches, changes if they have the column `__kind`.
+    """
+    import pyarrow as pa
+
+    wanted = schema.arrow
+    rows = pa.concat_tables([each.select(wanted.names) for each in received] or [wanted.empty_table()])
+    if any(KIND in each.column_names for each in received):
+        kinds = pa.chunked_array([each[KIND] for each in received])
+        rows = rows.take(_find_current(rows, kinds, schema))
+    return rows.rename_columns(list(schema.names))
+
+
+def _find_current(rows: pa.Table, kinds: pa.ChunkedArray, schema: Schema) -> list[int]:
+    """Return the positions of the rows that no later change has retracted."""
+    current: CurrentRows[int] = CurrentRows()
+    changes = zip(kinds.to_pylist(), *(column.to_pylist() for column in rows.columns), strict=True)
+    for at, (kind, *values) in enumerate(changes):
+        current.apply(RowKind(kind).short, tuple(table_format.format_cells(values, schema)), at)
+    return current.rows()

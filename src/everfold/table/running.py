@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from everfold.errors import EverfoldError
 from everfold.jobs.folders import FolderName
 from everfold.jobs.spec import JobSpec
+from everfold.rendering.html import format_facts
+from everfold.table.arguments import name_arguments, translate_error
 from everfold.table.result import TableResult, string_result
 
 if TYPE_CHECKING:
@@ -59,12 +61,12 @@ class RunningJob:
 
     def launch(self, spec: JobSpec) -> None:
         """Start the job, and return at once."""
-        consent = replace(spec.consent, note=self._notes.append)
+        consent = replace(spec.consent, note=lambda text: self._notes.append(name_arguments(text)))
         spec = replace(
             spec,
             consent=consent,
             progress=self._take_progress,
-            started=self._started.set,
+            started=lambda _: self._started.set(),
             stopping=self._stopping.is_set,
         )
         self._thread = threading.Thread(target=self._run, args=(spec,), name=f"everfold-{self.name}", daemon=True)
@@ -88,7 +90,7 @@ class RunningJob:
 
     def status(self) -> JobStatus:
         """Return the state of the job; does not wait."""
-        error = self._error if isinstance(self._error, EverfoldError) else None
+        error = translate_error(self._error) if isinstance(self._error, EverfoldError) else None
         return JobStatus(state=self._state, progress=self._progress, error=error, notes=tuple(self._notes))
 
     @property
@@ -117,11 +119,29 @@ class RunningJob:
         """
         assert self._thread is not None
         self._thread.join(timeout_s)
+        if isinstance(self._error, EverfoldError):
+            raise translate_error(self._error) from self._error
         if self._error is not None:
             raise self._error
         if self._finished is None:
             raise TimeoutError(f"job `{self.name}` still runs after {timeout_s} s")
         return summarize(self._finished, self._notes)
+
+    def _repr_html_(self) -> str:
+        """The state of the job and its progress, for notebooks."""
+        status = self.status()
+        facts = [("job", self.name), ("state", status.state), ("folder", str(self.folder))]
+        if status.progress is not None:
+            progress = status.progress
+            facts += [
+                ("rows in", f"{progress.rows:,}"),
+                ("rows out", f"{progress.rows_out:,}"),
+                ("late rows", f"{progress.late_rows:,}"),
+                ("rows of state", f"{progress.state_rows:,}"),
+            ]
+        if status.error is not None:
+            facts.append(("error", str(status.error)))
+        return format_facts([*facts, *(("note", each) for each in status.notes)])
 
 
 def summarize(finished: Finished, notes: list[str]) -> TableResult:

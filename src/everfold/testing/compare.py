@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everfold.testing import cells
+from everfold.rendering import cells
 from everfold.testing.pipetable import PipeTable, align_rows, format_cell
 from everfold.testing.tables import Answer
 from everfold.types import DataType, FloatingType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from everfold.plan.changelog import KIND
 from everfold.plan.nodes import TableColumn
-from everfold.testing import cells
+from everfold.rendering import cells
 from everfold.testing.pipetable import KINDS, PipeTable, PipeTableError
 from everfold.types import Schema, physical_name
 

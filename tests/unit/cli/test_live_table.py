@@ -6,32 +6,11 @@ import io
 
 import pyarrow as pa
 
-from everfold.cli.live_table import CurrentRows, LiveTable
+from everfold.cli.live_table import LiveTable
 from everfold.plan.changelog import KIND, RowKind
 from everfold.types import BIGINT, STRING, Field, Schema
 
 SCHEMA = Schema((Field(name="k", type=STRING), Field(name="n", type=BIGINT)))
-
-
-def test_an_updated_row_keeps_its_position() -> None:
-    current = CurrentRows()
-    for kind, row in (("+I", ("a", "1")), ("+I", ("b", "1")), ("-U", ("a", "1")), ("+U", ("a", "2"))):
-        current.apply(kind, row)
-    assert current.rows() == [("a", "2"), ("b", "1")]
-
-
-def test_equal_rows_are_counted() -> None:
-    current = CurrentRows()
-    for kind in ("+I", "+I", "-D"):
-        current.apply(kind, ("a", None))
-    assert current.rows() == [("a", None)]
-
-
-def test_retracting_an_absent_row_has_no_effect() -> None:
-    current = CurrentRows()
-    current.apply("-D", ("a", "1"))
-    current.apply("+U", ("b", "1"))
-    assert current.rows() == [("b", "1")]
 
 
 def test_the_whole_table_is_printed_at_the_end() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from everfold.cli import setup
-from everfold.cli.progress import LogLines, describe_progress
 from everfold.cli.run import parse_pairs
 from everfold.errors import EverfoldError
-from everfold.jobs.progress import Progress
 
 
 def everfold(*arguments: str, cwd: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -66,22 +64,3 @@ def test_check_setup_reports_what_is_missing(monkeypatch: pytest.MonkeyPatch, tm
     missing = [check.line() for check in setup.run_checks(tmp_path) if not check.ok]
     assert any("Java" in line and "install" in line for line in missing)
     assert any("free" in line and "1 GiB" in line for line in missing)
-
-
-PROGRESS = Progress(
-    batch=12, rows=1_200_000, rows_per_second=98_000.4, watermark_ms=1_586_938_619_000, late_rows=3, state_rows=3120, rows_out=7
-)  # fmt: skip
-
-
-def test_progress_is_one_line() -> None:
-    assert describe_progress(PROGRESS, 1_586_938_621_100) == (
-        "batch 12 · 1,200,000 rows · 98,000 rows/s · watermark 2020-04-15 08:16:59.000 (lag 2.1 s)"
-        " · 3,120 state rows · 3 late rows"
-    )
-
-
-def test_log_lines_are_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
-    LogLines(sys.stderr, interval_s=3600).update(PROGRESS)
-    assert capsys.readouterr().err == ""
-    LogLines(sys.stderr, interval_s=0).update(PROGRESS)
-    assert "batch 12" in capsys.readouterr().err

@@ -8,10 +8,10 @@ from pathlib import Path
 
 PROGRAM = """
 import os, signal, sys
-from everfold.cli.progress import view
+from everfold.cli.progress import show_activities
 from everfold.cli.run import _Stop
 
-with _Stop(view()) as stop:
+with show_activities() as view, _Stop(view, 90) as stop:
     if sys.argv[1] == "running":
         stop.should_stop()
     else:  # standard error is Spark's log while Spark starts
@@ -20,7 +20,7 @@ with _Stop(view()) as stop:
     print(stop.should_stop(), flush=True)
     os.kill(os.getpid(), signal.SIGINT)
 """
-FIRST = "stopping after the running batch; Ctrl-C again stops at once\n"
+FIRST = "stopping after the running batch, in at most 90 s; Ctrl-C again stops at once\n"
 
 
 def run(stage: str, folder: Path) -> tuple[int, str, str]:

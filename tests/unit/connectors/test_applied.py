@@ -14,13 +14,14 @@ from unit.connectors.tables import table
 
 from everfold.connectors.applied import AppliedBatch, BatchId, check_not_ahead, is_applied
 from everfold.connectors.contract import Role, SinkContext
-from everfold.connectors.filesystem.sink import FileSink, _identity
+from everfold.connectors.filesystem.sink import FileSink
+from everfold.connectors.filesystem.withdrawn import identify_sink
 from everfold.connectors.validate import check_table
 from everfold.errors import StateError
 from everfold.storage import Location, local
 from everfold.types import STRING
 
-OWN = _identity("job", "0_o")
+OWN = identify_sink("job", "0_o")
 
 
 def batch(number: int, digest: str = "", epoch: int = 1) -> BatchId:
@@ -96,7 +97,7 @@ def sink(tmp_path: Path) -> FileSink:
 
 def mark(sink: FileSink, job: str = "job", **more: object) -> Location:
     members = {"job": job, "sink": "0_o", "epoch": 0, "batch": 3, "digest": "d", "query": "q", "folder": f"/jobs/{job}"}
-    path = sink.root / f".everfold-{_identity(job, '0_o')}"
+    path = sink.root / f".everfold-{identify_sink(job, '0_o')}"
     path.write(json.dumps({**members, **more}))
     return path
 
@@ -149,7 +150,7 @@ def test_a_mark_with_a_field_of_a_wrong_type_is_damaged(sink: FileSink) -> None:
 def test_another_job_is_detected_while_its_files_exist(sink: FileSink) -> None:
     mark(sink, "other")
     assert sink.find_other_job("job") is None
-    file = sink.root / f"part-{_identity('other', '0_o')}-0-3-00000.json"
+    file = sink.root / f"part-{identify_sink('other', '0_o')}-0-3-00000.json"
     file.write("")
     assert sink.find_other_job("job") == "/jobs/other"
     assert sink.find_other_job("other") is None

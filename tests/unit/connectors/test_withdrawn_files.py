@@ -11,14 +11,15 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, SinkContext
-from everfold.connectors.filesystem.sink import FileSink, _identity
+from everfold.connectors.filesystem.sink import FileSink
+from everfold.connectors.filesystem.withdrawn import identify_sink
 from everfold.connectors.replay import JobLineage
 from everfold.connectors.validate import check_table
 from everfold.storage import Location
 from everfold.types import STRING
 
-OWN, OTHERS = _identity("job", "0_bids"), _identity("another", "0_bids")
-MOVED, OTHER_TABLE = _identity("job", "1_bids"), _identity("job", "1_other")
+OWN, OTHERS = identify_sink("job", "0_bids"), identify_sink("another", "0_bids")
+MOVED, OTHER_TABLE = identify_sink("job", "1_bids"), identify_sink("job", "1_other")
 BATCHES = [(0, 0), (0, 1), (0, 10), (1, 2), (2, 2)]
 
 

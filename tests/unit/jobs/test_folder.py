@@ -361,7 +361,7 @@ def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     open_job(tmp_path)
     file = newest_manifest(tmp_path)
-    file.write_text(file.read_text().replace('"format": 5', '"format": 99'))
+    file.write_text(file.read_text().replace('"format": 6', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         open_job(tmp_path)
 

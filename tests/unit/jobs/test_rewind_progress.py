@@ -66,7 +66,10 @@ class Job:
         self.way = RewindProgress(
             local(self.new), [local(self.folder / "missing"), local(self.old)], [target], True, self.messages.append
         )
-        self.opened = [OpenedSource("t_1", False, self.source), OpenedSource("added_2", False, self.source)]
+        self.opened = [
+            OpenedSource("t_1", "t", False, True, self.source),
+            OpenedSource("added_2", "added", False, True, self.source),
+        ]
 
     def check_position(self, line: object) -> bool:
         """Check the position after a batch, and return whether the job has caught up."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from everfold.connectors.contract import (
     ClusterSink,
     Connector,
@@ -17,7 +19,7 @@ from everfold.connectors.contract import (
     refuse_written_metadata,
     wrong_option_error,
 )
-from everfold.connectors.filesystem.paths import check_path, escape
+from everfold.connectors.filesystem.paths import check_path, escape, resolve
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import (
     CHANGES,
@@ -29,6 +31,7 @@ from everfold.connectors.formats.registry import (
     require_format,
 )
 from everfold.errors import SqlError, UnsupportedFeature, suggest_name
+from everfold.local_paths import is_remote
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
@@ -100,6 +103,12 @@ class FilesystemConnector(Connector):
     def needs_whole_record(self, table: Table) -> bool:
         """Return whether the fields of a record have no names."""
         return is_positional(table.option("format"))
+
+    def withdrawal_folder(self, table: Table, base_folder: Path) -> str:
+        """Return the table's folder."""
+        path = table.option("path")
+        assert path is not None, "checked"
+        return path.rstrip("/") if is_remote(path) else str(resolve(path, base_folder))
 
     def positions(self, table: Table) -> dict[str, str]:
         """Return the positions in a line, which does not contain the PARTITIONED BY columns."""

@@ -25,7 +25,6 @@ lineage again.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -53,6 +52,7 @@ from everfold.connectors.contract import (
 from everfold.connectors.filesystem.parts import FOLDER, REPORT, PackedPartWriter, PartWriter
 from everfold.connectors.filesystem.paths import escape, escape_differently, escape_key, locate
 from everfold.connectors.filesystem.stored_parts import StoredPartWriter
+from everfold.connectors.filesystem.withdrawn import find_left_files, find_misnamed, identify_sink
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_encode import string_sql
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MAX_RECORDS = 50
-_WITHDRAWN = ".withdrawn"
 _IN_PROGRESS = ".inprogress"
 _MARK = ".everfold-"
 _MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
@@ -125,7 +124,7 @@ class FileSink(ClusterSink):
         The names matter because earlier versions wrote no mark, and a mark can be removed by
         mistake.
         """
-        identity = _identity(job, sink)
+        identity = identify_sink(job, sink)
         try:
             marked, newest = self._read_mark(identity), max(self._visible_batches(identity), default=None)
         except OSError as wrong:
@@ -161,17 +160,16 @@ class FileSink(ClusterSink):
     def undo_discarded_batches(self, past: JobLineage) -> None:
         """Withdraw the visible files of batches outside the job's lineage.
 
-        Withdrawn files of batches in the lineage get their names back.
+        Withdrawn files of batches in the lineage get their names back; those of batches that no
+        rollback leads to are deleted.
         """
         if past.rewind_epoch is None:
             return
         sinks = past.sinks.get(self.table.name, frozenset()) | {self.context.name}
-        identity = "|".join(_identity(past.job, each) for each in sorted(sinks))
-        own = re.compile(rf"(\.?)part-(?:{identity})-(\d+)-(\d+)-\d+\.\w+({re.escape(_WITHDRAWN)})?")
         try:
-            files = [(file, found) for file in self.root.walk() if (found := own.fullmatch(file.name)) is not None]
-            moves = [(file, file.with_name(name)) for file, found in files if (name := _rename(found, past))]
-            self._move(moves)
+            self._move(find_misnamed(self.root, sinks, past))
+            left = find_left_files(self.root, past.job, sinks, past.left_epochs) if past.left_epochs else []
+            run_all(Location.delete, [(file,) for file in left], parallel=self.folder is None)
         except OSError as wrong:
             raise self._write_error(wrong) from wrong
 
@@ -215,7 +213,7 @@ class FileSink(ClusterSink):
     def _complete_applied(self, batch: BatchId) -> int | None:
         """Publish the files of an applied batch and return its rows, None for a new batch."""
         path = self._record_path(batch)
-        identity = _identity(batch.job, batch.sink)
+        identity = identify_sink(batch.job, batch.sink)
         applied = is_applied(self.table.name, batch, self._read_mark(identity))
         if path.exists():
             record = _load_record(path)
@@ -230,7 +228,7 @@ class FileSink(ClusterSink):
 
     def _begin(self, batch: BatchId) -> str:
         """Remove what an earlier attempt left, and return what identifies the batch's files."""
-        identity = _identity(batch.job, batch.sink)
+        identity = identify_sink(batch.job, batch.sink)
         self._sweep(identity)
         return f"{identity}-{batch.epoch}-{batch.batch}"
 
@@ -392,7 +390,7 @@ class FileSink(ClusterSink):
         """
         if mark is None:
             return
-        identity = _identity(mark["job"], mark["sink"])
+        identity = identify_sink(mark["job"], mark["sink"])
         last = self._read_mark(identity)
         if last is None or (last.epoch, last.batch) < (mark["epoch"], mark["batch"]):
             name = f"{_MARK}{identity}"
@@ -455,22 +453,6 @@ def _escaped_characters() -> list[str]:
     """Return the characters that are escaped in a folder name, `%` first."""
     found = [chr(code) for code in range(128) if escape(chr(code)) != chr(code) and chr(code) not in ".%"]
     return ["%", *found]
-
-
-def _identity(job: str, sink: str) -> str:
-    """Return the identifier of job and sink that is used in file names."""
-    return hashlib.sha256(f"{job}\0{sink}".encode()).hexdigest()[:8]
-
-
-def _rename(found: re.Match[str], past: JobLineage) -> str | None:
-    """Return the new name of a file of the job, None if it keeps its name."""
-    name, counts = found[0], past.includes(int(found[2]), int(found[3]))
-    match (bool(found[1]), bool(found[4])):
-        case (False, False) if not counts:
-            return f".{name}{_WITHDRAWN}"
-        case (True, True) if counts:
-            return name[1 : -len(_WITHDRAWN)]
-    return None
 
 
 def _load_record(path: Location) -> dict[str, Any]:

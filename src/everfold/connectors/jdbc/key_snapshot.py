@@ -46,16 +46,17 @@ class KeySnapshot:
     def begin(self, connection: Connection, commits: sql.SQL, sink: str) -> None:
         """Store the snapshot of the epoch, unless the epoch has written something already.
 
-        Also stores the pending keys if the epoch is a rewind, and drops those of other rewinds.
+        Also stores the pending keys if the epoch is a rewind, and drops those of other rewinds and
+        the snapshots that no rewind needs.
         """
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_number(*self._identity),))
             snapshots, others = self._epochs(connection, _SNAPSHOT), self._epochs(connection, _PENDING)
-            for epoch in others:
-                if epoch != self.past.rewind_epoch:
-                    connection.execute(
-                        sql.SQL("DROP TABLE {}").format(quote_name(self._table_name(_PENDING, epoch))), {}
-                    )
+            old = [self._table_name(_PENDING, epoch) for epoch in others if epoch != self.past.rewind_epoch]
+            expired = self.past.find_expired_snapshots(snapshots)
+            for name in (*old, *(self._table_name(_SNAPSHOT, epoch) for epoch in expired)):
+                connection.execute(sql.SQL("DROP TABLE {}").format(quote_name(name)), {})
+            snapshots = [epoch for epoch in snapshots if epoch not in expired]
             query = sql.SQL("SELECT 1 FROM {} WHERE job = %s AND sink = %s AND epoch >= %s LIMIT 1").format(commits)
             identity = (self.past.job, sink, self.past.epoch)
             if connection.execute(query, identity).fetchone() is not None:

@@ -407,9 +407,23 @@ class KafkaSource(Source):
         """Return the current partitions."""
         found = self.client.partitions()
         self.client.close()
-        if len(topics(self.options)) == 1:
-            return tuple(f"{self.table.name}/{at}" for of in found.values() for at in of)
-        return tuple(f"{self.table.name}/{topic}/{at}" for topic, of in found.items() for at in of)
+        return tuple(self._name_split(topic, at) for topic, of in found.items() for at in of)
+
+    def find_lag(self, latest_json: str | None, end_json: str | None) -> Mapping[str, int] | None:
+        """Return how many records of each partition the job has not read."""
+        if not latest_json or not end_json:
+            return None
+        end = _offsets(json.loads(end_json))
+        return {
+            self._name_split(topic, at): max(0, offset - end.get(topic, {}).get(at, 0))
+            for topic, of in _offsets(json.loads(latest_json)).items()
+            for at, offset in of.items()
+        }
+
+    def _name_split(self, topic: str, partition: int) -> str:
+        """Return the name of a partition's split, as `_split` has it in SQL."""
+        named = (self.table.name, *([] if len(topics(self.options)) == 1 else [topic]), partition)
+        return "/".join(map(str, named))
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether every partition has been read up to its end."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from everfold.errors import EverfoldError
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import Scan, Table, TableColumn
+from everfold.rendering import cells
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.queries import create_context
 from everfold.sql.binder.scope import Relation
@@ -29,7 +30,6 @@ from everfold.sql.catalog import Catalog
 from everfold.sql.dialects.flink import parse_expression, parse_type
 from everfold.sql.functions.render import to_duckdb, to_spark
 from everfold.sql.functions.writer import RenderContext
-from everfold.testing import cells
 from everfold.types import ArrayType, DataType, MapType, RowType
 
 HERE = Path(__file__).parent

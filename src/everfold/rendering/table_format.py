@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from rich.cells import cell_len
 
-from everfold.testing import cells
+from everfold.rendering import cells
 from everfold.types import (
     ArrayType,
     BigIntType,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everfold.testing.cells import CellError, read, to_canonical, write
+from everfold.rendering.cells import CellError, read, to_canonical, write
 from everfold.types import (
     BIGINT,
     BOOLEAN,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
-from everfold.cli import table_format
 from everfold.cli.output import Format, create_output, show
+from everfold.rendering import table_format
 from everfold.types import (
     BIGINT,
     BOOLEAN,

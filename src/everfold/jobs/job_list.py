@@ -1,0 +1,36 @@
+"""Find the job directories in a folder and below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from everfold.jobs.shared_ownership import list_numbers
+from everfold.storage import Entry, Location
+
+_MAX_DEPTH = 6
+_OTHER_JOBS = "jobs"
+"""The folder in a job directory for the other jobs of its script."""
+
+
+def find_jobs(folder: Location, depth: int = _MAX_DEPTH) -> Iterator[Location]:
+    """Yield the job directories in a folder, itself included, by path. Raises OSError.
+
+    Folders of files that this user may not read are left out.
+    """
+    try:
+        entries = folder.entries()
+    except PermissionError:
+        return
+    is_job = _is_job(folder, entries)
+    if is_job:
+        yield folder
+    if depth:
+        for each in entries:
+            if each.is_folder and (not is_job or each.name == _OTHER_JOBS):
+                yield from find_jobs(folder / each.name, depth - 1)
+
+
+def _is_job(folder: Location, entries: Sequence[Entry]) -> bool:
+    names = {each.name for each in entries}
+    is_numbered = "manifest" in names and bool(list_numbers(folder / "manifest"))
+    return is_numbered or {"manifest.json", "checkpoints"} <= names

@@ -1,0 +1,138 @@
+"""The record of a run: what it is, each of its batches, and how it ends.
+
+It is written to the history of the job (`progress_log`), and passed on to the caller's callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from everfold import __version__
+from everfold.compat.shape import OperatorShape, QueryShape
+from everfold.errors import EverfoldError
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.progress import Progress, RunInfo
+from everfold.jobs.progress_log import HowEnded, ProgressLog, RunEnd, locate_history
+from everfold.jobs.spec import JobSpec
+from everfold.secrets import redact_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MESSAGE_CHARACTERS = 2000
+
+
+@dataclass(slots=True)
+class RunRecorder:
+    """Records a run. spec: has the callbacks of the caller."""
+
+    spec: JobSpec
+    log: ProgressLog
+    run: RunInfo
+
+    def describe(self, **facts: Any) -> None:
+        """Record what has become known about the run: fields of RunInfo."""
+        self.run = replace(self.run, **facts)
+        self.log.begin(self.run)
+        if self.run.is_under_way:
+            self.spec.started(self.run)
+
+    def add(self, progress: Progress) -> None:
+        """Record a batch."""
+        self.log.add(progress)
+        if self.spec.progress is not None:
+            self.spec.progress(progress)
+
+
+@contextmanager
+def record_run(job_dir: JobDir, spec: JobSpec) -> Iterator[RunRecorder]:
+    """Record the run of the block: its begin and its end, also a failure."""
+    run = RunInfo(
+        name=spec.name or job_dir.path.name,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        started_ms=_now_ms(),
+        everfold=__version__,
+        streaming=spec.settings.streaming,
+    )
+    recorder = RunRecorder(spec, ProgressLog(locate_history(job_dir.log_file)), run)
+    recorder.log.begin(run)
+    try:
+        yield recorder
+    except BaseException as error:
+        recorder.log.end(_describe_failure(error))
+        raise
+    how: HowEnded = "stopped" if spec.stopping() else "suspended" if spec.suspend else "finished"
+    recorder.log.end(RunEnd(how=how, ended_ms=_now_ms()))
+
+
+def describe_version(manifest: Manifest, spark: SparkSession) -> dict[str, Any]:
+    """Return what RunInfo says about the query of a job and its JVM."""
+    version = manifest.version
+    jvm: Any = spark._jvm
+    return {
+        "job": manifest.job,
+        "version": version.number,
+        "epoch": version.epoch,
+        "operators": {name: shape.label for name, shape in operator_shapes(version).items()},
+        "column_since_ms": find_column_starts(manifest),
+        "jvm_pid": int(jvm.java.lang.ProcessHandle.current().pid()),
+    }
+
+
+def operator_shapes(version: Version) -> dict[str, OperatorShape]:
+    """Return the shapes of the operators of a version by name."""
+    shapes = (each for shape in version.query_shapes for each in shape.operators)
+    return dict(zip(version.operators, shapes, strict=True))
+
+
+def find_column_starts(manifest: Manifest) -> dict[str, int]:
+    """Return when the state behind each column of the result began, in epoch milliseconds.
+
+    This is the creation of the version since which the newest of its aggregates counts. The state
+    of keys and rows, and of aggregates that were backfilled, began with the state as a whole.
+    Columns without state are left out.
+    """
+    versions = {each.number: each for each in manifest.versions}
+    whole = manifest.version.state_epoch
+    found: dict[str, int] = {}
+    for shape in manifest.version.query_shapes:
+        for column in shape.columns:
+            starts = [_find_start(shape, at, text, versions, whole) for at, text in column.origins]
+            if starts:
+                name = f"{shape.sink}.{column.name}" if shape.sink else column.name
+                found[name] = max(_parse_ms(versions[each].created) for each in starts)
+    return found
+
+
+def _find_start(shape: QueryShape, at: int, text: str | None, versions: dict[int, Version], whole: int) -> int:
+    """Return the version with which a part of the state began. at, text: as in ColumnShape."""
+    since = next((call.since for call in shape.operators[at].calls if call.text == text), whole)
+    return whole if since not in versions or versions[since].is_backfilled else max(since, whole)
+
+
+def _describe_failure(error: BaseException) -> RunEnd:
+    if isinstance(error, EverfoldError):
+        first = error.diagnostics[0]
+        code, message = first.code, first.message
+    else:
+        code, message = type(error).__name__, str(error)
+    return RunEnd(
+        how="failed", ended_ms=_now_ms(), error=code, message=redact_log(message.strip())[:_MESSAGE_CHARACTERS]
+    )
+
+
+def _parse_ms(created: str) -> int:
+    return int(datetime.fromisoformat(created).timestamp() * 1000)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,31 @@
+"""What cells show: objects that can be replaced later, and errors."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, Protocol
+
+from IPython.display import HTML, display
+
+
+class Display(Protocol):
+    """An object that a cell shows."""
+
+    def update(self, shown: Any) -> None:
+        """Show another object in its place."""
+
+
+def show(shown: Any) -> Display:
+    """Show an object in the output of the cell."""
+    handle: Display = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def html(text: str) -> Any:
+    """Return HTML as an object that can be shown."""
+    return HTML(text)  # type: ignore[no-untyped-call]
+
+
+def show_text(text: str) -> None:
+    """Show text in a fixed-width font."""
+    show(html(f"<pre>{escape(text)}</pre>"))

@@ -1,0 +1,74 @@
+"""Records docs/shell.svg: a real session of the shell. `python tests/record_shell.py` rewrites it."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+from terminal import CTRL_D, TerminalScreen
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "docs" / "shell.svg"
+COLUMNS, LINES = 96, 40
+
+
+def record() -> str:
+    """Run a session in a terminal, and return its screen as SVG."""
+    with tempfile.TemporaryDirectory() as cache:
+        terminal = TerminalScreen(ROOT / "examples" / "bids", Path(cache), columns=COLUMNS, lines=LINES)
+        terminal.type("SELECT 1 AS loaded;\r")  # colors come with the registries
+        terminal.wait_for("1 row in set")
+        terminal.type("\\clear\r")
+        terminal.wait_for("1 row in set", absent=True)
+        terminal.type(
+            "CREATE TABLE Bid (bidtime TIMESTAMP(3), price DECIMAL(10, 2), supplier_id STRING,\r"
+            "  WATERMARK FOR bidtime AS bidtime - INTERVAL '1' SECOND\r"
+            "\x08\x08) WITH ('connector' = 'filesystem', 'path' = 'data', 'format' = 'json');\r"
+        )
+        terminal.wait_for("Table Bid created.")
+        terminal.type("SELECT window_end, SUM(price) AS total_price\r")
+        terminal.type("FROM TUMBLE(TABLE Bid, DESCRIPTOR(bidtime), INTERVAL '10' MINUTES)\r")
+        terminal.type("GROUP BY window_start, window_end;\r")
+        terminal.wait_for("rows in set")
+        terminal.type("SELECT suplier_id FROM Bid;\r")
+        terminal.wait_for("did you mean")
+        terminal.type("SELECT supplier_id, FIR")
+        terminal.wait_for("FIRST_VALUE(")
+        picture = export(terminal)
+        terminal.type(f"\x03{CTRL_D}")
+        terminal.process.close(force=True)
+    return picture
+
+
+def export(terminal: TerminalScreen) -> str:
+    """Return the screen of a terminal as SVG."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    last = max(at for at, line in enumerate(terminal.screen.display) if line.strip())
+    for at in range(last + 1):
+        row, text = terminal.screen.buffer[at], Text(no_wrap=True)
+        cells = [row[column] for column in range(COLUMNS)]
+        for style, run in groupby(cells, lambda of: _style(of.fg, of.bg, bold=of.bold, reverse=of.reverse)):
+            text.append("".join(cell.data for cell in run), style)
+        console.print(text, crop=False)
+    return console.export_svg(title="everfold", theme=MONOKAI, unique_id="everfold-shell")
+
+
+def _style(foreground: str, background: str, *, bold: bool, reverse: bool) -> str:
+    colors = [_color(foreground), "on " + _color(background)]
+    return " ".join([*colors, *(["bold"] if bold else []), *(["reverse"] if reverse else [])])
+
+
+def _color(name: str) -> str:
+    if len(name) == 6 and all(each in "0123456789abcdef" for each in name):
+        return f"#{name}"
+    return {"brown": "yellow"}.get(name, name)
+
+
+if __name__ == "__main__":
+    FILE.write_text(record(), encoding="utf-8")
+    print(FILE)
