@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from everfold.cli.run import WhenChanged, _make_decide
-from everfold.compat import Judgement, judge, shape_of
+from everfold.compat import Judgement, QueryShape, judge, shape_of
 from everfold.sql.planner import Session, Submit
 
 
 def judge_change(old: str, new: str) -> Judgement:
-    shapes = []
+    shapes: list[list[QueryShape]] = []
     for query in (old, new):
         (submit,) = Session(lenient=True).run(query)
         assert isinstance(submit, Submit)
         shapes.append([shape_of(root) for root in submit.roots])
-    return judge(*shapes)
+    return judge(shapes[0], shapes[1])
 
 
 OLD = "SELECT k, SUM(x) AS s FROM t GROUP BY k"

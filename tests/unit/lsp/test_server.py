@@ -35,10 +35,11 @@ class Editor:
         self._published = asyncio.Event()
         self._version = 0
 
-        @self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-        def published(params: lsp.PublishDiagnosticsParams) -> None:
-            self.errors = list(params.diagnostics)
-            self._published.set()
+        self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(self._receive)
+
+    def _receive(self, params: lsp.PublishDiagnosticsParams) -> None:
+        self.errors = list(params.diagnostics)
+        self._published.set()
 
     async def start(self, **settings: Any) -> lsp.InitializeResult:
         environment = {**os.environ, "EVERFOLD_CACHE": str(self.script.parent / "cache")}
@@ -75,7 +76,8 @@ class Editor:
     async def stop(self) -> None:
         await self.client.shutdown_async(None)
         self.client.exit(None)
-        await self.client.stop()
+        stop: Callable[[], Awaitable[None]] = self.client.stop
+        await stop()
 
 
 def edit(folder: Path, work: Callable[[Editor], Awaitable[None]], **settings: Any) -> None:
