@@ -34,7 +34,7 @@ _GIT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A few words beside a column. offset: where they are shown. reason: what they mean."""
+    """A few words at the end of a column. offset: where they are shown. reason: what they mean."""
 
     offset: int
     label: str

@@ -210,7 +210,7 @@ class TokenStream:
         `FROM t WEHRE (a > 1)` reads like an alias with a list of columns, so the error may come
         three tokens later.
         """
-        if self._last_alias is None:
+        if self._last_alias is None or suggest_flink(self.key()) is not None:
             return None
         at, keywords = self._last_alias
         distance = self.at - at
