@@ -1,7 +1,8 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, metrics.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, metrics.md, and the JSON schema of case files. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from everfold.plan.nodes import Table
 from everfold.sql.functions import registry as functions
 from everfold.sql.functions.entry import Unsupported
 from everfold.sql.settings import FAMILIES, OPTIONS, TOPIC_PROPERTIES
+from everfold.testing.case_schema import make_schema
 
 HERE = Path(__file__).parent
 _MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
@@ -192,6 +194,10 @@ def metrics_page() -> Iterator[str]:
     )
 
 
+def case_schema() -> Iterator[str]:
+    yield json.dumps(make_schema(), indent=2)
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
@@ -199,6 +205,7 @@ PAGES = {
     "rules.md": rules_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "../editors/vscode/case.schema.json": case_schema,
 }
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Self
+from unicodedata import combining, east_asian_width
 
 from everfold.secrets import redact_message, redact_part
 
@@ -28,7 +29,7 @@ EXIT_WRONG_USE = 2
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a process that SIGINT has ended."""
 
-LONGEST_LINE = 400
+LONGEST_LINE = 100
 """Longest excerpt of a line of the script in an error message, in characters."""
 
 
@@ -99,19 +100,21 @@ class Diagnostic:
         end = len(span.text) if end < 0 else end
         before = after = ""
         if end - start > LONGEST_LINE:
-            first = max(start, span.start - LONGEST_LINE // 2)
+            # The mistake is in the excerpt, with as much context as fits on both sides.
+            context = (LONGEST_LINE - min(span.end - span.start, LONGEST_LINE)) // 2
+            first = max(start, min(span.start - context, end - LONGEST_LINE))
             last = min(end, first + LONGEST_LINE)
             before, after = "…" * (first > start), "…" * (last < end)
             start, end = first, last
-        line = before + redact_part(span.text, start, end) + after
-        indent = span.start - start + len(before)
-        width = max(1, min(span.end - span.start, len(line) - len(after) - indent))
+        line = redact_part(span.text, start, end)
+        at = span.start - start
+        marked = line[at : at + span.end - span.start]
         gutter = " " * len(str(number))
         return [
             f"{gutter}--> {span.source}:{number}:{column}",
             f"{gutter} |",
-            f"{number} | {line}",
-            f"{gutter} | {' ' * indent}{'^' * width}",
+            f"{number} | {before}{line}{after}",
+            f"{gutter} | {' ' * len(before)}{_blank(line[:at])}{'^' * max(1, len(_blank(marked)))}",
         ]
 
     def to_json(self) -> dict[str, object]:
@@ -127,6 +130,17 @@ class Diagnostic:
             **notes,
             **({"help": self.help} if self.help else {}),
         }
+
+
+def _blank(text: str) -> str:
+    """Return spaces that are as wide as a text in a terminal; tabs are kept."""
+    return "".join("\t" if each == "\t" else " " * _width(each) for each in text)
+
+
+def _width(character: str) -> int:
+    if combining(character):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
 
 
 class EverfoldError(Exception):

@@ -79,8 +79,8 @@ def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: P
     run_query(run, "SELECT k, SUM(x) AS s, MAX(x) AS m, COUNT(DISTINCT x) AS d FROM t GROUP BY k;")
     assert read_tables(state("--format", "json")) == {
         "groups": [
-            {"k": "a", "SUM(x) sum": 11, "SUM(x) nonnull": 3, "MAX(x)": 5, "COUNT(DISTINCT x)": 2},
-            {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "MAX(x)": 9, "COUNT(DISTINCT x)": 1},
+            {"k": "a", "SUM(x) sum": 11, "MAX(x)": 5, "COUNT(DISTINCT x)": 2},
+            {"k": "b", "SUM(x) sum": 9, "MAX(x)": 9, "COUNT(DISTINCT x)": 1},
         ],
         "values t.x": [{"k": "a", "x": 1, "count": 1}, {"k": "a", "x": 5, "count": 1}, {"k": "b", "x": 9, "count": 1}],
     }
@@ -95,13 +95,13 @@ def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: P
     assert lines[1:11] == [
         "w1  GROUP BY k",
         "groups",
-        "+---+------------+----------------+----------+-------------------+",
-        "| k | SUM(x) sum | SUM(x) nonnull | COUNT(*) | COUNT(DISTINCT x) |",
-        "+---+------------+----------------+----------+-------------------+",
-        "| a |         18 |              4 |        1 |                 3 |",
-        "| b |          9 |              1 |   <NULL> |                 1 |",
-        "| c |          2 |              1 |        1 |                 1 |",
-        "+---+------------+----------------+----------+-------------------+",
+        "+---+------------+----------+-------------------+",
+        "| k | SUM(x) sum | COUNT(*) | COUNT(DISTINCT x) |",
+        "+---+------------+----------+-------------------+",
+        "| a |         18 |        1 |                 3 |",
+        "| b |          9 |   <NULL> |                 1 |",
+        "| c |          2 |        1 |                 1 |",
+        "+---+------------+----------+-------------------+",
         "3 rows in set",
     ]
     created = [each["created"] for each in json.loads(newest_manifest(Path("job")).read_text())["versions"]]
@@ -111,7 +111,7 @@ def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: P
         f"  COUNT(DISTINCT x): since the beginning, {created[0]}",
     ]
     assert read_tables(state("--format", "json", "--where", '"COUNT(*)" IS NULL'))["groups"] == [
-        {"k": "b", "SUM(x) sum": 9, "SUM(x) nonnull": 1, "COUNT(*)": None, "COUNT(DISTINCT x)": 1}
+        {"k": "b", "SUM(x) sum": 9, "COUNT(*)": None, "COUNT(DISTINCT x)": 1}
     ]
     sizes = json.loads(state("--format", "json").out)["operators"][0]["sizes"]
     assert (sizes["parts"]["SUM(x)"] >= 48, sizes["parts"]["COUNT(*)"] >= 16) == (True, True)
@@ -122,7 +122,6 @@ def test_groups_of_a_changed_query_are_shown(run: Run, state: State, tmp_path: P
     assert pq.read_table(out / "w1-groups.parquet").to_pylist()[0] == {
         "k": "a",
         "SUM(x) sum": 18,
-        "SUM(x) nonnull": 4,
         "COUNT(*)": 1,
         "COUNT(DISTINCT x)": 3,
     }
@@ -157,11 +156,11 @@ def test_open_windows_and_pending_rows_are_shown(run: Run, state: State) -> None
 
     assert read_tables(found) == {
         "slices": [
-            {**minute(0), "k": "a", "SUM(x) sum": 3, "SUM(x) nonnull": 2},
-            {**minute(0), "k": "b", "SUM(x) sum": 12, "SUM(x) nonnull": 2},
-            {**minute(1), "k": "a", "SUM(x) sum": 4, "SUM(x) nonnull": 1},
-            {**minute(2), "k": "a", "SUM(x) sum": 5, "SUM(x) nonnull": 1},
-            {**minute(2), "k": "c", "SUM(x) sum": 8, "SUM(x) nonnull": 1},
+            {**minute(0), "k": "a", "SUM(x) sum": 3},
+            {**minute(0), "k": "b", "SUM(x) sum": 12},
+            {**minute(1), "k": "a", "SUM(x) sum": 4},
+            {**minute(2), "k": "a", "SUM(x) sum": 5},
+            {**minute(2), "k": "c", "SUM(x) sum": 8},
         ]
     }
     # The watermark equals the time of the last row: it has reached all rows, but a row of the same

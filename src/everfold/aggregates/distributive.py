@@ -84,7 +84,7 @@ class Sum(Aggregate):
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
         (arg,) = of.args
-        nonnull = Slot("nonnull", BIGINT)
+        nonnull = Slot("nonnull", BIGINT, internal=True)
         if decimals.needs_limbs(arg):
             return (*decimals.LIMB_SLOTS, nonnull)
         total = Slot("sum", sum_type(arg))

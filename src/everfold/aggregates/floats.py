@@ -11,7 +11,7 @@ from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Slot
 from everfold.types import BIGINT
 
-SPECIAL_SLOTS = (Slot("nan", BIGINT), Slot("infinite", BIGINT), Slot("minus_infinite", BIGINT))
+SPECIAL_SLOTS = tuple(Slot(name, BIGINT, internal=True) for name in ("nan", "infinite", "minus_infinite"))
 
 
 def special_counts(column: pl.Expr, sign: pl.Expr) -> list[pl.Expr]:

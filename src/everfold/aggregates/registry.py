@@ -41,11 +41,13 @@ class Signature:
 class Slot:
     """One field of an aggregate's state.
 
-    It is found by the call's canonical text and this name, never by position.
+    It is found by the call's canonical text and this name, never by position. internal: whether it
+    only helps to compute the result, such as the number of values that are not NULL.
     """
 
     name: str
     type: DataType
+    internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ class _Variance(Aggregate):
         return arg.as_nullable() if isinstance(arg, NumericType) else None
 
     def slots(self, of: Signature) -> tuple[Slot, ...]:
-        nonnull = Slot("nonnull", BIGINT)
+        nonnull = Slot("nonnull", BIGINT, internal=True)
         if _is_exact(of):
             return nonnull, Slot("sum", _WHOLE), Slot("squares_high", _WHOLE), Slot("squares_low", _WHOLE)
         moments = (nonnull, Slot("origin", DOUBLE), Slot("distances", DOUBLE), Slot("squares", DOUBLE))
-        return (*moments, Slot("special", BIGINT)) if of.retracting else moments
+        return (*moments, Slot("special", BIGINT, internal=True)) if of.retracting else moments
 
     def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
         if _is_exact(of):

@@ -51,6 +51,8 @@ def everfold() -> None:
     everfold explain orders.sql       show its plan
     everfold explain too-complex      print what an error code means and what to do
     everfold check old.sql new.sql    report which state survives a change of the query
+    everfold format --write jobs/     rewrite scripts in one style
+    everfold lsp                      serve an editor
     everfold jobs                     list the jobs in this folder, and whether they run
     everfold status orders/           show the progress of a job
     everfold ui jobs/                 show jobs on web pages
@@ -547,13 +549,19 @@ def check(
 
 @everfold.command()
 @click.argument("script", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--from", "old", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect of SCRIPT.")
+@click.option(
+    "--from",
+    "old",
+    type=click.Choice(["flink", "lenses"]),
+    required=True,
+    help="Dialect of SCRIPT, or of its first statements if it changes with SET 'everfold.dialect'.",
+)
 @click.option("--to", "new", type=click.Choice(["flink", "lenses"]), required=True, help="Dialect to print.")
 def translate(script: str, old: Any, new: Any) -> None:
     """Translate SCRIPT into another SQL dialect.
 
     The translation is printed only if both scripts have the same plan. What the other dialect
-    cannot express is an error.
+    cannot express is an error. Statements that are in the other dialect already are unchanged.
 
     \b
     everfold translate --from lenses --to flink sessions.sql
@@ -562,6 +570,50 @@ def translate(script: str, old: Any, new: Any) -> None:
     from everfold.cli.run import Script
 
     command.translate(Script.read(script, None), old, new)
+
+
+@everfold.command()
+@click.option("--stdio", is_flag=True, help="Accepted because editors pass it; the server always does this.")
+def lsp(stdio: bool) -> None:
+    """Serve an editor: errors, completion, types, definitions, formatting and hints about state.
+
+    The editor starts this command and talks to it over stdin and stdout. See docs/editors.md for
+    VS Code and Neovim. Needs `pip install 'everfold[lsp]'`.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("pygls") is None:
+        raise UsageError.of(
+            "missing-package", "the language server needs the package pygls", help="pip install 'everfold[lsp]'"
+        )
+    from everfold.lsp.server import serve
+
+    serve()
+
+
+@everfold.command("format")
+@click.argument("scripts", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="SCRIPT…")
+@click.option("--check", is_flag=True, help="Write nothing: name the files that would change, and exit with 1.")
+@click.option("--write", is_flag=True, help="Rewrite the files.")
+@_dialect
+def format_(scripts: tuple[str, ...], check: bool, write: bool, dialect: str) -> None:
+    """Print SCRIPT (- for standard input) in one style.
+
+    Keywords are in capitals, and each clause is in a line of its own. Comments stay in place, and
+    the meaning is the same. A folder means the *.sql files in it.
+
+    \b
+    everfold format orders.sql
+    everfold format --check jobs/
+    everfold format --write jobs/
+    """
+    from everfold.cli.format import format_scripts
+
+    if check and write:
+        raise click.UsageError("--check writes nothing: leave out --write")
+    if not check and not write and (len(scripts) > 1 or Path(scripts[0]).is_dir()):
+        raise click.UsageError("several scripts need --check or --write")
+    sys.exit(format_scripts(scripts, "check" if check else "write" if write else "print", dialect))
 
 
 @everfold.command()
@@ -707,6 +759,11 @@ def rescale(folder: FolderName, partitions: int, master: str | None, conf: tuple
     help="Show at most this many rows of each table; 0 shows all.  [default: 100; all for Parquet]",
 )
 @click.option(
+    "--internal",
+    is_flag=True,
+    help="Also show what only helps to compute a result, such as the number of values of a SUM that are not NULL.",
+)
+@click.option(
     "--sizes", is_flag=True, help="Show the size by aggregate and by table, in bytes and pages, instead of rows."
 )
 @click.option(
@@ -724,6 +781,7 @@ def state(
     operator: str | None,
     where: str | None,
     limit: int | None,
+    internal: bool,
     sizes: bool,
     format_: Any,
     out: Path | None,
@@ -755,6 +813,7 @@ def state(
         format=format_,
         out=out,
         sizes=sizes,
+        internal=internal,
         conf=parse_pairs(conf, "--conf"),
     )
     command.state(folder, options)

@@ -168,7 +168,7 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little(checked, script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    folders = _Folders(options.state or script.folder / STATE_FOLDER / script.name)
+    folders = JobFolders(options.state or script.folder / STATE_FOLDER / script.name)
     tables = iter(checked)
     with _serve_metrics(options, [_choose_engine(each, options) for each in submits]) as metrics:
         for action in actions:
@@ -247,7 +247,7 @@ def _reads_little(checked: Sequence[CheckedTables], folder: Path) -> bool:
     return True
 
 
-class _Folders:
+class JobFolders:
     """Assigns a job directory to each INSERT job of a script.
 
     The first job gets the folder of the script, the others folders in `jobs/` below it. So an
@@ -270,7 +270,7 @@ class _Folders:
 
 
 def _specify_job(
-    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: _Folders
+    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: JobFolders
 ) -> JobSpec:
     name = action.settings.pipeline_name or script.name
     state: FolderName | None
@@ -309,15 +309,32 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
         from everfold.compat.report import as_text
 
         if on_change != "ask":
+            if on_change == "accept":
+                _note_partial_columns(judgement)
             return OnChange(on_change)
         if judgement.verdict is Verdict.PARTIALLY and sys.stdin.isatty() and sys.stderr.isatty():
             click.echo(as_text(judgement), err=True)
             choices = click.Choice(["accept", "backfill", "no"])
             answer = click.prompt("Accept this, or backfill the new aggregates?", "no", type=choices, err=True)
+            if answer == "accept":
+                _note_partial_columns(judgement)
             return OnChange.REFUSE if answer == "no" else OnChange(answer)
         return OnChange.REFUSE
 
     return decide
+
+
+def _note_partial_columns(judgement: Judgement) -> None:
+    """Name the columns that lack the rows which the job has read before, if its state is reused."""
+    from everfold.compat.judgement import Status
+
+    if not judgement.verdict.reuses_state:
+        return
+    several = len({each.sink for each in judgement.columns}) > 1
+    for each in judgement.columns:
+        if each.status is Status.STARTS:
+            name = f"{each.sink}.{each.name}" if several else each.name
+            note(f"column `{name}` is partial: {each.reason}, and counts from now on")
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:

@@ -41,7 +41,8 @@ class StateOptions:
 
     operator: id or label of the only operator to show. where: an SQL condition over the columns.
     limit: rows per table, 0 for all, None for the default of the format. out: the folder for
-    Parquet files. sizes: show bytes and pages instead of rows. conf: Spark options.
+    Parquet files. sizes: show bytes and pages instead of rows. internal: show internal columns,
+    too. conf: Spark options.
     """
 
     operator: str | None = None
@@ -50,6 +51,7 @@ class StateOptions:
     format: StateFormat = "table"
     out: Path | None = None
     sizes: bool = False
+    internal: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -77,6 +79,8 @@ def state(folder: FolderName, options: StateOptions) -> None:
         found = inspection.read(lambda: engine.spark(log_file()))
     if options.where is not None:
         found = filter_state(found, options.where)
+    if not options.internal:
+        found = hide_internal(found)
     match options.format:
         case "table":
             limit = DEFAULT_LIMIT if options.limit is None else options.limit
@@ -117,6 +121,15 @@ def filter_state(state: JobState, condition: str) -> JobState:
             f"the condition `{condition}` cannot be evaluated: {why}",
             help="the columns are " + ", ".join(f"`{name}`" for name in table.schema.names),
         )
+    return replace(state, operators=tuple(operators))
+
+
+def hide_internal(state: JobState) -> JobState:
+    """Return the state without internal columns."""
+    operators = (
+        replace(operator, tables=tuple(table.without_internal() for table in operator.tables))
+        for operator in state.operators
+    )
     return replace(state, operators=tuple(operators))
 
 

@@ -14,14 +14,16 @@ _UNKNOWN_BROKERS = "${BROKERS}"
 
 
 def translate(script: Script, old: Dialect, new: Dialect) -> None:
-    """Print the script in another dialect. Variables are not replaced.
+    """Print the script in one dialect. Variables are not replaced.
+
+    `old` is the dialect that it begins with; SET 'everfold.dialect' changes it.
 
     Raises the errors of the script; UnsupportedFeature `not-in-flink`, `not-in-lenses`,
     `not-one-plan`.
     """
     from everfold.connectors.registry import apply_connector
     from everfold.sql.planner import Session, Submit
-    from everfold.sql.script import keep_variables
+    from everfold.sql.script import keep_variables, parse_script, sets_dialect
     from everfold.sql.translation import prove, to_flink, to_lenses
 
     variables, environment = keep_variables(script.text + _UNKNOWN_BROKERS)
@@ -35,7 +37,8 @@ def translate(script: Script, old: Dialect, new: Dialect) -> None:
             folder=script.folder,
         )
 
-    if old == new:
+    statements = parse_script(script.text, script.source, old)
+    if old == new and not any(map(sets_dialect, statements)):
         sys.stdout.write(script.text)
         return
     convert = to_flink if new == "flink" else to_lenses

@@ -10,6 +10,8 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
+from everfold.sql.dialects.tokens import Part
+
 
 class Kind(Enum):
     """The kind of a word."""
@@ -102,6 +104,22 @@ def is_complete(text: str) -> bool:
         elif key == "END" and (at == 0 or keys[at - 1] != "."):
             opened -= 1
     return opened <= 0
+
+
+def split_statements(text: str) -> list[Part]:
+    """Return the range of each statement, with its `;`. A statement set is one statement."""
+    found: list[Part] = []
+    words = split_sql(text)
+    start, is_set = 0, False
+    for at, word in enumerate(words):
+        before = [each.key for each in words[max(0, at - 2) : at + 1]]
+        is_set = is_set or before == ["STATEMENT", "SET", "BEGIN"] or before == ["BEGIN", "STATEMENT", "SET"]
+        if word.key == ";" and not (is_set and words[at - 1].key != "END"):
+            found.append(Part(start, word.start + 1))
+            start, is_set = word.start + 1, False
+    if text[start:].strip():
+        found.append(Part(start, len(text)))
+    return found
 
 
 def last_statement(words: list[Word]) -> list[Word]:

@@ -159,18 +159,18 @@ ENTRIES = (
     ErrorCode(
         "missing-package",
         Family.SETUP,
-        "A Python package that is not installed is needed.",
-        "It is an optional dependency: the connector `jdbc` uses psycopg, `--metrics-port` uses prometheus_client, and "
-        "the shell uses prompt-toolkit and Pygments.",
-        "run `pip install 'everfold[postgres]'`, `'everfold[metrics]'` or `'everfold[shell]'`, as the message says.",
+        "A connector or a command needs a Python package that is not installed.",
+        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `metrics` for `--metrics-port`, `shell` "
+        "for `everfold sql`, `ui` for `everfold ui`, `notebook` for `%%everfold`, `lsp` for `everfold lsp`.",
+        "run the `pip install` that the message shows.",
     ),
     ErrorCode(
         "port-not-available",
         Family.SETUP,
-        "The metrics cannot be served on their port.",
-        "Another process listens on the port of `--metrics-port`, only an administrator may use it, or the machine "
-        "has no such address as `--metrics-host`.",
-        "choose another port or address. `--metrics-port 0` takes a free one, and the command prints it.",
+        "A server cannot listen on its port.",
+        "Another process listens on the port of `--metrics-port` or `everfold ui --port`, only an administrator may use "
+        "it, or the machine has no such address as `--metrics-host` or `--host`.",
+        "choose another port or address. Port 0 takes a free one, and the command prints it.",
     ),
     ErrorCode(
         "no-java",

@@ -274,6 +274,15 @@ ENTRIES = (
         "run the same command again to resume, with fewer jobs on the machine.",
     ),
     ErrorCode(
+        "missing-worker-package",
+        Family.ENVIRONMENT,
+        "The Python of Spark's workers lacks a package that the job needs.",
+        "Workers run with the Python that `PYSPARK_PYTHON` names on their machine, or with the first one in its "
+        "`PATH`. It needs everfold's dependencies, such as pyarrow, and those of your functions.",
+        "install the package there on every machine of the cluster, or set `PYSPARK_PYTHON`. Then run the same "
+        "command again to resume.",
+    ),
+    ErrorCode(
         "job-failed",
         Family.ENVIRONMENT,
         "The job failed for a reason that everfold does not recognize.",

@@ -34,9 +34,9 @@ def type_of(text: str) -> DataType:
     return NULL if text == NULL.sql else parse_type(text)
 
 
-def slot_types(call: CallShape) -> dict[str, DataType]:
-    """Return the types of a call's slots, by name, if its function is known."""
-    return {slot.name: slot.type for retracting in (True, False) for slot in _slots(call, retracting)}
+def known_slots(call: CallShape) -> dict[str, Slot]:
+    """Return a call's slots, by name, if its function is known."""
+    return {slot.name: slot for retracting in (True, False) for slot in _slots(call, retracting)}
 
 
 def add_shared_slots(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataFrame:
@@ -46,7 +46,7 @@ def add_shared_slots(rows: pl.DataFrame, calls: Iterable[CallShape]) -> pl.DataF
     columns = []
     for call in calls:
         since = f" since {call.since}" if call.since else ""
-        for slot in slot_types(call):
+        for slot in known_slots(call):
             known = f"{call.text}|{slot}{since}"
             found = matching_columns(known, rows.columns)
             if found and found != [known]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from everfold.compat.shape import OperatorShape
 from everfold.compat.state_schema import NamedShape
 from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, has_update_time
-from everfold.inspection.slots import slot_types, type_of
+from everfold.inspection.slots import known_slots, type_of
 from everfold.operators.changelog import INPUT_KIND
 from everfold.operators.layout import number_repeats
 from everfold.plan.changelog import RowKind
@@ -66,11 +66,20 @@ class StateTable:
 
     name: groups, slices, rows, … rows: Arrow columns with the types and names of the schema, sorted
     by time and keys; without columns if there are no rows. Names are unique, ignoring case.
+    internal: the columns with slots that only help to compute a result.
     """
 
     name: str
     schema: Schema
     rows: pa.Table
+    internal: frozenset[str] = frozenset()
+
+    def without_internal(self) -> StateTable:
+        """Return the table without its internal columns."""
+        if not self.internal:
+            return self
+        schema = Schema(tuple(of for of in self.schema if of.name not in self.internal))
+        return StateTable(self.name, schema, self.rows.select(list(schema.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class _Column:
     name: str
     type: DataType
     value: pl.Expr
+    internal: bool = False
 
 
 def to_state_table(shape: OperatorShape, table: StoredTable) -> StateTable:
@@ -95,7 +105,8 @@ def to_state_table(shape: OperatorShape, table: StoredTable) -> StateTable:
     )
     found = rows.select(of.value.alias(name) for name, of in zip(schema.names, columns, strict=True))
     types = pa.schema([pa.field(of.name, of.type.arrow) for of in schema])
-    return StateTable(table.name, schema, found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(types))
+    internal = frozenset(name for name, of in zip(schema.names, columns, strict=True) if of.internal)
+    return StateTable(table.name, schema, found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(types), internal)
 
 
 def _columns(shape: OperatorShape, table: StoredTable) -> Iterator[_Column]:
@@ -163,11 +174,12 @@ def _slots(shape: OperatorShape, stored: pl.Schema) -> Iterator[_Column]:
     label.
     """
     for call in () if any(name.startswith(VALUE) for name in stored) else shape.calls:
-        slots, types = call.find_slots(stored), slot_types(call)
+        slots, known = call.find_slots(stored), known_slots(call)
         for slot, column in slots.items():
-            known, dtype = types.get(slot), stored[column]
-            type_ = flink_type(dtype) if known is None or known.polars != dtype else known
-            yield _Column(call.label if len(slots) == 1 else f"{call.label} {slot}", type_, pl.col(column))
+            of, dtype = known.get(slot), stored[column]
+            type_ = flink_type(dtype) if of is None or of.type.polars != dtype else of.type
+            name = call.label if len(slots) == 1 else f"{call.label} {slot}"
+            yield _Column(name, type_, pl.col(column), internal=of is not None and of.internal)
         if not slots:
             yield _Column(call.label, NULL, pl.lit(None))
 

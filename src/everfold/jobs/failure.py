@@ -35,12 +35,15 @@ _STATE = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*((?:[\w.]+\.)?\w+: [^\n]+)")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND|does not exist")
 _NO_WORKER = re.compile(r"Python worker failed to connect back|Timed out while waiting for the Python worker")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'")
+_NO_PYARROW = re.compile(r"PACKAGE_NOT_INSTALLED\] (?P<name>\w+)")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
 _NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
 _WORKER_DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker process terminated|The Python worker has crashed"
 )
 _WORKER_HUNG_UP = re.compile(r"java\.io\.EOFException|java\.net\.SocketException: (?:Connection reset|Broken pipe)")
+_CHECKSUM = re.compile(r"^\.(.+)\.crc$")
 _MORE_MEMORY = "--conf spark.driver.memory=4g"
 _QUERY = "=== Streaming Query ==="
 """Start of Spark's description of the query.
@@ -108,6 +111,9 @@ def explain_failure(
     if denied:
         what = f"`{denied['path']}`" if denied["path"] else "a file or folder"
         return ConnectorError.of("no-permission", f"no permission to read or write {what}", help=f"see {log_file}")
+    missing = _NO_MODULE.search(text) or _NO_PYARROW.search(text)
+    if missing:
+        return missing_package_error(missing["name"])
     file = None if job is None else _file_of(job, text)
     if job is not None and (_DAMAGED.search(text) or (file is not None and _MISSING.search(text))):
         return damaged_checkpoint_error(file or find_damaged_file(job) or job / "checkpoints")
@@ -155,6 +161,15 @@ def spark_may_be_gone() -> Iterator[None]:
             raise
 
 
+def missing_package_error(name: str) -> EverfoldError:
+    """Return the error for a package that the Python of Spark's workers lacks."""
+    return EverfoldError.of(
+        "missing-worker-package",
+        f"the Python of Spark's workers has no package `{name.partition('.')[0].lower()}`",
+        help="install it there, on every machine of the cluster, or let PYSPARK_PYTHON name a Python that has it",
+    )
+
+
 def worker_died_error(log_file: Path) -> EverfoldError:
     """Return the error for a Python worker that was killed or has crashed."""
     return EverfoldError.of(
@@ -166,15 +181,19 @@ def worker_died_error(log_file: Path) -> EverfoldError:
 
 
 def _file_of(folder: Location, text: str) -> Location | None:
-    """Return the first file in the folder that a message names."""
+    """Return the file in the folder that a message is about: the first one that is missing.
+
+    If all of them exist, the first one. The checksum of a file stands for the file.
+    """
+    named: list[Location] = []
     as_uri = quote(str(folder))
     found = re.finditer(rf"({re.escape(str(folder))}|{re.escape(as_uri)})(/[^\s'\",()]+)", text)
     for each in found:
         inside = each[2].rstrip(".:;]")
         path = folder / (inside if each[1] == str(folder) else unquote(inside)).lstrip("/")
         if not path.is_dir():
-            return path
-    return None
+            named.append(path.with_name(_CHECKSUM.sub(r"\1", path.name)))
+    return next((each for each in named if not each.exists()), next(iter(named), None))
 
 
 def _first_line(text: str) -> str:

@@ -9,7 +9,7 @@ from everfold.errors import Span, SqlError, UsageError, suggest_name
 from everfold.limits import MAX_DIALECTS, MAX_STATEMENTS, too_complex_error
 from everfold.sql.dialects import flink, lenses
 from everfold.sql.dialects.tokens import Part, scan
-from everfold.sql.statements import Statement
+from everfold.sql.statements import SetOption, Statement
 
 DIALECTS = {"flink": flink.parse_statements, "lenses": lenses.parse_statements}
 """The parser of each dialect; it parses a script or a part of one."""
@@ -30,7 +30,7 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
             "unknown-dialect", f"no SQL dialect is named `{dialect}`", help=suggest_name(dialect, DIALECTS)
         )
     found: list[Statement] = []
-    for number, (language, part) in enumerate(_parts(text, source, dialect)):
+    for number, (language, part) in enumerate(split_dialects(text, source, dialect)):
         if number > MAX_DIALECTS:
             span = Span(part.start, part.start + 1, source, text)
             raise too_complex_error("it changes its dialect too often", MAX_DIALECTS, span)
@@ -41,7 +41,7 @@ def parse_script(text: str, source: str = "<sql>", dialect: str = "flink") -> tu
     return tuple(found)
 
 
-def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
+def split_dialects(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a script that are in one dialect each.
 
     A part ends with the SET that starts the next one.
@@ -56,6 +56,11 @@ def _parts(text: str, source: str, dialect: str) -> Iterator[tuple[str, Part]]:
                 yield dialect, Part(start, tokens[last].end)
                 dialect, start = value, tokens[last].end
     yield dialect, Part(start, len(text))
+
+
+def sets_dialect(statement: Statement) -> bool:
+    """Return whether a statement sets the dialect of those after it."""
+    return isinstance(statement, SetOption) and statement.key == DIALECT_OPTION
 
 
 def keep_variables(text: str) -> tuple[dict[str, str], dict[str, str]]:

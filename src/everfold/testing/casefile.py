@@ -29,11 +29,11 @@ _TAGS = frozenset(
 Mode = Literal["stream", "batch"]
 MODES: tuple[Mode, ...] = ("stream", "batch")
 
-_SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "cases")
+SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "cases")
 _OUTCOMES = ("expect", "changelog", "error", "not_yet")
-_STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
-_CASE_KEYS = ("name", "modes", "tolerance", "steps", *_STEP_KEYS)
-_ON_CHANGE = "on_change"
+STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
+CASE_KEYS = ("name", "modes", "tolerance", "steps", *STEP_KEYS)
+ON_CHANGE = "on_change"
 _MAX_MARKED = 60
 """Maximum number of characters of a line that an error marks: rows can be long."""
 _CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
@@ -224,7 +224,7 @@ class _Reader:
     file: CaseFile
 
     def suite(self, root: yaml.MappingNode) -> Iterator[Case]:
-        suite = self.mapping(root, _SUITE_KEYS)
+        suite = self.mapping(root, SUITE_KEYS)
         if "cases" not in suite:
             raise self.error(root, "a case file needs a list `cases`")
         names: dict[str, int] = {}
@@ -238,7 +238,7 @@ class _Reader:
             yield case
 
     def case(self, suite: dict[str, yaml.Node], node: yaml.Node) -> Case:
-        own = self.mapping(node, _CASE_KEYS)
+        own = self.mapping(node, CASE_KEYS)
         if "name" not in own:
             raise self.error(node, "a case needs a `name`")
         layers = [suite, own]
@@ -247,7 +247,7 @@ class _Reader:
                 raise self.error(own[outcome], f"a case with `steps` cannot have `{outcome}`: write it in its steps")
             steps = []
             for at, step in enumerate(self.sequence(own["steps"], "steps")):
-                steps.append(self.step(layers, self.mapping(step, (*_STEP_KEYS, _ON_CHANGE)), step, first=at == 0))
+                steps.append(self.step(layers, self.mapping(step, (*STEP_KEYS, ON_CHANGE)), step, first=at == 0))
         else:
             steps = [self.step([suite], own, node, first=True)]
         if all(step.expect is None and step.error is None and not step.not_yet for step in steps):
@@ -295,12 +295,12 @@ class _Reader:
             outcome_fields["error"] = self.expected_error(own["error"])
         if "not_yet" in own:
             outcome_fields["not_yet"] = self.gaps(own["not_yet"])
-        if _ON_CHANGE in own:
+        if ON_CHANGE in own:
             if first:
                 raise self.error(
-                    own[_ON_CHANGE], f"`{_ON_CHANGE}` is not allowed in the first step, which has no state yet"
+                    own[ON_CHANGE], f"`{ON_CHANGE}` is not allowed in the first step, which has no state yet"
                 )
-            outcome_fields[_ON_CHANGE] = self.on_change(own[_ON_CHANGE])
+            outcome_fields[ON_CHANGE] = self.on_change(own[ON_CHANGE])
         return Step(
             line=node.start_mark.line + 1,
             sql=self.text(sql),

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everfold.cli.state import filter_state
+from everfold.cli.state import filter_state, hide_internal
 from everfold.inspection.filter import check_condition
 from everfold.inspection.job_state import Inspection, log_file
 from everfold.rendering import table_format
@@ -51,6 +51,7 @@ def read_state(job: Location, where: str) -> ShownState:
         state = Inspection(job, None).read(lambda: engine.spark(log_file()))
     if where:
         state = filter_state(state, where)
+    state = hide_internal(state)
     tables = []
     for operator in state.operators:
         for table in operator.tables:

@@ -81,12 +81,12 @@ after batch 7 of version 1
 
 w1  GROUP BY k
 groups
-+------+------------+----------------+-------------------+----------+
-|    k | SUM(p) sum | SUM(p) nonnull | COUNT(DISTINCT v) |   MAX(t) |
-+------+------------+----------------+-------------------+----------+
-| k000 |       1.10 |              1 |                 1 | 01:00:00 |
-| k001 |       1.10 |              1 |                 1 | 01:00:00 |
-+------+------------+----------------+-------------------+----------+
++------+------------+-------------------+----------+
+|    k | SUM(p) sum | COUNT(DISTINCT v) |   MAX(t) |
++------+------------+-------------------+----------+
+| k000 |       1.10 |                 1 | 01:00:00 |
+| k001 |       1.10 |                 1 | 01:00:00 |
++------+------------+-------------------+----------+
 2 rows in set
 values e.v
 +------+---+-------+
@@ -100,6 +100,14 @@ values e.v
   MAX(t): since version 1 and backfilled, 2026-02-01T00:00:00Z
 """
     )
+
+
+def test_internal_slots_are_shown_on_request(run_state: RunState) -> None:
+    _, out, _ = run_state(2, "--internal")
+    assert "| SUM(p) sum | SUM(p) nonnull |" in out
+    _, out, _ = run_state(2, "--where", '"SUM(p) nonnull" = 1')
+    assert "2 rows in set" in out
+    assert "nonnull" not in out
 
 
 def test_at_most_100_rows_are_printed_by_default(run_state: RunState) -> None:
@@ -140,7 +148,7 @@ def test_a_wrong_condition_is_refused(run_state: RunState) -> None:
 
 def test_json_has_exact_values_sizes_and_start_times(run_state: RunState) -> None:
     _, out, _ = run_state(2, "--format", "json")
-    assert '{"k": "k000", "SUM(p) sum": 1.10, "SUM(p) nonnull": 1, "COUNT(DISTINCT v)": 1, "MAX(t)": "01:00:00"}' in out
+    assert '{"k": "k000", "SUM(p) sum": 1.10, "COUNT(DISTINCT v)": 1, "MAX(t)": "01:00:00"}' in out
     found = json.loads(out)
     (operator,) = found.pop("operators")
     assert found == {"version": 1, "created": "2026-02-01T00:00:00Z", "batch": 7, "zone": "UTC"}

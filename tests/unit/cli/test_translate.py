@@ -48,3 +48,9 @@ def test_missing_brokers_become_a_variable(tmp_path: Path) -> None:
     script = "\n".join(line for line in SCRIPT.splitlines() if "properties" not in line)
     done = everfold(tmp_path, script, "--from", "lenses", "--to", "flink")
     assert "'properties.bootstrap.servers' = '${BROKERS}'" in done.stdout
+
+
+def test_a_script_that_sets_its_dialect_is_translated(tmp_path: Path) -> None:
+    plain = everfold(tmp_path, SCRIPT, "--from", "lenses", "--to", "flink")
+    switching = everfold(tmp_path, "SET 'everfold.dialect' = 'lenses';" + SCRIPT, "--from", "flink", "--to", "flink")
+    assert (switching.returncode, switching.stdout) == (0, plain.stdout)

@@ -399,6 +399,18 @@ def test_a_bad_line_is_reported_with_its_number(tmp_path: Path) -> None:
     )
 
 
+def test_a_header_of_a_csv_file_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "bids.csv").write_text("item,Price\na,1\n")
+    of = table(item=STRING, price=INT).with_("filesystem", path="bids.csv", format="csv")
+    with pytest.raises(ConnectorError) as caught:
+        list(read_local_rows(of, tmp_path))
+    assert str(caught.value) == (
+        "error[bad-record]: `bids.csv` line 1: this is a header, the names of the columns\n"
+        "  | item,Price\n"
+        "  = help: remove the line, or set 'csv.ignore-parse-errors' = 'true' to skip and count such records"
+    )
+
+
 def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     of = table(price=INT).with_("filesystem", path="nowhere", format="json")
     with pytest.raises(ConnectorError) as caught:

@@ -49,6 +49,8 @@ def explain(text: str) -> EverfoldError:
         ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled'", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 4) (localhost executor driver): java.io.EOFException", "spark-died", "a Python worker of Spark exited unexpectedly"),
         ("org.apache.spark.SparkException: Python worker failed to connect back.", "no-worker", "limit of ten seconds"),
+        ("org.apache.spark.SparkException: \nError from python worker:\n  Traceback (most recent call last):\n  ModuleNotFoundError: No module named 'pyarrow.compute'\nPYTHONPATH was:\n  /x\norg.apache.spark.SparkException: Python worker failed to connect back.", "missing-worker-package", "the Python of Spark's workers has no package `pyarrow`"),
+        ("pyspark.errors.exceptions.base.PySparkImportError: [PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found.", "missing-worker-package", "workers has no package `pyarrow`"),
         ("java.lang.IllegalStateException: something new", "job-failed", "the job failed: something new"),
         ('[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n  File "worker.py", line 7, in step\n    fail()\nRuntimeError: something new', "job-failed", "the job failed: RuntimeError: something new"),
     ],
@@ -117,6 +119,16 @@ def test_a_file_that_spark_names_as_a_uri_is_reported_as_a_path(tmp_path: Path) 
     text = f"CANNOT_READ_STREAMING_STATE_FILE of file:{gone.as_uri().removeprefix('file://')} does not exist."
     found = explain_failure(RuntimeError(text), (), LOG, local(tmp_path / "my job"))
     assert found.diagnostics[0].message == f"`{gone}` is damaged or missing"
+
+
+@pytest.mark.parametrize("name", ["1.zip", ".1.zip.crc"])
+def test_of_several_files_the_missing_one_is_reported(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints" / "0" / "state" / "0" / "1"
+    folder.mkdir(parents=True)
+    (folder / "2.changelog").write_text("")
+    text = f"CANNOT_LOAD_STATE_STORE of {folder / '2.changelog'}: FileNotFoundException: {folder / name}"
+    found = explain_failure(RuntimeError(text), (), LOG, local(tmp_path))
+    assert found.diagnostics[0].message == f"`{folder / '1.zip'}` is damaged or missing"
 
 
 def test_a_temporary_file_of_spark_is_reported_by_its_final_name() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everfold.errors import SqlError
+from everfold.errors import SqlError, UnsupportedFeature
 from everfold.secrets import redact_script
 from everfold.sql import syntax
 from everfold.sql.dialects.flink import parse_expression
@@ -229,3 +229,13 @@ def test_secrets_without_quotes_are_redacted() -> None:
     assert redact_script(text) == (
         "SET defaults.topic.properties.sasl.password = *********;\nSET a.token='*';\nSET a.b = c"
     )
+
+
+@pytest.mark.parametrize("join", ["INNER JOIN", "LEFT OUTER JOIN", "JOIN", ","])
+def test_joins_are_refused(join: str) -> None:
+    with pytest.raises(UnsupportedFeature) as error:
+        parse_statements(f"INSERT INTO a SELECT STREAM x FROM b {join} c ON b._key = c._key")
+    (found,) = error.value.diagnostics
+    assert found.message == "joins are not supported in Lenses SQL"
+    assert found.span is not None
+    assert found.span.text[found.span.start : found.span.end] == join

@@ -174,3 +174,39 @@ def test_a_different_plan_is_not_a_translation() -> None:
     prove(one, one)
     with pytest.raises(UnsupportedFeature, match="a different plan"):
         prove(one, other)
+
+
+SWITCHING = f"""
+SET 'everfold.dialect' = 'lenses';
+{SESSIONS}
+SET defaults.topic.autocreate = true;
+INSERT INTO totals SELECT STREAM SUM(points) AS total FROM gaming-sessions GROUP BY country;
+SET 'everfold.dialect' = 'flink';
+CREATE TABLE highest (points INT) WITH ('connector' = 'print');
+INSERT INTO highest SELECT MAX(points) FROM `gaming-sessions`;
+"""
+
+
+def test_a_script_that_changes_its_dialect_is_translated_as_a_whole() -> None:
+    text, submits = to_flink(SWITCHING, "script.sql", session("flink"))
+    assert "everfold.dialect" not in text
+    assert "INSERT INTO highest SELECT MAX(points) FROM `gaming-sessions`" in text
+    assert text.count("CREATE TABLE `gaming-sessions`") == 1
+    prove([root for each in submits for root in each.roots], roots(text))
+
+
+def test_statements_in_the_new_dialect_are_unchanged() -> None:
+    switching = SWITCHING.replace("highest SELECT MAX(points)", "highest SELECT points")
+    text, submits = to_lenses(switching, "script.sql", session("flink"))
+    assert "INSERT INTO totals SELECT STREAM SUM(points) AS total FROM gaming-sessions GROUP BY country;" in text
+    assert "INSERT INTO `highest`\nSELECT STREAM `points` AS `points`\nFROM `gaming-sessions`;" in text
+    prove([root for each in submits for root in each.roots], roots(text))
+
+
+def test_a_translation_to_lenses_is_translated_back_into_flink() -> None:
+    flink = TOPICS + "INSERT INTO sums SELECT country, SUM(points) FROM `gaming-sessions` GROUP BY country"
+    mixed, _ = to_lenses(flink, "script.sql", session("flink"))
+    back, submits = to_flink(mixed, "script.sql", session("flink"))
+    assert back.count("CREATE TABLE `gaming-sessions`") == 1
+    prove([root for each in submits for root in each.roots], roots(flink))
+    prove(roots(flink), roots(back))

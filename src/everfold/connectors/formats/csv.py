@@ -57,6 +57,8 @@ RULES = TextRules(time_minutes=True, loose_dates=True)
 _LONG_STRING = 24
 """Longer strings are written in quotes."""
 _STAND_IN = "\U0010ffff"
+_FIELD = re.compile(r"field `(?P<name>[^`]+)` is not an? [^`]*: `(?P<value>[^`]*)`")
+"""The reason of a bad record: a column, and the string that is not a value of its type."""
 _ESCAPES = (("n", "\n"), ("r", "\r"), ("t", "\t"))
 
 
@@ -115,6 +117,14 @@ class CsvFormat(Format):
                         table.span_of(column.name),
                         "use json or parquet",
                     )
+
+    def bad_record_error(self, where: str, reason: str, record: str, *, lasting: bool = False) -> ConnectorError:
+        found = _FIELD.match(reason)
+        if found is None or found["name"].casefold() != found["value"].strip().casefold():
+            return Format.bad_record_error(self, where, reason, record, lasting=lasting)
+        message = f"{where}: this is a header, the names of the columns\n  | {excerpt(record, 160)}"
+        help_text = f"remove the line, or set '{self.ignore_option}' = 'true' to skip and count such records"
+        return ConnectorError.of("bad-record", message, help=help_text)
 
     # -- tokens ------------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ class Calls(Types):
     def call(self, parts: list[syntax.Identifier], first: int) -> syntax.Expression:
         """Parse a call from its parenthesis on, and FILTER, WITHIN GROUP, IGNORE NULLS, OVER."""
         name = ".".join(part.name for part in parts)
+        if len(parts) == 1:
+            self.functions.add(first)
         self.expect("(")
         made = self._arguments(syntax.FunctionCall(name.upper(), special=name.upper() == "ROW", original_name=name))
         self.expect(")")

@@ -23,6 +23,28 @@ NOT_AN_ALIAS = NOT_A_NAME | _words("""
 """)
 """Words that can be an alias only after AS."""
 
+AFTER_AN_ITEM = ("FROM", "AS", "OVER", "FILTER", "WITHIN")
+"""Keywords that may come after an item of SELECT."""
+
+AFTER_A_RELATION = (
+    *(
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "WINDOW",
+        "QUALIFY",
+        "OFFSET",
+        "FETCH",
+    ),
+    *("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "ON", "USING", "AS"),
+)
+"""Keywords that may come after an item of FROM."""
+
 NOT_A_FUNCTION = NOT_A_NAME - _words("LEFT RIGHT")
 """Words that are not a function name before a parenthesis."""
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold import types
-from everfold.errors import EverfoldError, Span, SqlError, suggest_name
+from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql import syntax
 from everfold.sql.dialects.lenses_names import Names
 from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep_error
@@ -58,6 +58,7 @@ STRUCTURES = ("JSON", "AVRO")
 """Storage formats of named fields."""
 
 _STARTS = ("INSERT", "WITH", "SELECT", "CREATE", "SET", "EXPLAIN")
+_JOINS = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS", "NATURAL", "JOIN")
 _WINDOWS = {"TUMBLE": ("the size",), "HOP": ("the size", "the hop"), "SESSION": ("the gap",)}
 
 
@@ -85,7 +86,14 @@ class LensesGrammar(Names):
         return _combine_inserts(found)
 
     def _trailing_token_error(self) -> EverfoldError:
-        if self.key() in ("JOIN", "INNER", "LEFT", "RIGHT", "OUTER", "LATERAL", "LIMIT", "UNION", "ORDER"):
+        if self.key() in (*_JOINS, ","):
+            first = self.at
+            while self.one_of(*_JOINS, ","):
+                pass
+            help_text = "join in Flink SQL: SET 'everfold.dialect' = 'flink' switches within a script"
+            message = "joins are not supported in Lenses SQL"
+            return UnsupportedFeature.of("unsupported-clause", message, self.span(first), help_text)
+        if self.key() in ("LATERAL", "LIMIT", "UNION", "ORDER"):
             self.at += 1
             return self.unsupported_error("unsupported-clause", self.keys[self.at - 1], self.at - 1, "leave it out")
         return self.expected_error("`;` or the rest of the statement")
@@ -358,6 +366,7 @@ class LensesGrammar(Names):
             self.at += 1
         if self.at == first:
             raise self.expected_error("an option" if symbol == "=" else "the option's value", "write SET a.b = value")
+        self.joined[first] = self.at
         return self.slice(first)
 
 

@@ -44,6 +44,7 @@ class Names(Expressions):
         while self.name_continues():
             self.at += 1
         self.at += 1
+        self.joined[first] = self.at
         name = self.slice(first)
         if name[-1] in "-.":
             raise self.expected_error("the rest of the name", "put a name that ends with `-` or `.` into backticks")
@@ -97,6 +98,7 @@ class Names(Expressions):
                 continue
             while self.tokens[self.at].start < start + len(name):
                 self.at += 1
+            self.joined[first] = self.at
             return syntax.Identifier(name, span=self.span(first))
         return None
 

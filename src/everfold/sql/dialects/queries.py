@@ -7,7 +7,7 @@ from typing import Literal, TypedDict
 
 from everfold.errors import SqlError
 from everfold.sql import syntax
-from everfold.sql.dialects.keywords import NOT_A_NAME, NOT_AN_ALIAS
+from everfold.sql.dialects.keywords import AFTER_AN_ITEM, NOT_A_NAME, NOT_AN_ALIAS
 from everfold.sql.dialects.operators import SUM
 from everfold.sql.dialects.relations import Relations
 from everfold.sql.dialects.token_stream import NAME_TOKENS
@@ -156,7 +156,7 @@ class Queries(Relations):
             if self.accept("AS"):
                 alias = self.identifier("a column's name", NOT_A_NAME)
             elif self.kind() in NAME_TOKENS and self.key() not in NOT_AN_ALIAS:
-                alias = self.identifier("a column's name")
+                alias = self.implicit_alias("a column's name", AFTER_AN_ITEM)
         return syntax.SelectItem(value, alias, span=self.span(first))
 
     def _group_by(self) -> syntax.GroupBy | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.sql import syntax
 from everfold.sql.dialects.expressions import Expressions
-from everfold.sql.dialects.keywords import NOT_AN_ALIAS
+from everfold.sql.dialects.keywords import AFTER_A_RELATION, NOT_AN_ALIAS
 from everfold.sql.dialects.token_stream import NAME_TOKENS
 
 WINDOW_ROLES = {
@@ -158,7 +158,8 @@ class Relations(Expressions):
         explicit = self.accept("AS")
         if not explicit and (self.kind() not in NAME_TOKENS or self.key() in NOT_AN_ALIAS):
             return None
-        name = self.identifier("a table's name")
+        what = "a table's name"
+        name = self.identifier(what) if explicit else self.implicit_alias(what, AFTER_A_RELATION)
         columns = self.parse_enclosed_list(lambda: self.identifier("a column's name")) if self.key() == "(" else ()
         return syntax.TableAlias(name, columns, span=self.span(first))
 

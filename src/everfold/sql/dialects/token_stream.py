@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
-from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature
+from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
 from everfold.limits import MAX_PARTS, too_complex_error
 from everfold.sql import syntax
-from everfold.sql.dialects.keywords import NOT_A_NAME
+from everfold.sql.dialects.keywords import AFTER_A_RELATION, NOT_A_NAME, NOT_AN_ALIAS
 from everfold.sql.dialects.suggestions import suggest_alternative, suggest_flink
 from everfold.sql.dialects.tokens import Part, Token, TokenKind, scan
 
@@ -24,23 +25,33 @@ The parser needs up to ten Python frames per level.
 N = TypeVar("N", bound=syntax.Node)
 T = TypeVar("T")
 
+_QUOTED_WORD = re.compile(r"`([A-Z]+)`")
 NAME_TOKENS = (TokenKind.WORD, TokenKind.QUOTED)
 """The kinds of tokens that are names."""
 
 
 class TokenStream:
-    """A text, its tokens and their keys, and the index of the next token (`at`)."""
+    """A text, its tokens and their keys, and the index of the next token (`at`).
+
+    For the formatter, it records the indexes of tokens that are names and functions' names, and the
+    ranges of tokens that are one name or value together, whose spaces matter.
+    """
 
     measures: ClassVar[bool] = False
     """Whether a number may be followed by letters: `10m`."""
 
     def __init__(self, text: str, source: str, part: Part | None = None) -> None:
         self.text = text
+        self.start = 0 if part is None else part.start
         self.source = source
         self.tokens = scan(text, source, part, measures=self.measures)
         self.keys = [token.key for token in self.tokens]
         self.closing = _closing(self.keys)
         self.at = 0
+        self.names: set[int] = set()
+        self.functions: set[int] = set()
+        self.joined: dict[int, int] = {}
+        self._last_alias: tuple[int, tuple[str, ...]] | None = None
         self._depth = 0
         self._parts = 0
 
@@ -114,8 +125,17 @@ class TokenStream:
             raise self.expected_error(what)
         if not token.text:
             raise self.expected_error(what, help_text="a name has at least one character")
+        self.names.add(self.at)
         self.at += 1
         return syntax.Identifier(token.text, span=self.span(self.at - 1))
+
+    def implicit_alias(self, what: str, instead: tuple[str, ...]) -> syntax.Identifier:
+        """Consume an alias without AS.
+
+        `instead` are the keywords that may come here: the alias may be one of them, misspelled.
+        """
+        self._last_alias = self.at, instead
+        return self.identifier(what)
 
     def parse_list(self, parse: Callable[[], T]) -> tuple[T, ...]:
         """Parse one or more items separated by commas."""
@@ -169,6 +189,8 @@ class TokenStream:
 
     def expected_error(self, what: str, help_text: str | None = None) -> EverfoldError:
         """Return the syntax error for an unexpected next token."""
+        if help_text is None and (misspelled := self._misspelled_keyword_error()) is not None:
+            return misspelled
         before = self.keys[self.at - 1] if 0 < self.at <= len(self.keys) else ""
         if help_text is None and before == "," and (self.kind() in (TokenKind.WORD, None) or self.key() in (")", ";")):
             help_text = "is there an extra comma before it?"
@@ -177,7 +199,31 @@ class TokenStream:
             self.at -= 1
         if help_text is None:
             help_text = suggest_flink("::" if self.sees(":", ":") else self.key())
+        if help_text is None and self.kind() is TokenKind.WORD and self.key() not in NOT_AN_ALIAS:
+            clauses = ("FROM", *AFTER_A_RELATION) if "the rest of" in what else ()
+            help_text = suggest_name(self.key(), (*_QUOTED_WORD.findall(what), *clauses))
         return SqlError.of("syntax", f"expected {what}, found {self.describe_next()}", self.here(), help_text)
+
+    def _misspelled_keyword_error(self) -> EverfoldError | None:
+        """Return the error for an alias just before the next token that was meant as a keyword.
+
+        `FROM t WEHRE (a > 1)` reads like an alias with a list of columns, so the error may come
+        three tokens later.
+        """
+        if self._last_alias is None or suggest_flink(self.key()) is not None:
+            return None
+        at, keywords = self._last_alias
+        distance = self.at - at
+        if not (distance == 1 or (distance in (2, 3) and self.keys[at + 1] == "(")):
+            return None
+        word = self.tokens[at].text
+        near = suggest_name(word, keywords) if self.tokens[at].kind is TokenKind.WORD else None
+        if near is not None:
+            return SqlError.of("syntax", f"unexpected `{word}`", self.span(at, at), near)
+        if distance == 1 and self.key() == "(":
+            help_text = f"is a comma missing before `{word}`?"
+            return SqlError.of("syntax", f"unexpected `(` after the alias `{word}`", self.span(at, at), help_text)
+        return None
 
     def describe_next(self) -> str:
         """Describe the next token for a message."""

@@ -6,7 +6,7 @@ a PRIMARY KEY, as a table, and by each time column. What Flink SQL cannot expres
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,8 +24,8 @@ from everfold.sql.catalog import CatalogTable, CatalogView
 from everfold.sql.dialects.lenses import KEY, META, VALUE
 from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
-from everfold.sql.script import parse_script
-from everfold.sql.statements import CreateTable, CreateTopic, CreateView, Insert, Query, StatementSet
+from everfold.sql.script import parse_script, sets_dialect
+from everfold.sql.statements import CreateTable, CreateView, Insert, Query, Statement, StatementSet
 from everfold.types import DataType, IntegerType, RowType
 
 _TIMESTAMP = f"{META}.timestamp"
@@ -54,23 +54,34 @@ class _Reading:
     windowed: bool = False
 
 
+def _reading_of(entry: CatalogTable) -> _Reading:
+    """Return the way in which a table is read as it is declared."""
+    return _Reading(entry.name, bool(entry.table.primary_key), None, entry.watermark is not None)
+
+
 def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
     """Return the script in Flink SQL, and the work that the script submits.
 
-    `session` is a new one for Lenses SQL. Raises the errors of the script itself;
-    UnsupportedFeature `not-in-flink` for what Flink SQL cannot express.
+    `session` is a new one for the dialect that the script begins with; its statements in Flink SQL
+    are unchanged. Raises the errors of the script itself; UnsupportedFeature `not-in-flink` for
+    what Flink SQL cannot express.
     """
     statements = parse_script(text, source, session.settings.dialect)
-    submits = tuple(each for each in map(session.execute, statements) if isinstance(each, Submit))
-    writer = _Writer(session)
+    actions: list[tuple[Statement, bool]] = []
+    submits: list[Submit] = []
     for statement in statements:
+        actions.append((statement, session.settings.dialect == "flink"))
+        if isinstance(done := session.execute(statement), Submit):
+            submits.append(done)
+    writer = _Writer(session)
+    for statement, is_flink in actions:
+        if is_flink and not sets_dialect(statement):
+            writer.keep(statement)
+            continue
         match statement:
             case CreateView(query=syntax.TopicQuery() as query):
                 body = writer.query(query, table=_is_table(writer, query), columns=None)
                 writer.statements.append(f"CREATE TEMPORARY VIEW {quote_name(statement.name[-1])} AS\n{body}")
-            case CreateTable() if not isinstance(statement, CreateTopic):
-                # It is Flink SQL already.
-                writer.statements.append(redact_script(statement.sql))
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
             case StatementSet(inserts=inserts):
@@ -78,7 +89,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
                 writer.statements.append(f"EXECUTE STATEMENT SET BEGIN\n{body};\nEND")
             case Query(query=syntax.TopicQuery() as query):
                 writer.statements.append(writer.query(query, table=_is_table(writer, query), columns=None))
-    return writer.text, submits
+    return writer.text, tuple(submits)
 
 
 def _is_table(writer: _Writer, query: syntax.TopicQuery) -> bool:
@@ -89,12 +100,14 @@ def _is_table(writer: _Writer, query: syntax.TopicQuery) -> bool:
 class _Writer:
     """Builds a script.
 
-    `readings` maps the ways in which topics are read or written to the names of their tables.
+    `readings` maps the ways in which topics are read or written to the names of their tables;
+    `declared` has those that the script itself declares in Flink SQL.
     """
 
     session: Session
     statements: list[str] = field(default_factory=list)
     readings: dict[_Reading, str] = field(default_factory=dict)
+    declared: dict[_Reading, str] = field(default_factory=dict)
     lateness_ms: set[int] = field(default_factory=set)
 
     @property
@@ -115,13 +128,30 @@ class _Writer:
         parts += [self._table(reading, name) for reading, name in self.readings.items()]
         return ";\n\n".join([*parts, *self.statements]) + ";\n"
 
+    def keep(self, statement: Statement) -> None:
+        """Add a statement in Flink SQL, and declare the topics of Lenses SQL that it names."""
+        self.statements.append(redact_script(statement.sql))
+        entry = self.session.catalog.find(statement.name) if isinstance(statement, CreateTable) else None
+        if isinstance(entry, CatalogTable):
+            self.declared[_reading_of(entry)] = entry.name
+        if isinstance(statement, Query | Insert | StatementSet | CreateView):
+            inserts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+            for each in inserts:
+                named = [table.names for table in syntax.find_all(each.query, syntax.Table)]
+                for name in [*named, *([each.target] if isinstance(each, Insert) else [])]:
+                    entry = self.session.catalog.find(name)
+                    if isinstance(entry, CatalogTable) and entry.declared is None:
+                        self.table_name(_reading_of(entry))
+
     # --- tables -----------------------------------------------------------------------------------
 
     def table_name(self, reading: _Reading) -> str:
         """Return the table name for a way of reading: that of the topic, unless it is taken."""
+        if reading in self.declared:
+            return self.declared[reading]
         if reading not in self.readings:
             views = (each.name for each in self.session.catalog.entries() if isinstance(each, CatalogView))
-            taken = {*self.readings.values(), *views}
+            taken = {*self.readings.values(), *self.declared.values(), *views}
             name, number = reading.topic, 2
             while name in taken:
                 name, number = f"{reading.topic}-{number}", number + 1
@@ -152,7 +182,7 @@ class _Writer:
 
     # --- queries ----------------------------------------------------------------------------------
 
-    def insert(self, statement: Insert, submits: tuple[Submit, ...]) -> str:
+    def insert(self, statement: Insert, submits: Sequence[Submit]) -> str:
         """Return an INSERT."""
         query, name = statement.query, statement.target[-1]
         assert isinstance(query, syntax.TopicQuery)

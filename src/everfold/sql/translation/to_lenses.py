@@ -26,7 +26,7 @@ from everfold.sql.dialects.lenses_names import format_duration
 from everfold.sql.dialects.literals import interval_value
 from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
-from everfold.sql.script import parse_script
+from everfold.sql.script import parse_script, sets_dialect
 from everfold.sql.settings import Settings
 from everfold.sql.statements import CreateView, Insert, Query, Statement, StatementSet
 from everfold.types import RowType
@@ -40,17 +40,27 @@ _FUNCTIONS = {
 def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Submit, ...]]:
     """Return the script with its queries in Lenses SQL, and the work that the script submits.
 
-    `session` is a new one for Flink SQL. Raises the errors of the script itself; UnsupportedFeature
-    `not-in-lenses` for what Lenses SQL cannot express.
+    `session` is a new one for the dialect that the script begins with; its statements in Lenses SQL
+    are unchanged. Raises the errors of the script itself; UnsupportedFeature `not-in-lenses` for
+    what Lenses SQL cannot express.
     """
     statements = parse_script(text, source, session.settings.dialect)
     ddl: list[str] = []
     queries: list[str] = ["SET 'everfold.dialect' = 'lenses'"]
     submits: list[Submit] = []
+    translated: list[Submit] = []
     for statement in statements:
+        is_lenses = session.settings.dialect == "lenses"
         done = session.execute(statement)
         if isinstance(done, Submit):
             submits.append(done)
+        if sets_dialect(statement):
+            continue
+        if is_lenses:
+            parts = statement.inserts if isinstance(statement, StatementSet) else (statement,)
+            queries += (redact_script(each.sql) for each in parts)
+        elif isinstance(done, Submit):
+            translated.append(done)
             queries += _queries(statement, done, session)
         elif isinstance(statement, CreateView):
             name = statement.name[-1]
@@ -58,7 +68,7 @@ def to_lenses(text: str, source: str, session: Session) -> tuple[str, tuple[Subm
             queries.append(f"WITH {quote_name(name)} AS (\n{body}\n)")
         else:
             ddl.append(redact_script(statement.sql))
-    if any(_keeps_all(node) for each in submits for root in each.roots for node in walk_plan(root.input)):
+    if any(_keeps_all(node) for each in translated for root in each.roots for node in walk_plan(root.input)):
         queries.insert(1, "SET 'everfold.lenses.exact-tables' = 'true'")
     return ";\n\n".join([*ddl, *queries]) + ";\n", tuple(submits)
 

@@ -1,0 +1,1 @@
+"""The language server of `everfold lsp`: what editors show about a script."""
