@@ -20,6 +20,13 @@ ENTRIES = (
         "correct the path. The message has the reason.",
     ),
     ErrorCode(
+        "file-exists",
+        Family.COMMAND,
+        "`everfold init` would overwrite files.",
+        "A file that the project needs exists already. Nothing has been written.",
+        "name another folder: `everfold init FOLDER`.",
+    ),
+    ErrorCode(
         "no-job",
         Family.COMMAND,
         "The folder is not a job directory.",
