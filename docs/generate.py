@@ -1,4 +1,4 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, cli.md. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from everfold.aggregates import registry as aggregates
+from everfold.cli.main import everfold
 from everfold.compat.rules import all_rules
 from everfold.connectors import registry as connectors
 from everfold.connectors.formats import registry as formats
@@ -20,6 +23,8 @@ from everfold.sql.settings import FAMILIES, OPTIONS, TOPIC_PROPERTIES
 
 HERE = Path(__file__).parent
 _MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
+
+_HELP_WIDTH = 100
 
 
 def _cell(text: object) -> str:
@@ -174,12 +179,23 @@ def errors_page() -> Iterator[str]:
             yield from ("", f"### {entry.code}", "", f"*{entry.family}*", "", entry.page)
 
 
+def cli_page() -> Iterator[str]:
+    """The commands and their options."""
+    yield from ("# Commands", "", _MADE, "")
+    yield "What `everfold COMMAND --help` prints. A command exits with 0, or with the code of its [error](errors.md): 2 if nothing has been started, 1 otherwise. `check` has [exit codes](changing-queries.md) of its own."
+    group = click.Context(everfold, info_name="everfold", terminal_width=_HELP_WIDTH, **everfold.context_settings)
+    for name, command in sorted(everfold.commands.items()):
+        context = click.Context(command, parent=group, info_name=name)
+        yield from ("", f"## everfold {name}", "", "```text", command.get_help(context), "```")
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
     "connectors.md": connectors_page,
     "rules.md": rules_page,
     "errors.md": errors_page,
+    "cli.md": cli_page,
 }
 
 

@@ -139,8 +139,9 @@ ENTRIES = (
         "engine-missing",
         Family.SETUP,
         "The engine `spark` cannot run here.",
-        "A Python package that it needs is not installed. The message names it.",
-        "run `everfold check-setup`, and install what it reports.",
+        "A Python package that it needs is not installed. The message names it. Spark is an extra, because `check`, "
+        "`explain`, `test` and the memory engine do without it.",
+        "run `pip install 'everfold[spark]'`. `everfold check-setup` checks the whole installation.",
     ),
     ErrorCode(
         "missing-package",

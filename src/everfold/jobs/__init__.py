@@ -18,8 +18,11 @@ _ENGINES: dict[tuple[str | None, tuple[tuple[str, str], ...]], Engine] = {}
 def get_engine(master: str | None, conf: Mapping[str, str], *, brief: bool = False, uses_s3: bool = False) -> Engine:
     """Return this process's engine for a master and a Spark configuration, creating it if needed.
 
-    brief, uses_s3: apply only to a new engine.
+    brief, uses_s3: apply only to a new engine. Raises UsageError `engine-missing` without PySpark.
     """
+    from everfold.spark.pyspark_path import require_pyspark
+
+    require_pyspark()
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))
