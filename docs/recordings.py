@@ -33,7 +33,12 @@ RECORDINGS = {
 def record(name: str) -> str:
     """Run the commands of a recording and return its picture."""
     console = Console(
-        record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor", legacy_windows=False
+        record=True,
+        width=_WIDTH,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
     )
     for command in RECORDINGS[name]:
         program, *arguments = shlex.split(command)

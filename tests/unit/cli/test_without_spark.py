@@ -13,6 +13,12 @@ from everfold.jobs.change import OnChange
 from everfold.sql.planner import Session, Submit
 
 ROOT = Path(__file__).parents[3]
+TOPICS = """
+CREATE TABLE points (_key STRING, n INT)
+WITH ('connector' = 'topic', 'properties.bootstrap.servers' = 'localhost:9092', 'key.format' = 'string',
+      'value.format' = 'json', 'scan.startup.mode' = 'earliest-offset');
+SELECT _key, n FROM points;
+"""
 _BLOCK = """
 import sys
 
@@ -44,12 +50,13 @@ def everfold(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "examples/bids/tumble.sql", "--engine", "memory"], 0),
         (["run", "examples/functions/orders.sql", "--engine", "memory"], 0),
         (["test", "tests/cases/window/cumulate.case.yaml"], 0),
-        (["translate", "--from", "lenses", "--to", "flink", "examples/lenses/topics.sql"], 0),
+        (["translate", "--from", "flink", "--to", "lenses", "TOPICS"], 0),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
 )
-def test_the_command_works(arguments: list[str], code: int) -> None:
-    done = everfold(*arguments)
+def test_the_command_works(arguments: list[str], code: int, tmp_path: Path) -> None:
+    (tmp_path / "topics.sql").write_text(TOPICS)
+    done = everfold(*(str(tmp_path / "topics.sql") if each == "TOPICS" else each for each in arguments))
     assert done.returncode == code, done.stderr
     assert done.stdout
 
