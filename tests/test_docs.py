@@ -18,6 +18,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,21 @@ def test_python_runs(page: Path) -> None:
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.info == "python spark"}), ids=lambda page: page.name
+)
+def test_python_runs_on_spark(page: Path, tmp_path: Path) -> None:
+    """Run the blocks of a page as a program, next to a copy of the examples."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "page.py").write_text("\n".join(block.text for block in blocks(page) if block.info == "python spark"))
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_functions_shown_are_in_the_example_files() -> None:
     shown = [block.text for block in blocks(ROOT / "docs" / "python-functions.md")]
     for block, file in zip(shown, ("shop.py", "orders.sql"), strict=False):
@@ -150,6 +166,8 @@ def test_the_functions_shown_are_in_the_example_files() -> None:
 def test_commands_print_the_output_shown(block: Block) -> None:
     for command, shown in split_console(block.text):
         program, *arguments = shlex.split(command, comments=True)
+        if program == "uvx":
+            program, *arguments = arguments
         if program == "make":
             recipes = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
             assert {each for each in arguments if "=" not in each} <= set(recipes)

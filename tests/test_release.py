@@ -45,13 +45,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(dist.glob("*.whl"))
 
 
-def install(wheel: Path, venv: Path, *, extra: str = "") -> Path:
+def install(wheel: Path, venv: Path) -> Path:
     """Install the wheel in a new environment; return the folder of its programs."""
     run(*UV, "venv", "--quiet", "--python", sys.executable, venv, cwd=venv.parent)
     lock = ("--constraint", ROOT / "requirements.lock")
-    run(
-        *UV, "pip", "install", "--quiet", "--python", venv / "bin" / "python", *lock, f"{wheel}{extra}", cwd=venv.parent
-    )
+    run(*UV, "pip", "install", "--quiet", "--python", venv / "bin" / "python", *lock, wheel, cwd=venv.parent)
     return venv / "bin"
 
 
