@@ -107,13 +107,16 @@ def test_a_fresh_environment_follows_the_tutorial(wheel: Path, tmp_path: Path) -
     uv = shlex.join(UV)
 
     def rewrite(command: str) -> str:
-        """Install the wheel instead of a release. Java is installed already."""
+        """Install the wheel instead of a release. Java is installed already.
+
+        `python -m uv` would install into the environment of the tests without `--python`.
+        """
         lines = [line for line in command.splitlines() if not line.startswith("apt-get")]
         text = "\n".join(lines).replace("python3 -m venv .venv", f"{uv} venv --quiet --python '{sys.executable}' .venv")
         constraint = f"--constraint '{ROOT / 'requirements.lock'}'"
         return re.sub(
             r'pip install "?everfold(\[\w+\])?"?',
-            lambda found: f"{uv} pip install {constraint} '{wheel}{found[1] or ''}'",
+            lambda found: f"{uv} pip install --python .venv/bin/python {constraint} '{wheel}{found[1] or ''}'",
             text,
         )
 
