@@ -26,7 +26,7 @@ from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
-from everfold.spark.pyspark_path import require_pyspark, spark_home_without_zip
+from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.s3_jars import add_s3_class_path
 from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
 
@@ -218,10 +218,9 @@ def start_gateway(
 
     Does nothing if this process has a JVM already. A session that starts later uses it, so
     arguments must be those of `start_spark`. Only settings of the driver are read from conf:
-    arguments of a process are visible to other users. Raises UsageError `engine-missing` without
-    PySpark, `no-java`, or `spark-start` if the JVM does not start.
+    arguments of a process are visible to other users. Raises UsageError `no-java`, or
+    `spark-start` if the JVM does not start.
     """
-    require_pyspark()
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
