@@ -6,6 +6,7 @@ A template is a folder of `cli/templates`. The files of `common` belong to each 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
@@ -59,7 +60,7 @@ def init(folder: Path, template: str | None) -> None:
         with open(file, "xb") as new:
             new.write(content)
         click.echo(f"created {file}")
-    enter = () if folder == Path() else (f"cd {folder}",)
+    enter = () if folder == Path() else (f"cd {shlex.quote(str(folder))}",)
     click.echo("\nNext steps:\n")
     for step in (*enter, *_NEXT[template]):
         click.echo(f"  {step}")
