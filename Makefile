@@ -108,8 +108,10 @@ ifneq ($(LONG),)
 	@$(BIN)/python benchmarks/plot_flat_state.py scratch/bench/flat_state.jsonl --out benchmarks/flat_state.svg
 endif
 
-docs: $(READY) # generate the reference pages in docs/ from the registries
+docs: $(READY) # generate the reference pages and recordings in docs/, and build the documentation site in site/
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/recordings.py
+	@$(BIN)/zensical build --strict
 
 build: $(READY) # build sdist and wheel in dist/
 	@rm -rf dist
@@ -123,5 +125,5 @@ lock: $(READY) # resolve the dependencies again into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group dev pyproject.toml -o requirements.lock
 
 clean: # remove everything that the recipes created, .venv too
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist scratch spark-warehouse
+	rm -rf $(VENV) .cache site .mypy_cache .pytest_cache .ruff_cache .hypothesis dist scratch spark-warehouse
 	find . -name __pycache__ -type d -not -path './benchmarks/.venv-flink/*' -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, metrics.md, and the JSON schema of case files. `make docs` rewrites them; a test compares."""
+"""Writes the reference pages out of the registries: functions.md, options.md, connectors.md, rules.md, errors.md, metrics.md, cli.md, and the JSON schema of case files. `make docs` rewrites them; a test compares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from everfold.aggregates import registry as aggregates
+from everfold.cli.main import everfold
 from everfold.compat.rules import all_rules
 from everfold.connectors import registry as connectors
 from everfold.connectors.formats import registry as formats
@@ -23,6 +26,8 @@ from everfold.testing.case_schema import make_schema
 
 HERE = Path(__file__).parent
 _MADE = "<!-- made by docs/generate.py from the registries: do not edit -->"
+
+_HELP_WIDTH = 100
 
 
 def _cell(text: object) -> str:
@@ -198,6 +203,16 @@ def case_schema() -> Iterator[str]:
     yield json.dumps(make_schema(), indent=2)
 
 
+def cli_page() -> Iterator[str]:
+    """The commands and their options."""
+    yield from ("# Commands", "", _MADE, "")
+    yield "What `everfold COMMAND --help` prints. A command exits with 0, or with the code of its [error](errors.md): 2 if nothing has been started, 1 otherwise. `check` has [exit codes](changing-queries.md) of its own."
+    group = click.Context(everfold, info_name="everfold", terminal_width=_HELP_WIDTH, **everfold.context_settings)
+    for name, command in sorted(everfold.commands.items()):
+        context = click.Context(command, parent=group, info_name=name)
+        yield from ("", f"## everfold {name}", "", "```text", command.get_help(context), "```")
+
+
 PAGES = {
     "functions.md": functions_page,
     "options.md": options_page,
@@ -206,6 +221,7 @@ PAGES = {
     "errors.md": errors_page,
     "metrics.md": metrics_page,
     "../editors/vscode/case.schema.json": case_schema,
+    "cli.md": cli_page,
 }
 
 

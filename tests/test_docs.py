@@ -7,24 +7,31 @@ The info string of a code block decides what is checked: `sql` is bound (the blo
 a session), `yaml case` runs as a case file, `yaml` is parsed, `python run` is executed (the blocks
 of a page share their names), `python` is compiled, and `console` runs its `everfold` commands in
 memory and compares their output with the lines below them. `sh` is parsed by the shell; with the
-name of a cluster, tests/cluster/test_recipes.py runs it there.
+name of a cluster, tests/cluster/test_recipes.py runs it there. Pages with `sh run` and `console run`
+are run block by block in an empty folder (see walk.py). `python spark` is run on Spark (the blocks
+of a page are one program).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 import yaml
+from broker import KafkaBroker, kafka_broker
 from pages import ROOT, Block, blocks
+from postgres import PASSWORD, Database
+from walk import INFOS, split_console, walk
 
+from everfold.cli.init import read_template
 from everfold.cli.main import everfold
 from everfold.connectors.registry import apply_connector
 from everfold.sql.planner import Session
@@ -32,10 +39,29 @@ from everfold.testing.casefile import loads
 from everfold.testing.engines import MemoryEngine
 from everfold.testing.runner import run_file
 
+__all__ = ["kafka_broker"]
+
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
 SHELL = ("sh", "sh standalone", "sh standalone local", "sh yarn")
-_KNOWN = {"", "sql", "yaml case", "yaml", "console", "text", "python", "python run", "json", *SHELL}
+_KNOWN = {
+    "",
+    "sql",
+    "yaml case",
+    "yaml",
+    "console",
+    "text",
+    "python",
+    "python run",
+    "python spark",
+    "json",
+    *SHELL,
+    *INFOS,
+}
+SPARK_PAGES = ("docs/tutorial.md", "docs/from-spark.md")
+"""Pages that are run on Spark."""
+SERVER_PAGES = ("docs/guides/kafka.md", "docs/guides/postgresql.md")
+"""Pages that are run on Spark with servers, each by a test of its own."""
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -115,6 +141,21 @@ def test_python_runs(page: Path) -> None:
             exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.info == "python spark"}), ids=lambda page: page.name
+)
+def test_python_runs_on_spark(page: Path, tmp_path: Path) -> None:
+    """Run the blocks of a page as a program, next to a copy of the examples."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "page.py").write_text("\n".join(block.text for block in blocks(page) if block.info == "python spark"))
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_functions_shown_are_in_the_example_files() -> None:
     shown = [block.text for block in blocks(ROOT / "docs" / "python-functions.md")]
     for block, file in zip(shown, ("shop.py", "orders.sql"), strict=False):
@@ -123,8 +164,10 @@ def test_the_functions_shown_are_in_the_example_files() -> None:
 
 @of("console")
 def test_commands_print_the_output_shown(block: Block) -> None:
-    for command, shown in _commands(block.text):
+    for command, shown in split_console(block.text):
         program, *arguments = shlex.split(command, comments=True)
+        if program == "uvx":
+            program, *arguments = arguments
         if program == "make":
             recipes = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
             assert {each for each in arguments if "=" not in each} <= set(recipes)
@@ -142,13 +185,6 @@ def test_commands_print_the_output_shown(block: Block) -> None:
             _check_arguments(arguments)
 
 
-def _commands(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each command of a console block with the output below it."""
-    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
-        command, _, shown = part.partition("\n")
-        yield command, shown
-
-
 def _check_arguments(arguments: list[str]) -> None:
     """Raise if the command line does not know a command or option."""
     name, *rest = arguments
@@ -157,3 +193,92 @@ def _check_arguments(arguments: list[str]) -> None:
     command = everfold.commands[name]
     assert isinstance(command, click.Command)
     command.make_context(name, rest)
+
+
+def walked() -> list[str]:
+    """Return the names of the pages that are run block by block."""
+    return [str(page.relative_to(ROOT)) for page in PAGES if any(block.info in INFOS for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", [name for name in walked() if name not in (*SPARK_PAGES, *SERVER_PAGES)])
+def test_pages_run_in_an_empty_folder(page: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    walk(ROOT / page, tmp_path / "empty")
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("page", SPARK_PAGES)
+def test_pages_run_on_spark(page: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    walk(ROOT / page, tmp_path / "empty")
+
+
+def read_orders(page: Path) -> list[str]:
+    """Return the records that a page writes to the topic `orders`."""
+    [records] = re.findall(r"--topic orders <<'END'\n(.*?)^END$", page.read_text(encoding="utf-8"), re.M | re.S)
+    lines: list[str] = records.splitlines()
+    return lines
+
+
+def use_servers(command: str, *replacements: tuple[str, str]) -> str:
+    """Return a command that, after `everfold init`, makes the script use the servers of the tests
+    and end when it has read all records.
+    """
+    bounded = ("'scan.startup.mode' =", "'scan.bounded.mode' = 'latest-offset', 'scan.startup.mode' =")
+    if not command.startswith("everfold init"):
+        return command
+    edits = "; ".join(f"s|{old}|{new}|" for old, new in (*replacements, bounded))
+    return f'{command}\nsed -i "{edits}" spending.sql\n'
+
+
+@pytest.mark.slow
+def test_the_guide_to_kafka_runs(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "kafka.md"
+    (tmp_path / "empty").mkdir()
+    for topic in ("guide-orders", "guide-spending"):
+        kafka_broker.create_topic(topic)
+    kafka_broker.produce("guide-orders", [(None, record) for record in read_orders(page)])
+    replacements = (
+        ("localhost:9092", kafka_broker.bootstrap_servers),
+        ("'topic' = '", "'topic' = 'guide-"),
+    )
+    walk(page, tmp_path / "empty", rewrite=lambda command: use_servers(command, *replacements))
+    records = {
+        one.key: json.loads(one.value) for one in kafka_broker.consume("guide-spending") if one.value and one.key
+    }
+    assert records == {
+        b"ann": {"customer": "ann", "total": 9, "orders": 2},
+        b"bob": {"customer": "bob", "total": 12, "orders": 1},
+    }
+
+
+@pytest.mark.slow
+def test_the_guide_to_postgresql_runs(kafka_broker: KafkaBroker, database: Database, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "postgresql.md"
+    (tmp_path / "empty").mkdir()
+    [table] = re.findall(r"`(CREATE TABLE .*?)`", page.read_text(encoding="utf-8"))
+    compose = yaml.safe_load(dict(read_template("postgres"))["compose.yaml"])
+    assert compose["configs"]["tables"]["content"].strip() == f"{table};"
+    database.run(table)
+    kafka_broker.create_topic("guide-payments")
+    kafka_broker.produce("guide-payments", [(None, record) for record in read_orders(page)])
+
+    def alter_table(block: Block) -> None:
+        for statement in re.findall(r'--command "(ALTER .*?)"', block.text):
+            database.run(statement)
+
+    replacements = (
+        ("localhost:9092", kafka_broker.bootstrap_servers),
+        ("'topic' = 'orders'", "'topic' = 'guide-payments'"),
+        ("jdbc:postgresql://localhost:5432/shop", database.url),
+    )
+
+    def rewrite(command: str) -> str:
+        return use_servers(command, *replacements).replace("PG_PASSWORD=everfold", f"PG_PASSWORD='{PASSWORD}'")
+
+    walk(page, tmp_path / "empty", rewrite=rewrite, visit=alter_table)
+    assert database.run("SELECT customer, total, orders FROM spending ORDER BY customer") == [
+        ("ann", 9, 2),
+        ("bob", 12, 1),
+    ]

@@ -1,7 +1,8 @@
 """everfold: streaming SQL aggregation on Spark that survives query changes.
 
 `from everfold import TableEnvironment` is the Python API. It is loaded on first access, so that
-commands that need no Spark start at once.
+commands that need no Spark start at once. Without the extra `spark`, it is UsageError
+`engine-missing`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     if name == "TableEnvironment":
+        from everfold.spark.pyspark_path import require_pyspark
+
+        require_pyspark()
         from everfold.table.environment import TableEnvironment
 
         return TableEnvironment

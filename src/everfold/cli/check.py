@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ class _Queries:
 def check(old: Script | FolderName, new: Script, options: RunOptions, format_: CheckFormat) -> int:
     """Print the verdict on two scripts, or on a job directory and a script; return its exit code.
 
-    For a job directory, also print the stages in which `everfold run` would carry the change out.
+    In the format `github`, also append a Markdown table to the file of `GITHUB_STEP_SUMMARY`. For a
+    job directory, also print the stages in which `everfold run` would carry the change out.
 
     Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
     is not a job directory; StateError `damaged-manifest`.
@@ -62,6 +64,7 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
             text = report.as_json(found.judgement, found.notes, found.plans)
         case "github":
             text = "\n".join([report.as_github(found.judgement), *map(report.as_warning, found.moved)])
+            _append_summary(report.as_markdown(new.source, found.judgement, found.notes))
         case _:
             text = report.as_text(found.judgement, found.notes, found.plans)
     sys.stdout.write(text + "\n")
@@ -114,6 +117,13 @@ def judge_change(old: Script | FolderName | Location, new: Script, options: RunO
         plans=plans,
         explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
     )
+
+
+def _append_summary(markdown: str) -> None:
+    """Append to the summary of the job that GitHub runs, if it runs this process."""
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(summary, "a", encoding="utf-8") as file:
+            file.write(markdown + "\n\n")
 
 
 def _plan_change(

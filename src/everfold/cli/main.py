@@ -46,6 +46,7 @@ def everfold() -> None:
 
     \b
     everfold                          open the SQL shell (on a terminal)
+    everfold init shop/               create a project from a template
     everfold check-setup              check that this machine has everything installed
     everfold run orders.sql           run a script to the end of its input, or until Ctrl-C
     everfold explain orders.sql       show its plan
@@ -145,6 +146,34 @@ def _script_options(command: Any) -> Any:
     ):
         command = option(command)
     return _options_of_scripts(command)
+
+
+@everfold.command()
+@click.argument("folder", type=_Folder(), default=".")
+@click.option(
+    "--template",
+    type=click.Choice(["files", "kafka", "postgres"]),
+    help="""\b
+What the project reads and writes:
+  files     files to printed rows; needs no server
+  kafka     a Kafka topic to an upsert-kafka topic
+  postgres  a Kafka topic to a PostgreSQL table
+[default: prompt on a terminal, otherwise files]""",
+)
+def init(folder: Path, template: str | None) -> None:
+    """Create a project in FOLDER, which defaults to the current one.
+
+    The project has a script, a case file, a workflow for GitHub that tests it and checks changes of
+    its queries, and the servers that it needs as a file for Docker Compose. Existing files are
+    never overwritten.
+
+    \b
+    everfold init shop
+    everfold init shop --template kafka
+    """
+    from everfold.cli import init as command
+
+    command.init(folder, template)
 
 
 @everfold.command()
@@ -505,7 +534,12 @@ def explain(
 @everfold.command(short_help="Report which state survives a change of the query.")
 @click.argument("scripts", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="[OLD] NEW")
 @click.option("--state", type=_JobFolder(), help="Job directory, instead of OLD.")
-@_format_option("text", "json", "github", help="Output format. github prints annotations for a pull request.")
+@_format_option(
+    "text",
+    "json",
+    "github",
+    help="Output format. github prints annotations for a pull request, and appends a table to the job summary.",
+)
 @click.option(
     "--rules",
     type=click.Choice(["reference", "extended"]),

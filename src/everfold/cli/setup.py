@@ -23,8 +23,9 @@ MIN_PYTHON = (3, 11)
 MIN_DISK_BYTES = 1 << 30
 MIN_MEMORY_BYTES = 2 << 30
 _PACKAGES = {
-    "pyspark": ((4, 2), (4, 3), "pip install 'pyspark>=4.2.1,<4.3'"),
-    "protobuf": ((5, 28), (8, 0), "pip install 'protobuf>=5.28,<8': Spark's stateful workers need it"),
+    "pyspark": ((4, 2), (4, 3), "pip install 'everfold[spark]'"),
+    "pandas": ((2, 2), (3, 0), "pip install 'everfold[spark]'"),
+    "protobuf": ((5, 28), (8, 0), "pip install 'everfold[spark]'"),
     "polars": ((2, 1), (3, 0), "pip install 'polars>=2.1,<3'"),
     "pyarrow": ((18, 0), (27, 0), "pip install 'pyarrow>=18,<27'"),
     "duckdb": ((1, 4), (3, 0), "pip install 'duckdb>=1.4,<3'"),

@@ -1,8 +1,9 @@
-"""Format a judgement as text, as JSON, or as annotations of a pull request."""
+"""Format a judgement as text, as JSON, as annotations of a pull request, or as Markdown."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -82,6 +83,30 @@ def as_github(judgement: Judgement) -> str:
     return "\n".join(lines)
 
 
+def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> str:
+    """Format the judgement as Markdown: verdict, table of the columns, findings, notes."""
+    lines = [f"### {_cell(title)}: {_describe(judgement.verdict)}"]
+    if judgement.columns:
+        rows = _column_rows(judgement.columns)
+        lines += ["", "| column | state | why |", "| --- | --- | --- |"]
+        lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+    findings = [
+        f"- `{each.code}` {_cell(operator.operator)}: {_cell(each.message)}"
+        for operator in judgement.operators
+        for each in operator.findings
+    ]
+    if findings:
+        lines += ["", *findings]
+    if notes:
+        lines += ["", *(f"- note: {_cell(each)}" for each in notes)]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Return a string as Markdown that shows it: names of a query are not markup."""
+    return re.sub(r"([\\*_<>|\[\]#~&])", r"\\\1", text).replace("\r", " ").replace("\n", " ")
+
+
 def as_warning(text: str) -> str:
     """Format a sentence as a workflow command."""
     return f"::warning title=everfold::{_escape(text)}"
@@ -129,8 +154,11 @@ def _place(found: Finding) -> str:
 
 
 def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
-    several = len({each.sink for each in columns}) > 1
-    rows = [("column", "state", "why")]
-    rows += [(f"{each.sink}.{each.name}" if several else each.name, each.status.value, each.reason) for each in columns]
+    rows = [("column", "state", "why"), *_column_rows(columns)]
     widths = [max(len(row[at]) for row in rows) for at in range(2)]
     return [f"{name:<{widths[0]}}  {status:<{widths[1]}}  {reason}" for name, status, reason in rows]
+
+
+def _column_rows(columns: Sequence[ColumnJudgement]) -> list[tuple[str, str, str]]:
+    several = len({each.sink for each in columns}) > 1
+    return [(f"{each.sink}.{each.name}" if several else each.name, each.status.value, each.reason) for each in columns]

@@ -20,6 +20,13 @@ ENTRIES = (
         "correct the path. The message has the reason.",
     ),
     ErrorCode(
+        "file-exists",
+        Family.COMMAND,
+        "`everfold init` would overwrite files.",
+        "A file that the project needs exists already. Nothing has been written.",
+        "name another folder: `everfold init FOLDER`.",
+    ),
+    ErrorCode(
         "no-job",
         Family.COMMAND,
         "The folder is not a job directory.",
@@ -153,23 +160,24 @@ ENTRIES = (
         "engine-missing",
         Family.SETUP,
         "The engine `spark` cannot run here.",
-        "A Python package that it needs is not installed. The message names it.",
-        "run `everfold check-setup`, and install what it reports.",
+        "A Python package that it needs is not installed. The message names it. Spark is an extra, because `check`, "
+        "`explain`, `test` and the memory engine do without it.",
+        "run `pip install 'everfold[spark]'`. `everfold check-setup` checks the whole installation.",
     ),
     ErrorCode(
         "missing-package",
         Family.SETUP,
         "A connector or a command needs a Python package that is not installed.",
-        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `metrics` for `--metrics-port`, `shell` "
-        "for `everfold sql`, `ui` for `everfold ui`, `notebook` for `%%everfold`, `lsp` for `everfold lsp`.",
+        "Optional dependencies are extras: `postgres` for the connector `jdbc`, `metrics` for `--metrics-port`, "
+        "`shell` for `everfold sql`, `ui` for `everfold ui`, `notebook` for `%%everfold`, `lsp` for `everfold lsp`.",
         "run the `pip install` that the message shows.",
     ),
     ErrorCode(
         "port-not-available",
         Family.SETUP,
         "A server cannot listen on its port.",
-        "Another process listens on the port of `--metrics-port` or `everfold ui --port`, only an administrator may use "
-        "it, or the machine has no such address as `--metrics-host` or `--host`.",
+        "Another process listens on the port of `--metrics-port` or `everfold ui --port`, only an administrator may "
+        "use it, or the machine has no such address as `--metrics-host` or `--host`.",
         "choose another port or address. Port 0 takes a free one, and the command prints it.",
     ),
     ErrorCode(

@@ -26,8 +26,12 @@ def get_engine(
 ) -> Engine:
     """Return this process's engine for a master and a Spark configuration, creating it if needed.
 
-    brief, uses_s3, log_file: apply only to a new engine.
+    brief, uses_s3, log_file: apply only to a new engine. Raises UsageError `engine-missing` without
+    PySpark.
     """
+    from everfold.spark.pyspark_path import require_pyspark
+
+    require_pyspark()
     from everfold.jobs.engine import Engine
 
     key = (master, tuple(sorted(conf.items())))

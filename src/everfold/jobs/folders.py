@@ -43,6 +43,9 @@ def open_folder_alone(folder: FolderName, conf: Mapping[str, str]) -> Location:
     """
 
     def connect() -> Store:
+        from everfold.spark.pyspark_path import require_pyspark
+
+        require_pyspark()
         from everfold.spark.hadoop import connect_without_spark
 
         report_activity(f"connecting to {folder}")

@@ -1,4 +1,4 @@
-"""The location of Spark, and a Spark home with which Python workers start fast.
+"""PySpark: whether it is installed, where, and a home with which Python workers start fast.
 
 Spark puts `python/lib/pyspark.zip` of its home first on a worker's path. Every process that imports
 modules from a zip compiles them again, which takes more than a second. Workers on this machine run
@@ -14,11 +14,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from everfold.errors import UsageError
 from everfold.files import cache_folder, remove_least_used
 
+_PACKAGES = ("pyspark", "pandas", "google.protobuf")
 _NEEDED = ("bin", "jars", "conf")
 _KEPT = 20
 """Number of folders of links to keep, those used last: one for each installed Spark."""
+
+
+def require_pyspark() -> None:
+    """Check that the packages of the extra `spark` are installed, without importing them.
+
+    Raises UsageError `engine-missing`.
+    """
+    missing = [name for name in _PACKAGES if not _is_installed(name)]
+    if missing:
+        raise UsageError.of(
+            "engine-missing",
+            f"this needs Spark, and the Python package `{missing[0]}` is not installed",
+            help="pip install 'everfold[spark]'",
+        )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
 
 
 def spark_home() -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from everfold.compat import CompatOptions, Verdict, judge, shape_of
 from everfold.compat.report import as_text
-from everfold.errors import StateError, UsageError
+from everfold.errors import StateError
 from everfold.testing.part import Part, Rows, StreamResult
 
 if TYPE_CHECKING:
@@ -115,10 +115,9 @@ def create_engine(name: EngineName, scan: str = "auto") -> Engine:
     """
     if name == "memory":
         return MemoryEngine()
-    try:
-        from everfold.testing.spark_engine import SparkEngine
-    except ModuleNotFoundError as error:
-        raise UsageError.of(
-            "engine-missing", f"the engine `spark` cannot run here: {error}", help="run `everfold check-setup`"
-        ) from error
+    from everfold.spark.pyspark_path import require_pyspark
+
+    require_pyspark()
+    from everfold.testing.spark_engine import SparkEngine
+
     return SparkEngine(scan=scan)
