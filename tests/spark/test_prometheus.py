@@ -40,6 +40,8 @@ def test_prometheus_scrapes_a_job(tmp_path: Path) -> None:
             (rows,) = prometheus.query("everfold_rows_in_total")
             assert (rows["metric"]["source"], rows["metric"]["job_name"], rows["value"][1]) == ("a", "o", "2")
             assert [each["value"][1] for each in prometheus.query('up{job="everfold"}')] == ["1"]
+            idle = "everfold_last_sign_timestamp_seconds > everfold_last_commit_timestamp_seconds"
+            wait_until(lambda: bool(prometheus.query(idle)))  # a job without input makes progress
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
                 assert answer.status == 200
         finally:

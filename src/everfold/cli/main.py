@@ -262,7 +262,7 @@ part of the state, or none:
 )
 @click.option(
     "--stale-after",
-    type=click.FloatRange(min=1),
+    type=click.FloatRange(min=30),  # Spark reports every ten seconds that it has no input
     metavar="SECONDS",
     default=300.0,
     show_default=True,
