@@ -89,7 +89,7 @@ class RunningJob:
             return "failed"
         if self._finished is None:
             return "stopping" if self._stopping.is_set() else "running"
-        return "stopped" if self._stopping.is_set() else "finished"
+        return "stopped" if self._stopping.is_set() or self._finished.is_stopped else "finished"
 
     def stop(self, timeout_s: float | None = None) -> TableResult:
         """Stop the job after the running batch and wait for it, as `wait` does."""
