@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 from everfold import TableEnvironment
+from everfold.cli.main import everfold
 from everfold.errors import ConnectorError, StateError, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +56,36 @@ def environment(spark: SparkSession, tmp_path: Path) -> Iterator[TableEnvironmen
     environment = TableEnvironment(spark, base_folder=tmp_path)
     yield environment
     environment.close()
+
+
+def invoke(*arguments: str) -> str:
+    """Run a command, and return what it prints."""
+    done = CliRunner().invoke(everfold, arguments)
+    assert done.exception is None, done.exception
+    return done.output
+
+
+def test_a_job_is_seen_and_stopped_from_outside(environment: TableEnvironment, tmp_path: Path) -> None:
+    for number in range(20):
+        put(tmp_path / "in", str(number), (number, 10))
+    declare(environment, "out", watched=f"{WATCHED}, 'scan.max-files-per-batch' = '1'")
+    job = environment.execute_sql("INSERT INTO out SELECT * FROM src", wait=False)
+    wait_until(lambda: job.status().progress is not None)
+    folder = str(job.folder)
+    found = json.loads(invoke("status", folder, "--format", "json"))
+    assert (found["state"], found["version"], found["name"], found["end"]) == ("running", 0, "out", None)
+    assert "| .everfold/out |  out | running |       0 |" in invoke("jobs", str(tmp_path))
+    assert "has stopped; it was run by process" in invoke("stop", folder)
+    job.wait(60)
+    assert job.status().state == "stopped"
+    assert invoke("status", folder).startswith("out: stopped\nversion 0, since ")
+    assert "is not running: stopped at " in invoke("stop", folder)
+    planned, done = (
+        {each.name for each in (tmp_path / ".everfold" / "out" / "checkpoints" / "0" / log).glob("[0-9]*")}
+        for log in ("offsets", "commits")
+    )
+    assert planned == done  # the stop leaves no batch to replay
+    assert len(read(tmp_path / "out")) == len(done)
 
 
 def test_stop_and_resume(environment: TableEnvironment, tmp_path: Path) -> None:

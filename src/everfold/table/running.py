@@ -99,7 +99,7 @@ class RunningJob:
             return "failed"
         if self._finished is None:
             return "stopping" if self._stopping.is_set() else "running"
-        return "stopped" if self._stopping.is_set() else "finished"
+        return "stopped" if self._stopping.is_set() or self._finished.is_stopped else "finished"
 
     def request_stop(self) -> None:
         """Let the job stop after the running batch; does not wait."""
