@@ -52,7 +52,7 @@ class Screen:
     def ask(self, question: str, answers: Mapping[str, str], default: str) -> str:
         self.questions.append(question)
         answer = self.answers.pop(0)
-        assert answer in answers
+        assert answer in answers, answer
         return answer
 
     @property
