@@ -54,7 +54,7 @@ def open_page(*, width: int = 1200, scheme: Literal["light", "dark"] = "light") 
         page.set_default_timeout(120_000)
         page.on("console", lambda message: messages.append(message.text))
         page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on("request", lambda request: _is_local(request.url) or messages.append(request.url))
+        page.on("request", lambda request: messages.extend([] if _is_local(request.url) else [request.url]))
         yield page, messages
         browser.close()
 

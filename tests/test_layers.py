@@ -114,13 +114,18 @@ def find_module(name: str) -> Path | None:
 
 
 def find_circles() -> set[frozenset[Path]]:
-    """Return the groups of files that import each other, lazily or for type checking included."""
+    """Return the groups of files that import each other, lazily or for type checking included.
+
+    The package itself is left out: everything reads its version, and it hands names out lazily.
+    """
+    package = SOURCE / "__init__.py"
     graph = {
-        module: {file for _, name in list_imports(module) if (file := find_module(name)) not in (None, module)}
+        module: {file for _, name in list_imports(module) if (file := find_module(name)) not in (None, module, package)}
         for module in MODULES
+        if module != package
     }
     reached: dict[Path, set[Path]] = {}
-    for module in MODULES:
+    for module in graph:
         found: set[Path] = set()
         waiting = [module]
         while waiting:

@@ -23,7 +23,7 @@ SELECT a, COUNT(*) AS n FROM Numbers GROUP BY a
 
 
 def test_the_notebook_of_the_examples_runs() -> None:
-    notebook = nbformat.read(EXAMPLE, as_version=4)
+    notebook = nbformat.read(EXAMPLE, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=PATIENCE_S, resources={"metadata": {"path": str(EXAMPLE.parent)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert [each.output_type for each in outputs if each.output_type == "error"] == []

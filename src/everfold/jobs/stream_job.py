@@ -64,7 +64,7 @@ _LOOK_S = 5.0
 """How often a job without input checks whether Spark still looks for some."""
 _TICK_DELAY_MS = 50
 _QUIET_S = 1.0
-"""How long no batch has run when a job is said to wait for records."""
+"""How long no batch has run before a job reports that it waits for records."""
 
 
 class _Stopped(Exception):

@@ -38,7 +38,7 @@ def judge_script(view: JobView, text: str) -> WhatIf:
 
 
 def _find_folder(view: JobView) -> Path:
-    """Return where relative paths of the job's script start, as far as its directory shows it."""
+    """Return where relative paths of the job's script start, to judge by its directory."""
     folder = view.location.local_path
     if folder is None:
         return Path()
@@ -47,7 +47,7 @@ def _find_folder(view: JobView) -> Path:
 
 
 def _describe_cost(view: JobView, how: str) -> list[str]:
-    """Return what a way to carry a change out costs, as far as it is known."""
+    """Return what it costs to carry a change out in a way, in sentences; only known facts."""
     progress = view.status.progress
     if progress is None:
         return []
