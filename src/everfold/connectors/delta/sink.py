@@ -40,8 +40,7 @@ _DIGITS = _DIGEST_BITS // 4
 _ATTEMPTS = 5
 _RECENT = 20
 """How many commits are searched for those of other jobs."""
-_SETTING = "spark.databricks.delta.write.txn"
-_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_DELTA = "spark.databricks.delta"
 _TASK_BITS = 33
 """The bits of `monotonically_increasing_id` that count the rows of a task."""
 
@@ -126,24 +125,20 @@ class DeltaSink(ClusterSink):
         return 0
 
     def _merge(self, table: DeltaTable, frame: DataFrame, batch: BatchId) -> int:
-        """Merge the last row of each key.
+        """Merge the last row of each key. A conflict with another writer is retried.
 
-        A conflict with another writer is retried; the rows are kept meanwhile, as they must not be
-        computed a second time.
+        MERGE reads the rows several times, but they must be computed only once: they are stored.
         """
-        rows = self._net(frame).persist()
-        try:
-            count = rows.count()
-            for attempt in range(1, _ATTEMPTS + 1) if count else ():
-                try:
-                    self._run_merge(table, rows, batch)
-                    break
-                except Exception as error:
-                    if attempt == _ATTEMPTS or not is_conflict(error):
-                        raise
-            return count
-        finally:
-            rows.unpersist()
+        rows = self._net(frame).localCheckpoint()
+        count = rows.count()
+        for attempt in range(1, _ATTEMPTS + 1) if count else ():
+            try:
+                self._run_merge(table, rows, batch)
+                break
+            except Exception as error:
+                if attempt == _ATTEMPTS or not is_conflict(error):
+                    raise
+        return count
 
     def _run_merge(self, table: DeltaTable, rows: DataFrame, batch: BatchId) -> None:
         back = f"n.{KIND} IN ({', '.join(map(str, RETRACTIONS))})"
@@ -152,9 +147,10 @@ class DeltaSink(ClusterSink):
             f"t.{spark_identifier(self._columns[at].name)} = n.{physical_name(at)}" for at in self._keys
         )
         settings = {
-            f"{_SETTING}AppId": _application(batch.job, batch.sink, batch.epoch),
-            f"{_SETTING}Version": str(_version(batch)),
-            _METADATA: self._metadata(batch),
+            f"{_DELTA}.write.txnAppId": _application(batch.job, batch.sink, batch.epoch),
+            f"{_DELTA}.write.txnVersion": str(_version(batch)),
+            f"{_DELTA}.commitInfo.userMetadata": self._metadata(batch),
+            f"{_DELTA}.merge.materializeSource": "none",
         }
         target = getattr(table.java_table(), "as")("t")
         merge = target.merge(rows.alias("n")._jdf, same)
@@ -169,15 +165,15 @@ class DeltaSink(ClusterSink):
                 table.spark.conf.unset(name)
 
     def _net(self, frame: DataFrame) -> DataFrame:
-        """Return one row per key: the last of each task; of several tasks, preferably an added row."""
+        """Return one row per key: the last of each task, and of these preferably an added one."""
         from pyspark.sql import functions as F  # noqa: N812
 
         columns = [*(physical_name(at) for at in range(len(self._columns))), KIND]
         keys = [physical_name(at) for at in self._keys]
         rows = frame.selectExpr(*columns, "monotonically_increasing_id() AS __at")
         row, task = f"struct({', '.join(columns)}) AS __row", f"shiftright(__at, {_TASK_BITS}) AS __task"
-        last = rows.selectExpr(*keys, row, task, "__at").groupBy(*keys, "__task")
-        last = last.agg(F.expr("max_by(__row, __at) AS __row"))
+        by_task = rows.selectExpr(*keys, row, task, "__at").groupBy(*keys, "__task")
+        last = by_task.agg(F.expr("max_by(__row, __at) AS __row"))
         is_new = f"__row.{KIND} NOT IN ({', '.join(map(str, RETRACTIONS))})"
         net = last.groupBy(*keys).agg(F.expr(f"max_by(__row, struct({is_new}, __task)) AS __row"))
         return net.selectExpr("__row.*")

@@ -45,12 +45,12 @@ class _Offset(NamedTuple):
     """A position in a Delta table, in the order of reading.
 
     version: the commit; all earlier ones have been read. is_read: whether the rows of the first
-    snapshot have been read. index: the last file that was read of the commit or of the snapshot.
+    snapshot have been read. file: the last file that was read of the commit or of the snapshot.
     """
 
     version: int
     is_read: bool
-    index: int
+    file: int
 
     @classmethod
     def parse(cls, line: str) -> _Offset:
@@ -132,9 +132,9 @@ class DeltaSource(Source):
 
     def _read_history(self, table: DeltaTable, offset: _Offset, start: str) -> History:
         if not offset.is_read:
-            return self._history_of(table, table.files(offset.version)[: offset.index + 1])
+            return self._history_of(table, table.files(offset.version)[: offset.file + 1])
         skip = self.options.flag("skipChangeCommits")
-        part = list(_added_files(table, offset.version, skip=skip))[: offset.index + 1] if offset.index >= 0 else []
+        part = list(_added_files(table, offset.version, skip=skip))[: offset.file + 1] if offset.file >= 0 else []
         if start != _SNAPSHOT:
             added = [each for at in range(int(start), offset.version) for each in _added_files(table, at, skip=skip)]
             return self._history_of(table, [*added, *part])
@@ -176,7 +176,8 @@ class DeltaSource(Source):
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
-        return frame.selectExpr(*columns, f"{spark_string(self.table.name)} AS {SPLIT}", f"input_file_name() AS {LOCATION}")
+        split = f"{spark_string(self.table.name)} AS {SPLIT}"
+        return frame.selectExpr(*columns, split, f"input_file_name() AS {LOCATION}")
 
     # -- where it starts ---------------------------------------------------------------------------
 
@@ -215,7 +216,8 @@ class DeltaSource(Source):
 
         since = f"CAST({spark_string(time)} AS TIMESTAMP)"
         history = DataFrame(table.java_table().history(), table.spark)
-        [found] = history.selectExpr(f"{since} IS NOT NULL", f"min(version) FILTER (WHERE timestamp >= {since})").collect()
+        first = f"min(version) FILTER (WHERE timestamp >= {since})"
+        [found] = history.selectExpr(f"{since} IS NOT NULL", first).collect()
         if not found[0]:
             raise self._no_version("option `startingTimestamp` is not a time such as `2026-01-31 12:00:00`")
         if found[1] is None:
@@ -274,5 +276,5 @@ def _added_files(table: DeltaTable, version: int, *, skip: bool) -> Iterator[str
 
 def _has_passed(now: _Offset, then: _Offset) -> bool:
     if not now.is_read:
-        return not then.is_read and now.version == then.version and now.index >= then.index
-    return (now.version, now.index) >= (then.version, then.index if then.is_read else -1)
+        return not then.is_read and now.version == then.version and now.file >= then.file
+    return (now.version, now.file) >= (then.version, then.file if then.is_read else -1)

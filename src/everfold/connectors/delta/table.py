@@ -139,10 +139,8 @@ class DeltaTable:
         whole: and no others, and that it is partitioned as declared. Raises ConnectorError
         `delta-schema`.
         """
-        from pyspark.sql.types import StructType
-
-        found = {field.name: field.dataType.simpleString() for field in self.read().schema.fields}
-        wanted = {field.name: field.dataType.simpleString() for field in StructType.fromDDL(schema_ddl(columns)).fields}
+        empty = self.spark.createDataFrame([], schema_ddl(columns))
+        found, wanted = dict(self.read().dtypes), dict(empty.dtypes)
         wrong = [f"it has no column `{name}`" for name in wanted if name not in found]
         wrong += [
             f"its column `{name}` is {found[name]}, and {of} is declared"
@@ -152,8 +150,9 @@ class DeltaTable:
         if whole:
             wrong += [f"its column `{name}` is not declared" for name in found if name not in wanted]
             keys = tuple(filter(None, self.snapshot().metadata().partitionColumns().mkString("\n").split("\n")))
-            if keys != self.table.partition_keys:
-                wrong.append(f"it is partitioned by {_names(keys)}, and {_names(self.table.partition_keys)} is declared")
+            declared = self.table.partition_keys
+            if keys != declared:
+                wrong.append(f"it is partitioned by {_names(keys)}, and {_names(declared)} is declared")
         if wrong:
             raise ConnectorError.of(
                 "delta-schema",
