@@ -176,9 +176,9 @@ ENTRIES = (
     ErrorCode(
         "java-key-store",
         Family.UNSUPPORTED,
-        "A key store of Kafka has a format that only Java can read.",
-        "everfold uses librdkafka, which reads `PEM`, and `PKCS12` for key stores. The default of "
-        "`ssl.truststore.type` is `JKS`.",
+        "A key store has a format that only Java can read.",
+        "Stores of Kafka are read with librdkafka: `PEM`, and `PKCS12` for key stores; the default of "
+        "`ssl.truststore.type` is `JKS`. Stores of a schema registry are PEM files.",
         "convert the store to PEM with `keytool` or `openssl`, and set the option `properties.ssl.….type`.",
     ),
     ErrorCode(
@@ -380,6 +380,22 @@ ENTRIES = (
         "Tables of Apache Iceberg cannot be used.",
         "Iceberg has no release for Spark 4.2. Its newest release fails there at the first access to a table.",
         "use the connector `delta`, or Parquet files.",
+    ),
+    ErrorCode(
+        "registry-unreachable",
+        Family.ENVIRONMENT,
+        "The schema registry does not answer.",
+        "Each server of the option `url` was asked several times, without an answer or with an internal error.",
+        "check the option and the registry, and run the same command again. No rows are lost or duplicated.",
+    ),
+    ErrorCode(
+        "registry-refused",
+        Family.ENVIRONMENT,
+        "The schema registry refuses a request.",
+        "The message has the reason of the registry: for example a missing permission, or a schema that is not "
+        "compatible with earlier ones of its subject.",
+        "resolve what the registry reports. For an incompatible schema, change the columns of the table, or the "
+        "compatibility of the subject.",
     ),
     ErrorCode(
         "no-file-system",

@@ -39,11 +39,11 @@ class SchemaRegistry:
 
     def find_schema(self, number: int) -> dict[str, Any] | None:
         """Return the registry's entry of a schema, None if it has none. Raises ConnectorError."""
-        return _fetch(self, f"/schemas/ids/{number}")
+        return self._find(f"/schemas/ids/{number}")
 
     def find_version(self, subject: str, version: int) -> dict[str, Any] | None:
         """Return the entry of a version of a subject, None if there is none."""
-        return _fetch(self, f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        return self._find(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, schema: str) -> int:
         """Return the number of a schema, which is added to a subject if it is new there.
@@ -52,6 +52,12 @@ class SchemaRegistry:
         `registry-unreachable`.
         """
         return _register(self, subject, schema)
+
+    def _find(self, path: str) -> dict[str, Any] | None:
+        try:
+            return _fetch(self, path)
+        except LookupError:
+            return None
 
     def request(self, path: str, body: bytes | None = None) -> dict[str, Any] | None:
         """Return the answer of the first server that answers, None if it does not know the path."""
@@ -98,9 +104,15 @@ class SchemaRegistry:
 
 
 @lru_cache(maxsize=1000)
-def _fetch(registry: SchemaRegistry, path: str) -> dict[str, Any] | None:
-    """Return an entry of the registry. It never changes, so each process asks once."""
-    return registry.request(path)
+def _fetch(registry: SchemaRegistry, path: str) -> dict[str, Any]:
+    """Return an entry of the registry. It never changes, so each process asks once.
+
+    Raises LookupError, which is not cached: the entry may be added later.
+    """
+    found = registry.request(path)
+    if found is None:
+        raise LookupError(path)
+    return found
 
 
 @lru_cache(maxsize=1000)
