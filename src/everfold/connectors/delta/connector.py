@@ -25,7 +25,7 @@ from everfold.types import ArrayType, DataType, IntervalType, MapType, RowType, 
 
 _INVALID = " ,;{}()\n\t="
 """Characters that Delta does not allow in the name of a column."""
-_STREAMING = ("startingVersion", "startingTimestamp", "ignoreDeletes", "skipChangeCommits")
+_STREAMING = ("startingVersion", "startingTimestamp")
 _BATCH = ("versionAsOf", "timestampAsOf")
 
 OPTIONS = OptionSet(
@@ -36,8 +36,8 @@ OPTIONS = OptionSet(
         Option("startingTimestamp", role="source", meaning="`mode` streaming: the time (UTC) of the first version to read, as `2026-01-31 12:00:00`"),
         Option("versionAsOf", "int", role="source", least=0, meaning="`mode` batch: the version to read, by queries in batch mode and joins"),
         Option("timestampAsOf", role="source", meaning="`mode` batch: the time (UTC) of the version to read, by queries in batch mode and joins"),
-        Option("ignoreDeletes", "bool", "false", role="source", meaning="`mode` streaming: skip commits that only delete rows, in whole files"),
-        Option("skipChangeCommits", "bool", "false", role="source", meaning="`mode` streaming: skip commits that update or delete rows, also the rows that they add"),
+        Option("ignoreDeletes", "bool", "false", role="source", meaning="skip commits that only delete rows, in whole files"),
+        Option("skipChangeCommits", "bool", "false", role="source", meaning="skip commits that update or delete rows, also the rows that they add"),
         Option("updateCheckIntervalMillis", "int", role="source", note="has no meaning here: every batch looks for new versions"),
         Option("updateCheckDelayMillis", "int", role="source", note="has no meaning here: every batch looks for new versions"),
         Option("parquetBatchSize", "int", role="source", note="has no meaning here"),
@@ -158,7 +158,7 @@ def _check_start(table: Table, options: OptionValues) -> None:
         if name in options.explicit:
             other = "streaming" if mode == "batch" else "batch"
             raise wrong_option_error(table, name, f"option `{name}` applies to tables with 'mode' = '{other}' only")
-    for one, two in (_STREAMING[:2], _BATCH):
+    for one, two in (_STREAMING, _BATCH):
         if one in options.explicit and two in options.explicit:
             raise wrong_option_error(table, two, f"set `{one}` or `{two}`, not both")
     version = options.string_or_none("startingVersion")
