@@ -117,7 +117,7 @@ class DeltaSink(ClusterSink):
         names = [column.name for column in self._columns]
         rows = frame.selectExpr(*(f"{physical_name(at)} AS {spark_identifier(name)}" for at, name in enumerate(names)))
         writer = rows.write.format("delta").mode("append").option("userMetadata", self._metadata(batch))
-        application, version = _application(batch.job, batch.sink, batch.epoch), _version(batch)
+        application, version = _application(batch.job, batch.sink, batch.epoch), version_of(batch)
         writer.option("txnAppId", application).option("txnVersion", str(version)).save(self.root.uri)
         for info in table.last_commits(_RECENT):
             if info.get("userMetadata") == self._metadata(batch):
@@ -148,7 +148,7 @@ class DeltaSink(ClusterSink):
         )
         settings = {
             f"{_DELTA}.write.txnAppId": _application(batch.job, batch.sink, batch.epoch),
-            f"{_DELTA}.write.txnVersion": str(_version(batch)),
+            f"{_DELTA}.write.txnVersion": str(version_of(batch)),
             f"{_DELTA}.commitInfo.userMetadata": self._metadata(batch),
             f"{_DELTA}.merge.materializeSource": "none",
         }
@@ -190,8 +190,7 @@ class DeltaSink(ClusterSink):
         if not epochs:
             return None
         epoch = max(epochs)
-        digest = epochs[epoch] & ((1 << _DIGEST_BITS) - 1)
-        return AppliedBatch(epoch, epochs[epoch] >> _DIGEST_BITS, f"{digest:0{_DIGITS}x}" if digest else "")
+        return batch_of(epoch, epochs[epoch])
 
     def _metadata(self, batch: BatchId) -> str:
         """Return what the history of the table shows of a batch."""
@@ -205,10 +204,16 @@ def _application(job: str, sink: str, epoch: int | None) -> str:
     return f"everfold:{job}:{sink}:{'' if epoch is None else epoch}"
 
 
-def _version(batch: BatchId) -> int:
+def version_of(batch: BatchId) -> int:
     """Return the version of a transaction identifier: it grows with the batches of an epoch."""
     digest = int(batch.digest[:_DIGITS] or "0", 16)
     return (batch.batch << _DIGEST_BITS) | digest
+
+
+def batch_of(epoch: int, version: int) -> AppliedBatch:
+    """Return the batch of an epoch with a version of a transaction identifier."""
+    digest = version & ((1 << _DIGEST_BITS) - 1)
+    return AppliedBatch(epoch, version >> _DIGEST_BITS, f"{digest:0{_DIGITS}x}" if digest else "")
 
 
 def _parse_metadata(text: object) -> dict[str, str]:
