@@ -66,18 +66,25 @@ class DeltaTable:
     def _jvm(self) -> Any:
         return self.spark._jvm
 
+    @property
+    def _session(self) -> Any:
+        """The session in Java, made the active one of the thread: Delta reads settings there."""
+        session = self.spark._jsparkSession
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+        return session
+
     def exists(self) -> bool:
         """Whether there is a Delta table."""
-        return bool(self._jvm.io.delta.tables.DeltaTable.isDeltaTable(self.spark._jsparkSession, self.root.uri))
+        return bool(self._jvm.io.delta.tables.DeltaTable.isDeltaTable(self._session, self.root.uri))
 
     def java_table(self) -> Any:
         """Return Delta's object for the table."""
-        return self._jvm.io.delta.tables.DeltaTable.forPath(self.spark._jsparkSession, self.root.uri)
+        return self._jvm.io.delta.tables.DeltaTable.forPath(self._session, self.root.uri)
 
     def snapshot(self, version: int | None = None) -> Any:
         """Return Delta's snapshot of a version, of the newest one by default."""
         option = self._jvm.scala.Option
-        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.root.uri)
+        log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._session, self.root.uri)
         newest = log.update(False, option.empty(), option.empty())
         return newest if version is None else log.getSnapshotAt(version, option.empty(), option.empty(), False)
 
