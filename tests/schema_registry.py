@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import tarfile
 import tempfile
 import time
 import urllib.request

@@ -86,13 +86,16 @@ class Registry:
         self.requests.append((request.command, request.path, request.headers.get("Authorization")))
         if self.refusals:
             code = self.refusals.pop(0)
-            return self._send(request, code, {"error_code": code, "message": "refused"})
+            self._send(request, code, {"error_code": code, "message": "refused"})
+            return
         match request.path.split("/")[1:]:
             case ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
                 self._send(request, 200, self.schemas[int(number) - 1])
             case ["subjects", subject, "versions"] if body is not None:
                 known = [each["schema"] for each in self.schemas]
-                at = known.index(body["schema"]) + 1 if body["schema"] in known else self.add(json.loads(body["schema"]))
+                at = (
+                    known.index(body["schema"]) + 1 if body["schema"] in known else self.add(json.loads(body["schema"]))
+                )
                 self.schemas[at - 1]["schema"] = body["schema"]
                 self.subjects.setdefault(subject, []).append(at)
                 self._send(request, 200, {"id": at})
@@ -144,7 +147,10 @@ def test_a_record_is_read_with_the_schema_of_its_number(registry: Registry) -> N
     old = record_of(("id", "int"), ("extra", "string"))
     place = {"type": "record", "name": "com.shop.Place", "fields": [{"name": "zip", "type": "int"}]}
     new = record_of(
-        ("from", place), ("id", "long"), ("to", ["null", "com.shop.Place"]), ("tags", {"type": "array", "items": "string"})
+        ("from", place),
+        ("id", "long"),
+        ("to", ["null", "com.shop.Place"]),
+        ("tags", {"type": "array", "items": "string"}),
     )
     one, two = registry.add(old), registry.add(new)
     types: dict[str, DataType] = {"id": BIGINT, "from": PLACE, "to": PLACE, "tags": ArrayType(element=STRING)}
@@ -176,7 +182,9 @@ def test_a_record_is_read_with_the_schema_of_its_number(registry: Registry) -> N
         ({"type": "map", "values": ["null", "int"]}, {"k": 1, "n": None}, MapType(key=STRING, value=INT), [("k", 1), ("n", None)]),
     ],
 )  # fmt: skip
-def test_a_type_is_read_as_another_one(registry: Registry, stored: Any, value: object, of: DataType, meant: object) -> None:
+def test_a_type_is_read_as_another_one(
+    registry: Registry, stored: Any, value: object, of: DataType, meant: object
+) -> None:
     schema = record_of(("f", stored))
     record = write(registry.add(schema), schema, {"f": value})
     if meant is None:
@@ -263,11 +271,22 @@ def test_rows_are_written_with_the_schema_of_flink(registry: Registry) -> None:
     assert str(found["at"]) == "2020-01-01 00:00:01+00:00"
     assert found["day"] == date(2020, 1, 2)
     types = {column.name: column.type for column in made}
-    assert decode(registry, record, **types) == [1, Decimal("2.50"), 1577836801000000, 18263, {"city": "x", "zip": None}]
+    assert decode(registry, record, **types) == [
+        1,
+        Decimal("2.50"),
+        1577836801000000,
+        18263,
+        {"city": "x", "zip": None},
+    ]
 
 
 ORDERS = table("orders", id=INT, at=TIMESTAMP3)
-KAFKA = {"connector": "kafka", "topic": "orders", "properties.bootstrap.servers": "h:1", "scan.startup.mode": "earliest-offset"}
+KAFKA = {
+    "connector": "kafka",
+    "topic": "orders",
+    "properties.bootstrap.servers": "h:1",
+    "scan.startup.mode": "earliest-offset",
+}
 
 
 def check(url: str, prefix: str = "avro-confluent.", **options: str) -> AvroConfluentFormat:
@@ -285,7 +304,10 @@ def test_the_registry_is_asked_as_the_options_say(registry: Registry) -> None:
         (check(registry.url, basic_auth__user_info="ann:s3cret"), basic),
         (check(registry.url, basic_auth__user_info="ann:s3cret", basic_auth__credentials_source="USER_INFO"), basic),
         (check(f"http://ann:s3cret@{host}/"), basic),
-        (check(registry.url, bearer_auth__token="t0ken", bearer_auth__credentials_source="STATIC_TOKEN"), "Bearer t0ken"),
+        (
+            check(registry.url, bearer_auth__token="t0ken", bearer_auth__credentials_source="STATIC_TOKEN"),
+            "Bearer t0ken",
+        ),
     ):
         assert form.subject == "orders-value"
         assert form.registry.find_schema(99) is None
@@ -295,7 +317,7 @@ def test_the_registry_is_asked_as_the_options_say(registry: Registry) -> None:
 
 
 def test_errors_of_options_name_no_secret(registry: Registry) -> None:
-    with pytest.raises(EverfoldError, match="avro-confluent.url` is not the URL of a schema registry"):
+    with pytest.raises(EverfoldError, match=r"avro-confluent\.url` is not the URL of a schema registry"):
         check("s3cret.example")
     with pytest.raises(EverfoldError, match="java-key-store"):
         check(registry.url, ssl__truststore__location="/etc/trust.jks")
@@ -304,7 +326,10 @@ def test_errors_of_options_name_no_secret(registry: Registry) -> None:
         {"name": "id", "type": ["null", "int"]},
     ]}  # fmt: skip
     assert check(registry.url, schema=json.dumps(derived)).schema
-    for wrong, reason in (("{", "is not an Avro schema"), (json.dumps(record_of(("id", "int"))), "differs from the columns")):
+    for wrong, reason in (
+        ("{", "is not an Avro schema"),
+        (json.dumps(record_of(("id", "int"))), "differs from the columns"),
+    ):
         with pytest.raises(EverfoldError, match=reason):
             check(registry.url, schema=wrong)
 

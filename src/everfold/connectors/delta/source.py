@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everfold.checkpoint.logs import Position
 from everfold.connectors.contract import SPLIT, History, OptionValues, Source, SourceContext
-from everfold.connectors.delta.table import DeltaTable
+from everfold.connectors.delta.table import DeltaTable, name_of
 from everfold.connectors.filesystem.paths import locate, resolve
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.engine_literals import spark_identifier, spark_string
@@ -39,6 +39,7 @@ _LOST = re.compile(
 )
 _REPLACED = re.compile(r"\[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|\[DELTA_SCHEMA_CHANGED[\w.]*\]")
 _SNAPSHOT = "snapshot"
+_FILE = "input_file_name()"
 
 
 class _Offset(NamedTuple):
@@ -145,7 +146,8 @@ class DeltaSource(Source):
 
     def _history_of(self, table: DeltaTable, files: Sequence[str]) -> History:
         """Return the rows of files, which are in the order of reading."""
-        return History(self._frame(table.read_files(files)), {table.uri_of(file): at for at, file in enumerate(files)})
+        frame = self._frame(table.read_files(files), f"substring_index({_FILE}, '/', -1)")
+        return History(frame, {name_of(file): at for at, file in enumerate(files)})
 
     def describe_lost(self, then: Position) -> str | None:
         """Return that deleted rows no longer exist, if the job skips their deletion."""
@@ -172,12 +174,13 @@ class DeltaSource(Source):
         table.check_schema(self.table.columns, whole=False)
         return table
 
-    def _frame(self, frame: DataFrame) -> DataFrame:
+    def _frame(self, frame: DataFrame, location: str = _FILE) -> DataFrame:
+        """Return the columns of the table, with the location of each row."""
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
         split = f"{spark_string(self.table.name)} AS {SPLIT}"
-        return frame.selectExpr(*columns, split, f"input_file_name() AS {LOCATION}")
+        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}")
 
     # -- where it starts ---------------------------------------------------------------------------
 

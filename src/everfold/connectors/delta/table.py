@@ -121,17 +121,12 @@ class DeltaTable:
         found = snapshot.deltaLog().createDataFrame(snapshot, actions, False, self._jvm.scala.Option.empty())
         return DataFrame(found, self.spark)
 
-    def uri_of(self, file: str) -> str:
-        """Return the URI of a file. file: an action of the log, in JSON."""
-        path: str = json.loads(file)["add"]["path"]
-        return path if ":/" in path else f"{self.root.uri}/{path}"
-
     def files(self, version: int) -> list[str]:
         """Return the files of a version as actions in JSON, in the order of Delta's stream."""
         from pyspark.sql import DataFrame
 
         files = DataFrame(self.snapshot(version).allFiles().toDF(), self.spark)
-        files = files.orderBy("modificationTime", "path")
+        files = files.orderBy("modificationTime", "path").drop("stats")
         found = files.selectExpr("to_json(named_struct('add', struct(*)))").collect()
         return [str(action) for (action,) in found]
 
@@ -192,6 +187,15 @@ class DeltaTable:
             f"table `{self.table.name}`: Delta refuses: {found[2].strip()[:500]} ({found[1]})",
             self.table.span,
         )
+
+
+def name_of(file: str) -> str:
+    """Return the name of a file, which is unique in a table.
+
+    file: an action of the log, in JSON.
+    """
+    path: str = json.loads(file)["add"]["path"]
+    return path.rpartition("/")[2]
 
 
 def is_conflict(error: Exception) -> bool:
