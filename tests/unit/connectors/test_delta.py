@@ -21,7 +21,7 @@ from everfold.types import BIGINT, INT, STRING, ArrayType, IntervalType, TimeTyp
 TOTALS = table("totals", k=STRING, n=BIGINT)
 
 
-def check(of: TableMaker = TOTALS, role: Role = Role.SOURCE, **options: str) -> None:
+def check(of: TableMaker, role: Role, options: dict[str, str]) -> None:
     check_table(of.with_options({"connector": "delta", "table-path": "t", **options}), role)
 
 
@@ -39,7 +39,7 @@ def check(of: TableMaker = TOTALS, role: Role = Role.SOURCE, **options: str) -> 
 )
 def test_wrong_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(EverfoldError, match=message):
-        check(**options)
+        check(TOTALS, Role.SOURCE, options)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_wrong_options_are_refused(options: dict[str, str], message: str) -> Non
 )
 def test_columns_that_delta_cannot_store_are_refused(of: TableMaker, code: str) -> None:
     with pytest.raises(EverfoldError, match=code):
-        check(of, Role.SINK)
+        check(of, Role.SINK, {})
 
 
 def test_a_table_accepts_updates_by_its_key() -> None:
