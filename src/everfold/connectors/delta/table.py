@@ -38,7 +38,7 @@ DELTA = MavenJars(
 _SETTINGS = {
     # The extension and the catalog are for SQL commands only.
     "spark.databricks.delta.requiredSparkConfsCheck.enabled": "false",
-    # Into how many parts the list of a table's files is divided. Each of 50 parts is a task.
+    # The list of a table's files is divided into so many tasks; the default is 50.
     "spark.databricks.delta.snapshotPartitions": "4",
 }
 _LOG = "_delta_log"
@@ -98,12 +98,9 @@ class DeltaTable:
         pairs = (line.rpartition(" -> ") for line in text.splitlines())
         return {name: int(version) for name, _, version in pairs}
 
-    def read(self, version: int | None = None) -> DataFrame:
-        """Return the rows of a version, of the newest one by default."""
-        reader = self.spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", str(version))
-        return reader.load(self.root.uri)
+    def read(self) -> DataFrame:
+        """Return the rows of the newest version."""
+        return self.spark.read.format("delta").load(self.root.uri)
 
     def read_files(self, files: Sequence[str]) -> DataFrame:
         """Return the rows of some files that commits have added.
