@@ -17,7 +17,8 @@ from pathlib import Path
 from maven import fetch_archive, java_program
 from servers import end_server, free_ports, watchdog
 
-VERSION = "3.3.3"
+VERSION = "3.0.9"
+"""The newest one that runs on Java 17."""
 _START_S = 300
 
 
@@ -29,7 +30,7 @@ def run_schema_registry() -> Iterator[str]:
     data = Path(tempfile.mkdtemp(prefix="apicurio-"))
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
     settings = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
-    command = [java_program(), *flags, *settings, "-jar", str(home / "quarkus-run.jar")]
+    command = [java_program(), *flags, *settings, "-jar", str(next(home.glob("*-runner.jar")))]
     log = data / "log.txt"
     with log.open("wb") as out:
         server = subprocess.Popen(command, cwd=data, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
