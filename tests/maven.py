@@ -18,6 +18,13 @@ from pathlib import Path
 
 Coordinates = tuple[str, str, str]
 """Group, artifact and version."""
+_WITHOUT_POMS = """\
+<ivysettings>
+  <settings defaultResolver="public"/>
+  <resolvers><ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+"""Settings for an archive, which has no dependencies."""
 
 
 def java_program() -> str:
@@ -69,6 +76,10 @@ def _fetch(target: Path, dependencies: Sequence[str], *, unpack: bool = False) -
     module.write_text(_ivy_module(dependencies), encoding="utf-8")
     command = [java_program(), "-jar", str(_ivy_jar()), "-cache", str(staging / "ivy"), "-ivy", str(module)]
     command += ["-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
+    if unpack:
+        settings = staging / "settings.xml"
+        settings.write_text(_WITHOUT_POMS, encoding="utf-8")
+        command += ["-settings", str(settings)]
     try:
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:

@@ -346,7 +346,7 @@ ENTRIES = (
         "delta-changed",
         Family.ENVIRONMENT,
         "A Delta table that a stream reads has updated or deleted rows.",
-        "A stream reads the rows that are added to a table. Rows that it has read before cannot be taken back.",
+        "A stream reads the rows that are added to a table. Rows that it has read before cannot be retracted.",
         "skip such commits with `ignoreDeletes` or `skipChangeCommits`, or compute the result from the beginning "
         "with another `--state` folder.",
     ),
