@@ -39,7 +39,7 @@ from query import BLACKHOLE
 
 from everfold import TableEnvironment
 from everfold.connectors.kafka.client import JAVA_DEFAULTS
-from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.kafka.jars import KAFKA
 from everfold.connectors.kafka.worker_records import HandleLayout
 from everfold.spark.session import create_session
 
@@ -105,7 +105,7 @@ def measure(name: str, repeat: int) -> Iterator[tuple[str, Cost, Cost]]:
     active = SparkSession.getActiveSession()
     assert active is not None
     spark = create_session(active, PARTITIONS)
-    add_jars(spark)
+    KAFKA.add_to(spark)
     runs: dict[str, Callable[[dict[str, str]], None]] = {
         "reader": lambda connector: run_reader(spark, connector),
         "worker": lambda connector: run_worker(spark, connector),

@@ -85,9 +85,9 @@ def read_source(spark: SparkSession, connector: dict[str, str]) -> DataFrame:
     """Return the stream of a table of Parquet files or of a topic with JSON records."""
     if connector["connector"] == "filesystem":
         return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(connector["path"])
-    from everfold.connectors.kafka.jars import add_jars
+    from everfold.connectors.kafka.jars import KAFKA
 
-    add_jars(spark)
+    KAFKA.add_to(spark)
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", connector["properties.bootstrap.servers"])

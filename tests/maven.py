@@ -10,6 +10,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,13 @@ from pathlib import Path
 
 Coordinates = tuple[str, str, str]
 """Group, artifact and version."""
+_WITHOUT_POMS = """\
+<ivysettings>
+  <settings defaultResolver="public"/>
+  <resolvers><ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+"""Settings for an archive, which has no dependencies."""
 
 
 def java_program() -> str:
@@ -43,31 +51,60 @@ def fetch_jars(name: str, jars: Sequence[Coordinates]) -> Path:
     if not target.is_dir():
         with lock_file(target.with_name(f"{name}.lock")):
             if not target.is_dir():
-                _fetch(target, jars)
+                _fetch(target, [_dependency(*each) for each in jars])
     return target
 
 
-def _fetch(target: Path, jars: Sequence[Coordinates]) -> None:
+def fetch_archive(name: str, archive: Coordinates, classifier: str) -> Path:
+    """Return the directory `name` in the cache with the content of a `tar.gz` archive.
+
+    classifier: the part of the file's name after the version.
+    """
+    target = cache_home() / name
+    if not target.is_dir():
+        with lock_file(target.with_name(f"{name}.lock")):
+            if not target.is_dir():
+                group, artifact, version = archive
+                more = f'<artifact name="{artifact}" type="tgz" ext="tar.gz" m:classifier="{classifier}"/>'
+                _fetch(target, [_dependency(group, artifact, version, more)], unpack=True)
+    return target
+
+
+def _fetch(target: Path, dependencies: Sequence[str], *, unpack: bool = False) -> None:
     staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
     module = staging / "ivy.xml"
-    module.write_text(_ivy_module(jars), encoding="utf-8")
+    module.write_text(_ivy_module(dependencies), encoding="utf-8")
     command = [java_program(), "-jar", str(_ivy_jar()), "-cache", str(staging / "ivy"), "-ivy", str(module)]
     command += ["-retrieve", str(staging / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
+    if unpack:
+        settings = staging / "settings.xml"
+        settings.write_text(_WITHOUT_POMS, encoding="utf-8")
+        command += ["-settings", str(settings)]
     try:
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"cannot fetch {target.name}:\n{done.stdout[-2000:]}")
-        (staging / "jars").rename(target)
+        if unpack:
+            [archive] = (staging / "jars").iterdir()
+            with tarfile.open(archive) as content:
+                content.extractall(staging / "content", filter="data")
+        (staging / ("content" if unpack else "jars")).rename(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _ivy_module(jars: Sequence[Coordinates]) -> str:
+def _dependency(group: str, artifact: str, version: str, more: str = "") -> str:
+    names = f'org="{group}" name="{artifact}" rev="{version}"'
+    return f'<dependency {names} transitive="false">{more}</dependency>' if more else f"<dependency {names}/>"
+
+
+def _ivy_module(dependencies: Sequence[str]) -> str:
     return "\n".join(
         [
-            '<ivy-module version="2.0"><info organisation="everfold" module="tests"/>',
+            '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
+            '<info organisation="everfold" module="tests"/>',
             '<configurations><conf name="default"/></configurations><dependencies>',
-            *(f'<dependency org="{group}" name="{artifact}" rev="{version}"/>' for group, artifact, version in jars),
+            *dependencies,
             "</dependencies></ivy-module>",
         ]
     )

@@ -129,6 +129,29 @@ def cluster() -> Iterator[StandaloneCluster]:
         yield running
 
 
+DELTA = """
+CREATE TABLE raw (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{root}/orders', 'format' = 'json');
+CREATE TABLE orders (k STRING, v INT) WITH ('connector' = 'delta', 'table-path' = '{root}/delta/orders');
+CREATE TABLE totals (k STRING, n BIGINT, s INT, PRIMARY KEY (k) NOT ENFORCED)
+WITH ('connector' = 'delta', 'table-path' = '{root}/delta/totals');
+"""
+
+
+def test_delta_tables_on_a_cluster(folder: Folder, cluster: StandaloneCluster) -> None:
+    """Executors load Delta, and write and read its tables in the store."""
+    for number in (0, 1):
+        folder.add_orders(number)
+    tables = DELTA.format(root=folder.uri)
+    master = ["--master", cluster.url]
+    append = f"{tables}INSERT INTO orders SELECT k, v FROM raw;"
+    folder.run("run", "-e", append, "--state", f"{folder.job}/1", *master, conf=CLUSTER_CONF)
+    merge = f"{tables}INSERT INTO totals SELECT k, COUNT(*), SUM(v) FROM orders GROUP BY k;"
+    folder.run("run", "-e", merge, "--state", f"{folder.job}/2", *master, conf=CLUSTER_CONF)
+    read = folder.run("run", "-e", f"{tables}SELECT * FROM totals;", "--batch", "--format", "json")
+    found = sorted(map(json.loads, read.stdout.splitlines()), key=lambda row: json.dumps(row, sort_keys=True))
+    assert found == compute_totals(0, 1, sums=True)
+
+
 def test_flights_on_a_cluster(folder: Folder, cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Source, sink and job directory are in the store; the workers share nothing else."""
     flights.module("make_data").main(["--out", str(tmp_path / "data"), "--days", str(DAYS), "--files", "4"])

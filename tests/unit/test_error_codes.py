@@ -27,6 +27,7 @@ MARKERS = {"task-failed", "write-failed"}
 """Codes of reports that carry another code through Spark. Users never see them."""
 COMPUTED = {
     ("connectors/connector_errors.py", "code"): {"disk-full", "file-system-error", "no-permission", "not-a-folder"},
+    ("connectors/maven_jars.py", "self.code"): {"kafka-jars", "delta-jars"},
     ("sql/binder/expressions.py", "code"): {"aggregate-in-where", "misplaced-aggregate"},
     ("sql/binder/relations.py", "code"): {"ambiguous-column", "unknown-column"},
     ("sql/binder/show.py", "f'not-a-{kind.lower()}'"): {"not-a-table", "not-a-view"},

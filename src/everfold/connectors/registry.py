@@ -15,6 +15,8 @@ _MODULES = {
     "upsert-kafka": "everfold.connectors.kafka.upsert",
     "topic": "everfold.connectors.kafka.topic",
     "jdbc": "everfold.connectors.jdbc.connector",
+    "delta": "everfold.connectors.delta.connector",
+    "iceberg": "everfold.connectors.iceberg",
     "print": "everfold.connectors.printing",
     "blackhole": "everfold.connectors.blackhole",
     "datagen": "everfold.connectors.datagen",

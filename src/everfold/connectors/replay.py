@@ -13,7 +13,7 @@ class ReplayEffect(StrEnum):
     KEEPS_NOTHING = "forgotten"
     """The sink keeps no rows."""
     OVERWRITES = "overwritten"
-    """Replayed rows overwrite the rows of their keys. Only in older manifests of upsert-kafka."""
+    """Replayed rows overwrite the rows of their keys. Also in older manifests of upsert-kafka."""
     OVERWRITES_AND_COMPARES = "compared"
     """As OVERWRITES, and the sink finds the keys that do not reappear."""
     WITHDRAWS = "withdrawn"

@@ -75,8 +75,8 @@ ENTRIES = (
         "The query updates its result, but the table accepts only inserts.",
         "A connector such as `filesystem`, or `kafka` with an append-only format, cannot change rows that it "
         "has written.",
-        "write to an `upsert-kafka` or `jdbc` table with a `PRIMARY KEY`, or aggregate by windows, whose rows "
-        "are final.",
+        "write to an `upsert-kafka`, `jdbc` or `delta` table with a `PRIMARY KEY`, or aggregate by windows, whose "
+        "rows are final.",
     ),
     ErrorCode(
         "unbounded-source",
@@ -176,9 +176,9 @@ ENTRIES = (
     ErrorCode(
         "java-key-store",
         Family.UNSUPPORTED,
-        "A key store of Kafka has a format that only Java can read.",
-        "everfold uses librdkafka, which reads `PEM`, and `PKCS12` for key stores. The default of "
-        "`ssl.truststore.type` is `JKS`.",
+        "A key store has a format that only Java can read.",
+        "Stores of Kafka are read with librdkafka: `PEM`, and `PKCS12` for key stores; the default of "
+        "`ssl.truststore.type` is `JKS`. Stores of a schema registry are PEM files.",
         "convert the store to PEM with `keytool` or `openssl`, and set the option `properties.ssl.….type`.",
     ),
     ErrorCode(
@@ -286,6 +286,116 @@ ENTRIES = (
         "The first use of a Kafka table downloads the connector from Maven Central.",
         "connect the machine to the network, or configure an Ivy cache that has the jars with `--conf "
         "spark.jars.ivy=…`.",
+    ),
+    ErrorCode(
+        "delta-jars",
+        Family.ENVIRONMENT,
+        "Delta Lake could not be downloaded or loaded.",
+        "The first use of a Delta table downloads two jars from Maven Central into the cache.",
+        "connect the machine to the network, or configure an Ivy cache that has the jars with `--conf "
+        "spark.jars.ivy=…`. With a session of your own, start it with the package that the message names.",
+    ),
+    ErrorCode(
+        "delta-type",
+        Family.UNSUPPORTED,
+        "Delta Lake has no type for a column.",
+        "Delta tables have neither `TIME` nor `INTERVAL` columns.",
+        "declare the column as a `STRING` or a number, and convert it in the query.",
+    ),
+    ErrorCode(
+        "delta-name",
+        Family.UNSUPPORTED,
+        "Delta Lake does not allow the name of a column.",
+        "A name must not contain spaces or any of the characters `,;{}()=`, and names that differ only in case are "
+        "the same.",
+        "rename the column.",
+    ),
+    ErrorCode(
+        "delta-time-travel",
+        Family.UNSUPPORTED,
+        "A stream reads an old version of a Delta table.",
+        "`versionAsOf` and `timestampAsOf` select the rows of one version, for queries in batch mode and for joins. "
+        "A stream reads the table and what is added to it.",
+        "run the query with `--batch`, or start the stream at a version with `'mode' = 'streaming'` and "
+        "`startingVersion`.",
+    ),
+    ErrorCode(
+        "delta-version",
+        Family.ENVIRONMENT,
+        "A Delta table has no version to start from.",
+        "`startingVersion` is later than the newest version, or no version is as new as `startingTimestamp`.",
+        "correct the option. The history of the table lists its versions with their times.",
+    ),
+    ErrorCode(
+        "not-delta",
+        Family.ENVIRONMENT,
+        "A folder is not a Delta table.",
+        "A table that is read must exist. A table that is written is created, but only in a folder without other "
+        "files.",
+        "correct `table-path`.",
+    ),
+    ErrorCode(
+        "delta-schema",
+        Family.ENVIRONMENT,
+        "The columns of a Delta table are not those of the `CREATE TABLE` statement.",
+        "All columns must exist with the declared types. A table that is written must have no other columns and the "
+        "same partitions.",
+        "change the statement, or the Delta table. The message lists all differences.",
+    ),
+    ErrorCode(
+        "delta-changed",
+        Family.ENVIRONMENT,
+        "A Delta table that a stream reads has updated or deleted rows.",
+        "A stream reads the rows that are added to a table. Rows that it has read before cannot be retracted.",
+        "skip such commits with `ignoreDeletes` or `skipChangeCommits`, or compute the result from the beginning "
+        "with another `--state` folder.",
+    ),
+    ErrorCode(
+        "delta-lost",
+        Family.ENVIRONMENT,
+        "A Delta table no longer has a version that the job needs.",
+        "The log or the files of the version were removed, by the retention of the table or by `VACUUM`, before "
+        "the job had read them.",
+        "start a new job with another `--state` folder, and a longer retention of the table.",
+    ),
+    ErrorCode(
+        "delta-replaced",
+        Family.ENVIRONMENT,
+        "A Delta table was created again or has other columns than before.",
+        "The position of the job belongs to the table that it has read.",
+        "run the same command again after a change of columns. For a new table, add `--source TABLE=new` or use "
+        "another `--state` folder.",
+    ),
+    ErrorCode(
+        "delta-refused",
+        Family.ENVIRONMENT,
+        "Delta Lake refuses a request.",
+        "The message has the error of Delta, for example a violated constraint of the table, or a conflict with "
+        "another writer.",
+        "resolve what Delta reports, and run the same command again.",
+    ),
+    ErrorCode(
+        "no-iceberg",
+        Family.UNSUPPORTED,
+        "Tables of Apache Iceberg cannot be used.",
+        "Iceberg has no release for Spark 4.2. Its newest release fails there at the first access to a table.",
+        "use the connector `delta`, or Parquet files.",
+    ),
+    ErrorCode(
+        "registry-unreachable",
+        Family.ENVIRONMENT,
+        "The schema registry does not answer.",
+        "Each server of the option `url` was asked several times, without an answer or with an internal error.",
+        "check the option and the registry, and run the same command again. No rows are lost or duplicated.",
+    ),
+    ErrorCode(
+        "registry-refused",
+        Family.ENVIRONMENT,
+        "The schema registry refuses a request.",
+        "The message has the reason of the registry: for example a missing permission, or a schema that is not "
+        "compatible with earlier ones of its subject.",
+        "resolve what the registry reports. For an incompatible schema, change the columns of the table, or the "
+        "compatibility of the subject.",
     ),
     ErrorCode(
         "no-file-system",

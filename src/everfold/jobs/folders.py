@@ -20,7 +20,8 @@ FolderName: TypeAlias = Path | str
 def needs_s3(folder: FolderName | None, roots: Sequence[Root]) -> bool:
     """Return whether a job directory or a table of some plans is in S3."""
     written = (root.table for root in roots if isinstance(root, Sink))
-    paths = (dict(table.options).get("path", "") for table in (*tables_read(roots), *written))
+    tables = [dict(table.options) for table in (*tables_read(roots), *written)]
+    paths = [options.get(name, "") for options in tables for name in ("path", "table-path")]
     return any(foreign_scheme(str(each)) == "s3a" for each in (folder or "", *paths))
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _IDENTITY = (
     "connector",
     "path",
+    "table-path",
     "topic",
     "topic-pattern",
     "properties.bootstrap.servers",
@@ -229,7 +230,7 @@ def name_by_options(table: Table, name: str, base_folder: Path) -> str:
     """
     options = dict(table.options)
     parts = [f"{key}={options[key]}" for key in _IDENTITY if key in options]
-    if "path" in options:
+    if "path" in options or "table-path" in options:
         parts.append(str(base_folder.resolve()))
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return f"{name}_{digest[:8]}"

@@ -37,6 +37,7 @@ def batch(number: int, digest: str = "", epoch: int = 1) -> BatchId:
         (5, "a", AppliedBatch(1, 5, "a"), True),
         (5, "a", AppliedBatch(1, 5), True),  # a record of an earlier version
         (5, "", AppliedBatch(1, 5, "a"), True),
+        (5, "abc", AppliedBatch(1, 5, "ab"), True),  # the start of a digest
     ],
 )
 def test_a_batch_is_new_or_already_applied(number: int, digest: str, last: AppliedBatch | None, known: bool) -> None:

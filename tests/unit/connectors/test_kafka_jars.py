@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everfold.connectors.kafka.jars import JARS, add_jars
+from everfold.connectors.kafka.jars import KAFKA
 from everfold.errors import ConnectorError
 
 
@@ -43,13 +43,13 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_download_that_fails_twice_is_repeated() -> None:
     spark: Any = _Spark(failures=2)
-    add_jars(spark)
-    assert spark.added == [f"ADD JAR '{jar}'" for jar in JARS]
+    KAFKA.add_to(spark)
+    assert spark.added == [f"ADD JAR '{jar}'" for jar in KAFKA.uris]
 
 
 def test_the_error_names_the_cause() -> None:
     spark: Any = _Spark(failures=3)
     with pytest.raises(ConnectorError, match=r"kafka-jars.*download failed: 503\n") as raised:
-        add_jars(spark)
+        KAFKA.add_to(spark)
     assert raised.value.code == "kafka-jars"
     assert not spark.added

@@ -28,18 +28,18 @@ _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(0x20)}
 _HEX = "[0-9A-Fa-f]{2}"
 
 
-def check_path(table: Table, path: str) -> None:
-    """Check that the option `path` is a supported path. Raises SqlError."""
+def check_path(table: Table, path: str, option: str = "path") -> None:
+    """Check that an option is a supported path. Raises SqlError."""
     scheme = foreign_scheme(path)
     if scheme is not None and not is_remote(path):
         raise UnsupportedFeature.of(
             "file-system",
             f"table `{table.name}`: paths of `{scheme}` are not supported",
-            table.span_of_option("path"),
+            table.span_of_option(option),
             suggest_path(path),
         )
     if not path.strip() or "\0" in path:
-        raise wrong_option_error(table, "path", "option `path` is not a path")
+        raise wrong_option_error(table, option, f"option `{option}` is not a path")
 
 
 def resolve(path: str, base_folder: Path) -> Path:

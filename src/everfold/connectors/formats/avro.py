@@ -62,6 +62,8 @@ _FIRST_DAY, _LAST_DAY = ((each - _EPOCH.date()).days for each in (date.min, date
 
 Conversion = Callable[[Any], Any]
 """Converts an Avro value to one that Arrow accepts, or back. Never called for NULL."""
+RowReader = Callable[[bytes], dict[str, Any]]
+RowWriter = Callable[[Mapping[str, object]], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class AvroFormat(Format):
 
         fields = [f"{spark_identifier(column.name)}: {column.type.spark}" for column in columns]
         make: Any = arrow_udf
-        decode = make(_as_plain_function(_Records(tuple(columns))), f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>")
+        struct = f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>"
+        decode = make(_as_plain_function(_Records(self, tuple(columns))), struct)
         own = [spark_identifier(name) for name in frame.columns]
         names = [*(spark_identifier(column.name) for column in columns), BAD]
         if not keep_empty:
@@ -104,30 +107,44 @@ class AvroFormat(Format):
     def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
         """Return a record for each row."""
         import pyarrow as pa
-        from fastavro import parse_schema, schemaless_writer
 
-        of = _record_type(columns)
-        schema = parse_schema(_schema(of, _RECORD))
-        convert = _to_avro(of)
-
-        def write(row: Mapping[str, object]) -> bytes:
-            record = io.BytesIO()
-            schemaless_writer(record, schema, convert(row))
-            return record.getvalue()
-
+        if not rows.num_rows:
+            return pa.array([], pa.binary())
+        write = self.open_writer(columns)
         stored = rows.select([physical_name(column.position) for column in columns])
         named = stored.rename_columns([column.name for column in columns])
         return pa.array(map(write, named.to_pylist()), pa.binary())
 
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from a record to its row."""
-        read = _reader(columns)
+        read = self.open_reader(columns)
 
         def decode(record: bytes) -> Iterator[list[object]]:
             row = read(record)
             yield [row[column.name] for column in columns]
 
         return decode
+
+    def open_reader(self, columns: Sequence[RecordColumn]) -> RowReader:
+        """Return a function from a record to its fields for Arrow, which raises BadValue."""
+        from fastavro import parse_schema
+
+        of = record_type(columns)
+        return read_with(parse_schema(avro_schema(of, _RECORD)), from_avro(of))
+
+    def open_writer(self, columns: Sequence[RecordColumn]) -> RowWriter:
+        """Return a function from a row to its record."""
+        from fastavro import parse_schema, schemaless_writer
+
+        of = record_type(columns)
+        schema, convert = parse_schema(avro_schema(of, _RECORD)), to_avro(of)
+
+        def write(row: Mapping[str, object]) -> bytes:
+            record = io.BytesIO()
+            schemaless_writer(record, schema, convert(row))
+            return record.getvalue()
+
+        return write
 
 
 FORMAT = AvroFormat
@@ -140,13 +157,14 @@ FORMAT = AvroFormat
 class _Records:
     """Decodes batches of records into structs of the columns; the last field is the error."""
 
+    form: AvroFormat
     columns: tuple[RecordColumn, ...]
 
     def __call__(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         import pyarrow as pa
 
-        of = pa.struct([*_record_type(self.columns).arrow, pa.field(BAD, pa.string())])
-        read = _reader(self.columns)
+        of = pa.struct([*record_type(self.columns).arrow, pa.field(BAD, pa.string())])
+        read = self.form.open_reader(self.columns)
         for records in batches:
             yield pa.array([_row(read, record) for record in records.to_pylist()], of)
 
@@ -171,13 +189,9 @@ def _as_plain_function(records: _Records) -> Any:
     return evaluate
 
 
-def _reader(columns: Sequence[RecordColumn]) -> Callable[[bytes], dict[str, Any]]:
-    """Return a function from a record to its fields for Arrow, which raises BadValue."""
-    from fastavro import parse_schema, schemaless_reader
-
-    of = _record_type(columns)
-    schema = parse_schema(_schema(of, _RECORD))
-    convert = _from_avro(of)
+def read_with(schema: Any, convert: Conversion) -> RowReader:
+    """Return a function from a record of a parsed schema to its fields, which raises BadValue."""
+    from fastavro import schemaless_reader
 
     def read(record: bytes) -> dict[str, Any]:
         rest = io.BytesIO(record)
@@ -197,7 +211,7 @@ def _reader(columns: Sequence[RecordColumn]) -> Callable[[bytes], dict[str, Any]
 # --- types ----------------------------------------------------------------------------------------
 
 
-def _record_type(columns: Sequence[RecordColumn]) -> RowType:
+def record_type(columns: Sequence[RecordColumn]) -> RowType:
     """Return the type of the record."""
     from everfold.types import RowField
 
@@ -226,21 +240,30 @@ def _unsupported(name: str, of: DataType) -> str | None:
             return with_article(of)
 
 
-def _schema(of: DataType, name: str) -> Any:
-    """Return the Avro schema of a type. name: the name of its record."""
-    plain = _plain_schema(of, name)
+def avro_schema(of: DataType, name: str, *, logical: bool = False) -> Any:
+    """Return the Avro schema of a type.
+
+    name: the name of its record. logical: with logical types and the default NULL, as in Flink.
+    """
+    plain = _plain_schema(of, name, logical=logical)
+    if logical and (more := _logical_type(of)) is not None:
+        plain = {"type": plain, **more}
     return ["null", plain] if of.nullable else plain
 
 
-def _plain_schema(of: DataType, name: str) -> Any:
+def _plain_schema(of: DataType, name: str, *, logical: bool) -> Any:
     match of:
         case RowType():
-            fields = [{"name": each.name, "type": _schema(each.type, f"{name}_{each.name}")} for each in of.fields]
+            fields = []
+            for each in of.fields:
+                schema = avro_schema(each.type, f"{name}_{each.name}", logical=logical)
+                default = {"default": None} if logical and each.type.nullable else {}
+                fields.append({"name": each.name, "type": schema, **default})
             return {"type": "record", "name": name, "fields": fields}
         case ArrayType():
-            return {"type": "array", "items": _schema(of.element, name)}
+            return {"type": "array", "items": avro_schema(of.element, name, logical=logical)}
         case MapType():
-            return {"type": "map", "values": _schema(of.value, name)}
+            return {"type": "map", "values": avro_schema(of.value, name, logical=logical)}
         case BooleanType():
             return "boolean"
         case BigIntType() | TimestampType():
@@ -258,20 +281,35 @@ def _plain_schema(of: DataType, name: str) -> Any:
             return "bytes"
 
 
-def _from_avro(of: DataType) -> Conversion:
+def _logical_type(of: DataType) -> dict[str, object] | None:
+    """Return the logical type of a type, None if it has none."""
+    match of:
+        case TimestampType():
+            return {"logicalType": "timestamp-millis" if of.precision <= 3 else "timestamp-micros"}
+        case DateType():
+            return {"logicalType": "date"}
+        case TimeType():
+            return {"logicalType": "time-millis"}
+        case DecimalType():
+            return {"logicalType": "decimal", "precision": of.precision, "scale": of.scale}
+        case _:
+            return None
+
+
+def from_avro(of: DataType) -> Conversion:
     """Return the conversion from Avro values to those that Arrow accepts."""
     match of:
         case RowType():
-            fields = [(each.name, _skip_null(_from_avro(each.type))) for each in of.fields]
+            fields = [(each.name, skip_null(from_avro(each.type))) for each in of.fields]
             return lambda value: {name: read(value[name]) for name, read in fields}
         case ArrayType():
-            element = _skip_null(_from_avro(of.element))
+            element = skip_null(from_avro(of.element))
             return lambda value: [element(each) for each in value]
         case MapType():
-            entry = _skip_null(_from_avro(of.value))
+            entry = skip_null(from_avro(of.value))
             return lambda value: [(key, entry(each)) for key, each in value.items()]
         case TimestampType():
-            within = _within(of, _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS)
+            within = within_days(of)
             return lambda value: within(value * _micros(of))
         case DateType():
             return _within(of, _FIRST_DAY, _LAST_DAY + 1)
@@ -298,17 +336,22 @@ def _within(of: DataType, first: int, end: int) -> Conversion:
     return check
 
 
-def _to_avro(of: DataType) -> Conversion:
+def within_days(of: TimestampType) -> Conversion:
+    """Return a check that raises ValueError for microseconds outside the days of a timestamp."""
+    return _within(of, _FIRST_DAY * _DAY_MICROS, (_LAST_DAY + 1) * _DAY_MICROS)
+
+
+def to_avro(of: DataType) -> Conversion:
     """Return the conversion from Arrow's Python values to Avro values."""
     match of:
         case RowType():
-            fields = [(each.name, _skip_null(_to_avro(each.type))) for each in of.fields]
+            fields = [(each.name, skip_null(to_avro(each.type))) for each in of.fields]
             return lambda value: {name: write(value[name]) for name, write in fields}
         case ArrayType():
-            element = _skip_null(_to_avro(of.element))
+            element = skip_null(to_avro(of.element))
             return lambda value: [element(each) for each in value]
         case MapType():
-            entry = _skip_null(_to_avro(of.value))
+            entry = skip_null(to_avro(of.value))
             return lambda value: {key: entry(each) for key, each in value}
         case TimestampType():
             return lambda value: _since_epoch(value) // _micros(of)
@@ -321,7 +364,7 @@ def _to_avro(of: DataType) -> Conversion:
             return lambda value: value
 
 
-def _skip_null(convert: Conversion) -> Conversion:
+def skip_null(convert: Conversion) -> Conversion:
     return lambda value: None if value is None else convert(value)
 
 

@@ -18,6 +18,7 @@ _MODULES = {
     "csv": "csv",
     "raw": "raw",
     "avro": "avro",
+    "avro-confluent": "avro_confluent",
     "parquet": "parquet",
     "debezium-json": "debezium",
     "canal-json": "canal",

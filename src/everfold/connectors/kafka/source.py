@@ -20,7 +20,7 @@ from everfold.connectors.formats.json import JsonFormat
 from everfold.connectors.formats.json_columns import reason_not_in_columns
 from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
-from everfold.connectors.kafka.jars import add_jars
+from everfold.connectors.kafka.jars import KAFKA
 from everfold.connectors.kafka.table_options import (
     key_columns,
     key_format,
@@ -153,7 +153,7 @@ class KafkaSource(Source):
         partitions = self.client.partitions()
         starts = self._rebuild_starts(context, partitions) or self._starts(partitions)
         self._ends = self._fixed_ends(context, partitions)
-        add_jars(context.spark)
+        KAFKA.add_to(context.spark)
         reader = context.spark.readStream.name(context.name).format("kafka")
         reader = reader.option("maxOffsetsPerTrigger", str(self.batch_records(context, partitions)))
         return reader.option("startingOffsets", "earliest" if starts is None else _json(starts))
@@ -200,7 +200,7 @@ class KafkaSource(Source):
         return History(self._read_between(context, starts, ends))
 
     def _read_between(self, context: SourceContext, starts: Offsets, ends: Offsets) -> DataFrame:
-        add_jars(context.spark)
+        KAFKA.add_to(context.spark)
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
         frame = self._frame(self._load(reader, context, streaming=False), context)

@@ -21,7 +21,7 @@ from everfold.errors import suggest_name
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, BYTES, INT, STRING, TIMESTAMP_LTZ3, DataType, MapType
 
-ROWS = ("json", "csv", "raw", "avro")
+ROWS = ("json", "csv", "raw", "avro", "avro-confluent")
 """The formats of rows: of keys, and of values that are not changes."""
 FORMATS = (*ROWS, *CHANGES)
 METADATA: dict[str, DataType] = {

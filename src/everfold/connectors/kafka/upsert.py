@@ -39,8 +39,8 @@ _ONE_BATCH = "has no meaning here: a batch writes one record per key"
 OPTIONS = OptionSet(
     (
         Option("topic", required=True, meaning="the topic"),
-        Option("key.format", required=True, meaning="the format of keys: json, csv, raw or avro"),
-        Option("value.format", required=True, meaning="the format of values: json, csv, raw or avro"),
+        Option("key.format", required=True, meaning="the format of keys: json, csv, raw, avro or avro-confluent"),
+        Option("value.format", required=True, meaning="the format of values: json, csv, raw, avro or avro-confluent"),
         *(option for option in KAFKA_OPTIONS.options if option.name in _KAFKA_OPTIONS),
         Option("scan.parallelism", "int", role="source", note="has no meaning here: each partition is a task"),
         Option("sink.buffer-flush.max-rows", "int", "0", role="sink", note=_ONE_BATCH),

@@ -1,0 +1,1 @@
+"""Connector `delta`: tables of Delta Lake."""
