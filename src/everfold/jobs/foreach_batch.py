@@ -70,7 +70,8 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
 class Router:
     """The `foreachBatch` function of a job.
 
-    job, log: identify the batch for the sinks. progress: called after each batch. packed: how to
+    job, log: identify the batch for the sinks. check_executors: raises EverfoldError for executors
+    that cannot run the job. progress: called after each batch. packed: how to
     unpack the rows of each sink if the batches have payloads; None if they have typed rows.
     failure: the exception of a sink; Spark would keep only its message.
     """
@@ -79,6 +80,7 @@ class Router:
     log: BatchLog
     targets: Sequence[Target]
     has_operators: bool
+    check_executors: Callable[[], None] = lambda: None
     progress: Callable[[Progress], None] | None = None
     packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
@@ -98,6 +100,7 @@ class Router:
         self.idle.clear()
         rows_before = self.rows_out
         try:
+            self.check_executors()
             self.digest = self.log.begin(batch)
             if self.has_operators:
                 self._set_batch_time(frame, batch)
@@ -111,6 +114,9 @@ class Router:
                 self._write_cluster(frame, self.targets[0], 0, batch)
             else:
                 self._cache(frame, batch)
+            # Spark has not committed the batch yet: its state may be on the disk of an executor
+            # that has joined meanwhile.
+            self.check_executors()
         except BaseException as error:
             self.failure = error
             raise

@@ -65,6 +65,7 @@ class StreamJob:
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
+    check_executors: called before and after each batch.
     """
 
     spark: SparkSession
@@ -76,6 +77,7 @@ class StreamJob:
     sources: Sources
     rewind_progress: RewindProgress | None
     warn: Callable[[str], None]
+    check_executors: Callable[[], None]
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
@@ -124,6 +126,7 @@ class StreamJob:
             log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
+            check_executors=self.check_executors,
             progress=self.spec.progress,
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError
 from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, Report, SharedPath, find_versions
+from everfold.spark.store_check import STORE_HELP, UsedPath, visit_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,31 +89,56 @@ class ExecutorCheck:
     """Checks each executor of a cluster once. paths: what the job reads and writes."""
 
     spark: SparkSession
-    paths: Sequence[SharedPath]
+    paths: Sequence[UsedPath]
     _checked: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Check the executors that have not been checked yet. Does nothing without a cluster.
 
+        Costs a fraction of a millisecond if there are none, so it can be called for each batch.
         Raises EverfoldError `executor-python` for versions that are missing or differ, and
-        ConnectorError `executor-path` for paths that an executor does not share with the driver.
+        ConnectorError `executor-path` for paths that an executor does not share with the driver,
+        or does not reach.
         """
-        if not is_cluster(self.spark):
+        if not is_cluster(self.spark) or (self._checked and self._checked >= self._list_names()):
             return
         with self._create_probe() as probe:
             for _ in range(_ROUNDS):
-                reports = self._run_tasks(probe)
+                tasks = self._count_tasks()
+                reports = self._run_tasks(probe, tasks)
                 executors = self._find_executors(reports)
                 self._check_versions(reports, executors)
                 self._check_paths(probe, reports, executors)
-                self._checked |= {name for name, _ in executors.values()}
-                if self._checked >= self._list_executors().keys():
+                self._checked |= {name for name, _ in executors.values()} & self._visit_stores(tasks)
+                if self._checked >= self._list_names():
                     return
 
-    def _run_tasks(self, probe: ExecutorProbe) -> list[Report]:
-        """Run more tasks than there are cores. Raises EverfoldError `executor-python`."""
+    def _list_names(self) -> set[str]:
+        """Return the names of the executors that have registered."""
+        return set(self.spark.sparkContext._jsc.sc().getExecutorIds().mkString(" ").split())
+
+    def _count_tasks(self) -> int:
+        """Return more tasks than there are cores."""
+        return 2 * max(self.spark.sparkContext.defaultParallelism, len(self._list_names()))
+
+    def _visit_stores(self, tasks: int) -> set[str]:
+        """Return the names of the executors that reach all stores. Raises ConnectorError."""
+        reached, wrong = self._list_names(), []
+        for path in (each for each in self.paths if each.location.local_path is None):
+            visit = visit_store(self.spark, path, tasks)
+            if visit is None:
+                continue
+            reached &= visit.reached
+            for host, reason in visit.failed.items():
+                message = f"the executor on {host} cannot use {path.what} `{path.location}`: {reason}"
+                wrong.append(Diagnostic("executor-path", message, help=STORE_HELP))
+        if wrong:
+            raise ConnectorError(*wrong)
+        return reached
+
+    def _run_tasks(self, probe: ExecutorProbe, tasks: int) -> list[Report]:
+        """Run the probe in some tasks. Raises EverfoldError `executor-python`."""
         context = self.spark.sparkContext
-        tasks = 2 * max(context.defaultParallelism, len(self._list_executors()))
         try:
             return context.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
         except Exception as error:
@@ -123,10 +149,6 @@ class ExecutorCheck:
             raise EverfoldError.of(
                 "executor-python", f"Python does not run on the executor on {failed[1]}: {reason}", help=_PYTHON_HELP
             ) from error
-
-    def _list_executors(self) -> dict[str, str]:
-        """Return the hosts of the executors that have registered, by their names."""
-        return {each.id(): each.hostPort().rpartition(":")[0] for each in _list_executors(self.spark)}
 
     def _find_executors(self, reports: Sequence[Report]) -> dict[int, tuple[str, str]]:
         """Return the name and host of the executor of each task."""
@@ -169,11 +191,13 @@ class ExecutorCheck:
     def _create_probe(self) -> Iterator[ExecutorProbe]:
         """Create a file in each folder that is written to, and remove all files of the check."""
         token = uuid.uuid4().hex
-        written = [each.path for each in self.paths if each.is_written]
+        local = [(each.location.local_path, each) for each in self.paths]
+        shared = [SharedPath(path, each.what, each.is_written) for path, each in local if path is not None]
+        written = [each.path for each in shared if each.is_written]
         try:
             for folder in written:
                 (folder / f"{PREFIX}{token}").write_text(token, encoding="utf-8")
-            yield ExecutorProbe(token, tuple((each, _expected_file(each, token)) for each in self.paths))
+            yield ExecutorProbe(token, tuple((each, _expected_file(each, token)) for each in shared))
         finally:
             for folder in written:
                 for file in folder.glob(f"{PREFIX}{token}*"):

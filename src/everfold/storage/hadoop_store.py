@@ -415,6 +415,14 @@ def _to_os_error(thrown: str, path: str) -> Exception:
     return OSError(errno.EIO, _describe(name, message), path)
 
 
+def explain_java_error(thrown: str, path: str) -> str:
+    """Return the reason of a Java exception in one line. thrown: its class and message."""
+    error = _to_os_error(thrown, path)
+    if isinstance(error, UsageError):
+        return error.diagnostics[0].message
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def no_file_system(scheme: str) -> UsageError:
     """Return the error for a scheme whose classes Spark does not have."""
     if scheme == "s3a":

@@ -87,6 +87,11 @@ class FileSink(ClusterSink):
         self._columns = record_columns(context.table, Role.SINK)
 
     @property
+    def target_folder(self) -> Location:
+        """The folder of the table."""
+        return self.root
+
+    @property
     def folder(self) -> Path | None:
         """The folder of the table if it is on this machine."""
         return self.root.local_path
@@ -236,6 +241,7 @@ class FileSink(ClusterSink):
 
     def _commit(self, files: Sequence[tuple[str, str, int]], batch: BatchId) -> int:
         """Record the hidden files of a batch and publish them. Return the number of rows."""
+        self._check_shared(files)
         rows = sum(rows for _, _, rows in files)
         record: dict[str, Any] = {
             "job": batch.job,
@@ -259,6 +265,20 @@ class FileSink(ClusterSink):
             self._publish(path, record)
             self._prune()
         return rows
+
+    def _check_shared(self, files: Sequence[tuple[str, str, int]]) -> None:
+        """Check that tasks have written to the disk that the driver sees.
+
+        Raises ConnectorError `executor-path`.
+        """
+        for name, _, _ in files if self.folder is not None else ():
+            if not (self.root / name).exists():
+                raise ConnectorError.of(
+                    "executor-path",
+                    f"table `{self.table.name}`: the driver does not see a file that an executor wrote to"
+                    f" `{self.root}`",
+                    help="every machine of the cluster needs the same shared file system at this path",
+                )
 
     def _create_record(self, path: Location, record: dict[str, Any]) -> None:
         """Create the record that commits a batch. Raises StateError `job-taken-over`."""
