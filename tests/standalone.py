@@ -27,8 +27,14 @@ MASTER_HOST = "127.0.0.1"
 WORKER_MEMORY = "1500m"
 START_TIMEOUT_S = 60.0
 _SPARK_HOME = Path(pyspark.__file__).parent
-_NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
-_USER_NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
+NAMESPACE = [
+    "unshare",
+    *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]),
+    "--mount",
+    "--propagation",
+    "private",
+]
+"""Starts a command in a mount namespace of its own."""
 
 CLUSTER_CONF = {"spark.executor.memory": "800m", "spark.driver.memory": "1g"}
 
@@ -121,7 +127,6 @@ class StandaloneCluster:
         command = [str(_SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}"]
         command += ["--host", host, "--webui-port", "0", *arguments]
         script = " && ".join([*mounts, f"exec {shlex.join(command)}"])
-        namespace = _NAMESPACE if os.geteuid() == 0 else _USER_NAMESPACE
         environment = {
             **os.environ,
             "SPARK_HOME": str(_SPARK_HOME),
@@ -131,7 +136,7 @@ class StandaloneCluster:
         }
         with self._log(host).open("wb") as log:
             process = subprocess.Popen(
-                [*namespace, "sh", "-c", script],
+                [*NAMESPACE, "sh", "-c", script],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

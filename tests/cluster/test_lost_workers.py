@@ -69,7 +69,7 @@ def test_the_disk_of_a_worker_is_full(s3_server: S3Server, tmp_path: Path) -> No
         folder.add_orders(number)
     with StandaloneCluster(small_disks=dict.fromkeys(range(len(HOSTS)), "64k")) as cluster:
         out, error = start(folder, cluster).communicate(timeout=TIMEOUT_S)
-    assert "error[disk-full]: the disk of the executor on 127.0.0.1" in error, out + error
+    assert "error[disk-full]: a disk of the executor on 127.0.0.1" in error, out + error
     assert "Traceback" not in error
     with StandaloneCluster() as cluster:
         job = start(folder, cluster)

@@ -22,18 +22,27 @@ from cluster.totals import (
     Folder,
     compute_totals,
     folder,
+    make_folder_in_s3,
     read_lines,
     start_endless,
     stop,
     wait_for_batch,
 )
+from faults.injection import Fault, Plan
+from faults.test_each_step import COPY, RECORD, ROUTER
 from hdfs import hdfs_cluster
-from s3 import s3_jars, s3_server
+from s3 import S3Server, s3_jars, s3_server
 from standalone import CLUSTER_CONF, StandaloneCluster
 
 __all__ = ["folder", "hdfs_cluster", "s3_jars", "s3_server"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAYS = 3
+PAUSES = {
+    "before its tasks": Fault(ROUTER, "before", 1, "stop"),
+    "before the record": Fault(RECORD, "before", 1, "stop"),
+    "during publishing": Fault(COPY, "before", 1, "stop"),
+}
+"""Where a process is paused for longer than its lease."""
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +108,38 @@ def test_a_paused_job_is_taken_over(folder: Folder) -> None:
     try:
         wait_for_batch(folder, first)
         os.killpg(first.pid, signal.SIGSTOP)
+        folder.add_orders(1)
+        second = folder.run_totals(COUNTS)
+        assert "did not say that it had ended" in second.stderr
+        assert folder.read_totals() == compute_totals(0, 1, sums=False)
+        before = sorted(each.path for each in (folder.location / "totals").walk())
+        folder.add_orders(2)
+        os.killpg(first.pid, signal.SIGCONT)
+        _, error = first.communicate(timeout=TIMEOUT_S)
+        assert first.returncode != 0
+        assert "error[job-taken-over]" in error
+        assert "Traceback" not in error
+        assert sorted(each.path for each in (folder.location / "totals").walk()) == before
+    finally:
+        stop([first])
+    folder.run_totals(COUNTS)
+    assert folder.read_totals() == compute_totals(0, 1, 2, sums=False)
+
+
+@pytest.mark.parametrize("step", PAUSES)
+def test_a_job_paused_within_a_batch_is_taken_over(
+    step: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second process finishes the batch; the first one adds nothing to it, and ends."""
+    folder, fault = make_folder_in_s3(s3_server, tmp_path.name), PAUSES[step]
+    plan = Plan(tmp_path, fault.function)
+    plan.set(fault)
+    folder.add_orders(0)
+    for name, value in plan.environment.items():
+        monkeypatch.setenv(name, value)
+    first = start_endless(folder)
+    try:
+        plan.wait(TIMEOUT_S, first)
         folder.add_orders(1)
         second = folder.run_totals(COUNTS)
         assert "did not say that it had ended" in second.stderr

@@ -36,6 +36,8 @@ anyway. But Spark also starts one on the driver, by default in the current folde
 """
 _ROUNDS = 10
 _FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
+_ON_EXECUTOR = re.compile(r"\(TID \d+\) \((\S+) executor \d+\): ")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 _PYTHON_ERROR = re.compile(
     r"^(?:\w+\.)*(\w*(?:Error|Exception): [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*)", re.MULTILINE
 )
@@ -82,6 +84,19 @@ def ship_package(spark: SparkSession) -> None:
     if os.sep in context.pythonExec and not Path(context.pythonExec).exists():
         context.environment.setdefault(*_FOLDER_OF_ARCHIVES)
     context._has_everfold = True
+
+
+def find_full_disk(error_text: str) -> ConnectorError | None:
+    """Return the error for a full disk of an executor, None if Spark failed for another reason."""
+    host = _ON_EXECUTOR.search(error_text)
+    if host is None or not _NO_SPACE.search(error_text):
+        return None
+    return ConnectorError.of(
+        "disk-full",
+        f"a disk of the executor on {host[1]} is full",
+        help="free some space there, where `spark.local.dir` is or the job directory, and run the same command again"
+        " to resume after the last finished batch",
+    )
 
 
 @dataclass(slots=True)
@@ -137,7 +152,7 @@ class ExecutorCheck:
         return reached
 
     def _run_tasks(self, probe: ExecutorProbe, tasks: int) -> list[Report]:
-        """Run the probe in some tasks. Raises EverfoldError `executor-python`."""
+        """Run the probe in some tasks. Raises EverfoldError `executor-python` or `disk-full`."""
         context = self.spark.sparkContext
         try:
             return context.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
@@ -145,6 +160,9 @@ class ExecutorCheck:
             failed = _FAILED_TASK.search(str(error))
             if failed is None:
                 raise
+            full = find_full_disk(str(error))
+            if full is not None:
+                raise full from error
             reason = next(reversed(_PYTHON_ERROR.findall(str(error))), failed[2])
             raise EverfoldError.of(
                 "executor-python", f"Python does not run on the executor on {failed[1]}: {reason}", help=_PYTHON_HELP

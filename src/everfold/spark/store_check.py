@@ -1,8 +1,8 @@
 """Check that the executors of a cluster reach the stores of a job.
 
 Executors use a store through Hadoop's `FileSystem` in their JVM: there Spark reads and writes
-tables and state. So the check lets Spark read and write, too. Spark repeats a failed task elsewhere,
-so what counts are the attempts that failed.
+tables and state. So the check lets Spark read and write, too. Spark repeats a failed task on
+another executor, so what counts are the attempts that failed.
 """
 
 from __future__ import annotations
