@@ -10,7 +10,6 @@ As a program: `crash_images.py record|recover PLAN`.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import pickle
@@ -19,12 +18,12 @@ import shutil
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from cluster.warm_process import run_command
 
 BEATS = "everfold-beat"
 OPERATIONS = {
@@ -216,24 +215,6 @@ def load_recording(plan: Plan) -> Recording:
 # --- in the processes -----------------------------------------------------------------------------
 
 
-def run_command(arguments: Sequence[str]) -> tuple[int, str]:
-    """Run a command of everfold in this process. Return its exit code and what it prints."""
-    from everfold.cli.main import main
-
-    printed = io.StringIO()
-    sys.argv = ["everfold", *arguments]
-    code: object = 0
-    with redirect_stdout(printed), redirect_stderr(printed):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        except BaseException:
-            code = 99
-            traceback.print_exc()
-    return code if isinstance(code, int) else int(code is not None), printed.getvalue()
-
-
 def record(plan: Plan) -> None:
     """Run the plan, and write the images."""
     ground, recording = open_ground(plan), Recording()
@@ -273,8 +254,8 @@ def record(plan: Plan) -> None:
             ground.write(name, content.encode())
         for position, command in enumerate(step.commands):
             at = number, position
-            code, printed = run_command(command)
-            assert code == 0, printed
+            done = run_command(command)
+            assert done.returncode == 0, done.stderr
         recording.ends.append(capture("end"))
     Path(plan.file).write_bytes(pickle.dumps(recording))
     print(json.dumps({"operations": sum(counts.values()), "images": len(recording.images)}))
@@ -288,9 +269,9 @@ def recover(plan: Plan) -> None:
         ground.restore(image, recording.contents)
         found: dict[str, Any] = {"number": number, "step": image.step, "operation": image.operation, "failed": ""}
         for command in plan.steps[image.step].commands[image.command :]:
-            code, printed = run_command(command)
-            if code:
-                found["failed"] = f"{command}: {printed}"
+            done = run_command(command)
+            if done.returncode:
+                found["failed"] = f"{command}: {done.stderr}"
                 break
         end = Image(image.step, image.command, "end", *ground.capture(recording.contents))
         found["totals"] = recording.read_files(end, "totals")

@@ -10,13 +10,14 @@ from typing import Any
 import boto3
 import pytest
 from cluster.totals import COUNTS, DDL, SUMS, Folder, compute_totals, make_folder_in_s3
+from cluster.warm_process import WarmProcess, warm_process
 from fault_proxy import Fault, FaultProxy, Request, s3_error
 from killing import seed_random
 from s3 import ACCESS_KEY, SECRET_KEY, S3Server, s3_conf, s3_jars, s3_server
 
 from everfold.jobs.job_dir import locate_log
 
-__all__ = ["s3_jars", "s3_server"]
+__all__ = ["s3_jars", "s3_server", "warm_process"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 LONGER_THAN_THE_TIMEOUT_S = 17.0
 SHORT_TIMEOUT = {"spark.hadoop.fs.s3a.connection.timeout": "15s"}
@@ -39,8 +40,11 @@ class Weather:
         return Fault(loses_answer=True) if request.method == "PUT" else s3_error(503, "SlowDown")
 
 
-def test_a_job_in_a_store_that_fails_now_and_then(s3_server: S3Server, tmp_path: Path) -> None:
+def test_a_job_in_a_store_that_fails_now_and_then(
+    s3_server: S3Server, tmp_path: Path, warm_process: WarmProcess
+) -> None:
     folder, weather = make_folder_in_s3(s3_server, tmp_path.name), Weather(seed_random())
+    folder.process = warm_process
     with FaultProxy(s3_server.port, weather) as proxy:
         folder.conf = {**s3_conf(proxy.port), **SHORT_TIMEOUT}
         folder.add_orders(0)
@@ -82,17 +86,20 @@ def read_objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def copied(s3_server: S3Server, tmp_path: Path) -> tuple[Folder, Folder]:
+def copied(s3_server: S3Server, tmp_path: Path, warm_process: WarmProcess) -> tuple[Folder, Folder]:
     """A folder with a job that has run once, and a copy of everything in another bucket."""
     client = connect_to(s3_server)
     first = make_folder_in_s3(s3_server, tmp_path.name)
+    first.process = warm_process
     first.add_orders(0)
     first.run_totals(COUNTS)
     bucket = f"restored-{tmp_path.name.replace('_', '-')}"
     client.create_bucket(Bucket=bucket)
     for key, content in read_objects(client, "everfold", f"{tmp_path.name}/").items():
         client.put_object(Bucket=bucket, Key=key, Body=content)
-    return first, make_folder_in_s3(s3_server, tmp_path.name, bucket)
+    restored = make_folder_in_s3(s3_server, tmp_path.name, bucket)
+    restored.process = warm_process
+    return first, restored
 
 
 def test_a_job_and_its_tables_in_another_bucket_resume(copied: tuple[Folder, Folder]) -> None:

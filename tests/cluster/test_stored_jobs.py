@@ -28,13 +28,14 @@ from cluster.totals import (
     stop,
     wait_for_batch,
 )
+from cluster.warm_process import WarmProcess, warm_process
 from faults.injection import Fault, Plan
 from faults.test_each_step import COPY, RECORD, ROUTER
 from hdfs import hdfs_cluster
 from s3 import S3Server, s3_jars, s3_server
 from standalone import CLUSTER_CONF, StandaloneCluster
 
-__all__ = ["folder", "hdfs_cluster", "s3_jars", "s3_server"]
+__all__ = ["folder", "hdfs_cluster", "s3_jars", "s3_server", "warm_process"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAYS = 3
 PAUSES = {
@@ -67,7 +68,8 @@ def test_flights_on_a_cluster(folder: Folder, cluster: StandaloneCluster, tmp_pa
     assert found == flights.answers("cumulate_day", DAYS)
 
 
-def test_a_change_and_a_rollback(folder: Folder) -> None:
+def test_a_change_and_a_rollback(folder: Folder, warm_process: WarmProcess) -> None:
+    folder.process = warm_process
     folder.add_orders(0)
     folder.run_totals(COUNTS)
     assert folder.read_totals() == compute_totals(0, sums=False)
@@ -89,7 +91,8 @@ def test_a_change_and_a_rollback(folder: Folder) -> None:
     assert folder.read_totals() == compute_totals(0, 1, 2, sums=False)
 
 
-def test_a_rescaled_job_continues(folder: Folder) -> None:
+def test_a_rescaled_job_continues(folder: Folder, warm_process: WarmProcess) -> None:
+    folder.process = warm_process
     folder.add_orders(0)
     folder.run_totals(COUNTS)
     assert "version 1 has 8 partitions" in folder.run("rescale", folder.job, "8", "--master", "local[2]").stdout

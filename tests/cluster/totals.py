@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cluster.warm_process import Done, WarmProcess
 from hdfs import HdfsCluster
 from s3 import S3Server
 
@@ -35,10 +36,15 @@ SUMS = {"columns": "k STRING, n BIGINT, s INT", "select": "k, COUNT(*), SUM(v)"}
 
 @dataclass(slots=True)
 class Folder:
-    """A folder in a store. conf: of Spark, to reach the store."""
+    """A folder in a store.
+
+    conf: of Spark, to reach the store. process: runs the commands; by default, each one starts its
+    own.
+    """
 
     location: Location
     conf: Mapping[str, str] = field(default_factory=dict)
+    process: WarmProcess | None = None
 
     @property
     def uri(self) -> str:
@@ -52,22 +58,27 @@ class Folder:
 
     def everfold(self, *arguments: str, conf: Mapping[str, str] | None = None) -> list[str]:
         """Return a command line."""
+        return [sys.executable, "-m", "everfold", *self._add_conf(arguments, conf)]
+
+    def _add_conf(self, arguments: Sequence[str], conf: Mapping[str, str] | None) -> list[str]:
         pairs = {**self.conf, **(conf or {})}.items()
-        options = [part for key, value in pairs for part in ("--conf", f"{key}={value}")]
-        return [sys.executable, "-m", "everfold", *arguments, *options]
+        return [*arguments, *(part for key, value in pairs for part in ("--conf", f"{key}={value}"))]
 
-    def try_to_run(self, *arguments: str, conf: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def try_to_run(self, *arguments: str, conf: Mapping[str, str] | None = None) -> Done:
         """Run a command to its end."""
+        if self.process is not None:
+            return self.process.run(self._add_conf(arguments, conf))
         command = self.everfold(*arguments, conf=conf)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+        return Done(done.returncode, done.stdout, done.stderr)
 
-    def run(self, *arguments: str, conf: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, conf: Mapping[str, str] | None = None) -> Done:
         """Run a command to its end, which must be good."""
         done = self.try_to_run(*arguments, conf=conf)
         assert done.returncode == 0, done.stderr
         return done
 
-    def run_totals(self, query: Mapping[str, str], *options: str) -> subprocess.CompletedProcess[str]:
+    def run_totals(self, query: Mapping[str, str], *options: str) -> Done:
         """Run the totals of the orders."""
         script = DDL.format(root=self.uri, **query)
         return self.run("run", "-e", script, "--state", self.job, "--master", "local[2]", *options)

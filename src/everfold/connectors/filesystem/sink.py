@@ -60,7 +60,7 @@ from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
-from everfold.storage import Location, run_all
+from everfold.storage import UNFINISHED, Location, run_all
 from everfold.types import DataType, TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 _MAX_RECORDS = 50
 _WITHDRAWN = ".withdrawn"
 _IN_PROGRESS = ".inprogress"
+_UNFINISHED = (_IN_PROGRESS, *UNFINISHED)
 _MARK = ".everfold-"
 _MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
@@ -429,10 +430,10 @@ class FileSink(ClusterSink):
         """
         if identity in self._swept:
             return
-        # In another store, all hidden files of a batch are in one folder at the top.
-        hidden = self.root.walk() if self.folder is not None else self.root.iterdir()
-        own = f".part-{identity}-"
-        left = [each for each in hidden if each.name.startswith(own) and each.name.endswith(_IN_PROGRESS)]
+        # In another store, all files of a batch are in one hidden folder at the top.
+        hidden = [*self.root.walk(), *(self.root.iterdir() if self.folder is None else ())]
+        own = (f".part-{identity}-", f".{_MARK}{identity}.")
+        left = [each for each in hidden if each.name.startswith(own) and each.name.endswith(_UNFINISHED)]
         run_all(Location.delete, [(file,) for file in left], parallel=self.folder is None)
         self._swept.add(identity)
 
