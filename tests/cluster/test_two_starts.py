@@ -15,7 +15,7 @@ from s3 import S3Server, s3_jars, s3_server
 __all__ = ["hdfs_cluster", "s3_jars", "s3_server"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 STARTS = 50
-LEASE_S = 10.0
+LEASE_S = 6.0
 """The loser waits for a beat of the winner: up to a fifth of this time."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
 from everfold.connectors.sink_changelog import sort_changes
-from everfold.errors import ConnectorError
+from everfold.errors import ConnectorError, EverfoldError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
 from everfold.jobs.progress import Progress, Reports
@@ -117,6 +117,9 @@ class Router:
             # Spark has not committed the batch yet: its state may be on the disk of an executor
             # that has joined meanwhile.
             self.check_executors()
+        except Exception as error:
+            self.failure = self._find_wrong_executor() or error
+            raise
         except BaseException as error:
             self.failure = error
             raise
@@ -125,6 +128,19 @@ class Router:
             self.last_batch_at = time.monotonic()
             self.batches += 1
             self.idle.set()
+
+    def _find_wrong_executor(self) -> EverfoldError | None:
+        """Return the error of an executor that has joined and cannot run the job.
+
+        It is why the batch failed: without the job's folder, state seems to be damaged there.
+        """
+        try:
+            self.check_executors()
+        except EverfoldError as wrong:
+            return wrong
+        except Exception:  # Spark is gone, and the failure of the batch tells why
+            return None
+        return None
 
     def _expects_few(self) -> bool:
         """Return whether the driver can write a batch of typed rows: the previous one was small.
