@@ -117,11 +117,9 @@ class Router:
             # Spark has not committed the batch yet: its state may be on the disk of an executor
             # that has joined meanwhile.
             self.check_executors()
-        except Exception as error:
-            self.failure = self._find_wrong_executor() or error
-            raise
         except BaseException as error:
-            self.failure = error
+            is_clear = isinstance(error, EverfoldError) or not isinstance(error, Exception)
+            self.failure = error if is_clear else self._find_wrong_executor() or error
             raise
         finally:
             self._last_rows = self.rows_out - rows_before
