@@ -71,8 +71,8 @@ class Router:
     """The `foreachBatch` function of a job.
 
     job, log: identify the batch for the sinks. check_executors: raises EverfoldError for executors
-    that cannot run the job. progress: called after each batch. packed: how to
-    unpack the rows of each sink if the batches have payloads; None if they have typed rows.
+    that cannot run the job. progress: called after each batch. packed: how to unpack the rows of
+    each sink if the batches have payloads; None if they have typed rows.
     failure: the exception of a sink; Spark would keep only its message.
     """
 

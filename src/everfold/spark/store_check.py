@@ -8,9 +8,8 @@ another executor, so what counts are the attempts that failed.
 from __future__ import annotations
 
 import re
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,7 @@ from everfold.storage import Location
 from everfold.storage.hadoop_store import explain_java_error
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 STORE_HELP = (
     "every machine of the cluster needs the classes (--conf spark.executor.extraClassPath=…), the network and the"
@@ -32,6 +30,8 @@ _THROWN = re.compile(r"^(?:Caused by: )?((?:[a-z]\w*\.)+[\w$]+(?:Exception|Error
 _OF_SPARK = "org.apache.spark."
 _ATTEMPTS = 8
 """Attempts of each task that are looked at; Spark makes at most 4 by default."""
+_HOLD = f"coalesce(reflect('java.lang.Thread', 'sleep', {int(1000 * HOLD_S)}L), '') AS value"
+"""Spark SQL: an empty string, for which a task keeps its core: other tasks run elsewhere."""
 _ONE_FILE_PER_TASK = {"spark.sql.files.maxPartitionBytes": "1", "spark.sql.files.openCostInBytes": "1"}
 
 
@@ -63,9 +63,12 @@ def visit_store(spark: SparkSession, path: UsedPath, tasks: int) -> Visit | None
     """
     context: Any = spark.sparkContext
     tag = f"everfold-check-{uuid.uuid4().hex}"
-    file = None if path.is_written else _find_file(path.location)
-    if file is None and not path.is_written:
-        return None
+    file = None
+    if not path.is_written:
+        with suppress(OSError):  # its source reports that
+            file = _find_file(path.location)
+        if file is None:
+            return None
     context.addJobTag(tag)
     try:
         if file is None:
@@ -75,7 +78,7 @@ def visit_store(spark: SparkSession, path: UsedPath, tasks: int) -> Visit | None
     except Exception as error:
         visit = _find_attempts(context, tag, path, tasks)
         if not visit.failed:
-            reason = _find_reason(str(error), path)
+            reason = _find_reason(str(error), path) or "the check has failed"
             message = f"the executors cannot use {path.what} `{path.location}`: {reason}"
             raise ConnectorError.of("executor-path", message, help=STORE_HELP) from error
         return visit
@@ -87,7 +90,7 @@ def visit_store(spark: SparkSession, path: UsedPath, tasks: int) -> Visit | None
 def _write(spark: SparkSession, folder: Location, tasks: int) -> None:
     """Write a file in each of some tasks, and delete the files."""
     try:
-        _hold(spark.range(0, tasks, 1, tasks)).write.text(folder.uri)
+        spark.range(0, tasks, 1, tasks).selectExpr(_HOLD).write.text(folder.uri)
     finally:
         with suppress(OSError):
             folder.delete()
@@ -99,21 +102,7 @@ def _read(spark: SparkSession, file: Location, tasks: int) -> None:
     for key, value in _ONE_FILE_PER_TASK.items():
         session.conf.set(key, value)
     frame = session.read.format("binaryFile").load([file.pattern] * tasks)
-    _hold(frame.select("length")).write.format("noop").mode("overwrite").save()
-
-
-def _hold(frame: DataFrame) -> DataFrame:
-    """Return a line for each task, which keeps its core, so that other tasks run elsewhere."""
-
-    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for _ in batches:
-            pass
-        time.sleep(HOLD_S)
-        yield pa.RecordBatch.from_pydict({"value": [""]})
-
-    return frame.mapInArrow(hold, "value STRING")
+    frame.selectExpr("length", _HOLD).write.format("noop").mode("overwrite").save()
 
 
 def _find_file(location: Location) -> Location | None:
@@ -141,13 +130,14 @@ def _find_attempts(context: Any, tag: str, path: UsedPath, tasks: int) -> Visit:
             for task in (found.apply(at) for at in range(found.size())):
                 if task.status() == "SUCCESS":
                     reached.add(str(task.executorId()))
-                elif task.status() == "FAILED":
-                    failed[str(task.host())] = _find_reason(str(task.errorMessage().getOrElse(None)), path)
+                elif task.status() == "FAILED" and task.errorMessage().isDefined():
+                    reason = _find_reason(str(task.errorMessage().get()), path)
+                    if reason is not None:
+                        failed[str(task.host())] = reason
     return Visit(frozenset(reached), failed)
 
 
-def _find_reason(error_text: str, path: UsedPath) -> str:
-    """Return why a task failed: the first exception that is not Spark's."""
-    thrown = _THROWN.findall(error_text) or [error_text]
-    telling = next((each for each in thrown if not each.startswith(_OF_SPARK)), thrown[0])
-    return explain_java_error(telling, path.location.path)
+def _find_reason(error_text: str, path: UsedPath) -> str | None:
+    """Return the first exception that is not Spark's, None without any: the executor was lost."""
+    thrown = [each for each in _THROWN.findall(error_text) if not each.startswith(_OF_SPARK)]
+    return explain_java_error(thrown[0], path.location.path) if thrown else None
