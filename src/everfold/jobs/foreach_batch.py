@@ -118,8 +118,7 @@ class Router:
             # that has joined meanwhile.
             self.check_executors()
         except BaseException as error:
-            is_clear = isinstance(error, EverfoldError) or not isinstance(error, Exception)
-            self.failure = error if is_clear else self._find_wrong_executor() or error
+            self.failure = (isinstance(error, Exception) and self._find_wrong_executor()) or error
             raise
         finally:
             self._last_rows = self.rows_out - rows_before
@@ -130,7 +129,8 @@ class Router:
     def _find_wrong_executor(self) -> EverfoldError | None:
         """Return the error of an executor that has joined and cannot run the job.
 
-        It is why the batch failed: without the job's folder, state seems to be damaged there.
+        It is why the batch failed: without the job's folders, state seems to be damaged there, and
+        written files are missing.
         """
         try:
             self.check_executors()
