@@ -23,7 +23,7 @@ from s3 import S3Server
 from everfold.spark.hadoop import connect_without_spark
 from everfold.storage import Location
 
-TIMEOUT_S = 400.0
+TIMEOUT_S = 900.0
 ORDERS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)], [("a", 10), ("d", 20)], [("b", 100), ("c", 200), ("a", 300)]
 DDL = """
 CREATE TABLE orders (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{root}/orders', 'format' = 'json');
