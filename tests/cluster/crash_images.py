@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run. root: a local folder, or the URI of a folder in a bucket. endpoint: of S3.
+    """What is run. root: a local folder, or the URI of a folder in a bucket. port: of S3.
 
     every, copies: of how many operations, and of how many copies within a checkpoint, there is one
     image.
@@ -54,7 +54,7 @@ class Plan:
     root: str
     steps: Sequence[Step]
     file: str
-    endpoint: str = ""
+    port: int = 0
     every: int = 1
     copies: int = 12
 
@@ -169,20 +169,12 @@ class BucketGround:
 
 def open_ground(plan: Plan) -> Ground:
     """Return the ground of a plan."""
-    if not plan.endpoint:
+    if not plan.port:
         return LocalGround(Path(plan.root))
-    import boto3
-    from s3 import ACCESS_KEY, SECRET_KEY
+    from s3 import connect
 
     bucket, _, prefix = plan.root.removeprefix("s3a://").partition("/")
-    client = boto3.client(
-        "s3",
-        endpoint_url=plan.endpoint,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name="us-east-1",
-    )
-    return BucketGround(bucket, prefix, client)
+    return BucketGround(bucket, prefix, connect(plan.port))
 
 
 # --- in the test ----------------------------------------------------------------------------------

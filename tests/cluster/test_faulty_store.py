@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from cluster.totals import COUNTS, DDL, SUMS, Folder, compute_totals, make_folder_in_s3
 from cluster.warm_process import WarmProcess, warm_process
 from fault_proxy import Fault, FaultProxy, Request, s3_error
 from killing import seed_random
-from s3 import ACCESS_KEY, SECRET_KEY, S3Server, s3_conf, s3_jars, s3_server
+from s3 import S3Server, connect, s3_conf, s3_jars, s3_server
 
 from everfold.jobs.job_dir import locate_log
 
@@ -67,17 +66,6 @@ def test_a_job_in_a_store_that_fails_now_and_then(
 # --- another bucket -------------------------------------------------------------------------------
 
 
-def connect_to(server: S3Server) -> Any:
-    """Return a client of a server."""
-    return boto3.client(
-        "s3",
-        endpoint_url=f"http://127.0.0.1:{server.port}",
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name="us-east-1",
-    )
-
-
 def read_objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
     """Return the objects below a folder."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -88,7 +76,7 @@ def read_objects(client: Any, bucket: str, prefix: str) -> dict[str, bytes]:
 @pytest.fixture
 def copied(s3_server: S3Server, tmp_path: Path, warm_process: WarmProcess) -> tuple[Folder, Folder]:
     """A folder with a job that has run once, and a copy of everything in another bucket."""
-    client = connect_to(s3_server)
+    client = connect(s3_server.port)
     first = make_folder_in_s3(s3_server, tmp_path.name)
     first.process = warm_process
     first.add_orders(0)
@@ -176,7 +164,7 @@ def test_credentials_appear_nowhere(s3_server: S3Server, tmp_path: Path) -> None
     files = [log, *(file for file in events.rglob("*") if file.is_file())]
     assert len(files) > 2, "there is no event log"
     logged = {str(file): file.read_text(errors="replace") for file in files}
-    objects = read_objects(connect_to(s3_server), "everfold", f"{tmp_path.name}/")
+    objects = read_objects(connect(s3_server.port), "everfold", f"{tmp_path.name}/")
     assert any("manifest" in name for name in objects)
     kept = {name: content.decode(errors="replace") for name, content in objects.items()}
     found = {name: canary for name, text in (printed | logged | kept).items() for canary in CANARIES if canary in text}

@@ -90,6 +90,7 @@ def test_on_a_local_disk(tmp_path: Path) -> None:
 
 def test_in_s3(tmp_path: Path, s3_server: S3Server) -> None:
     """A sample of the operations."""
-    endpoint = f"http://127.0.0.1:{s3_server.port}"
     root = f"s3a://everfold/{tmp_path.name}"
-    check_each_image(make_plan(root, dict(s3_server.conf), tmp_path / "images", endpoint=endpoint, every=6, copies=100))
+    check_each_image(
+        make_plan(root, dict(s3_server.conf), tmp_path / "images", port=s3_server.port, every=6, copies=100)
+    )
