@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from cluster.totals import COUNTS, DDL, SUMS, Folder, compute_totals, make_folder_in_s3
-from cluster.warm_process import WarmProcess, warm_process
+from cluster.warm_process import WarmProcess
 from fault_proxy import Fault, FaultProxy, Request, s3_error
 from killing import seed_random
-from s3 import S3Server, connect, s3_conf, s3_jars, s3_server
+from s3 import S3Server, connect, s3_conf
 
 from everfold.jobs.job_dir import locate_log
 
-__all__ = ["s3_jars", "s3_server", "warm_process"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 LONGER_THAN_THE_TIMEOUT_S = 17.0
 SHORT_TIMEOUT = {"spark.hadoop.fs.s3a.connection.timeout": "15s"}

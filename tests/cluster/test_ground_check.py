@@ -15,15 +15,14 @@ from typing import NamedTuple
 
 import pytest
 from _pytest.mark import ParameterSet
-from hdfs import HdfsCluster, hdfs_cluster
-from s3 import S3Server, s3_jars, s3_server
+from hdfs import HdfsCluster
+from s3 import S3Server
 from standalone import CLUSTER_CONF, HOSTS, NAMESPACE, StandaloneCluster
 
 from everfold.spark.hadoop import connect_without_spark
 from everfold.spark.s3_jars import s3_folder
 from everfold.storage import Location
 
-__all__ = ["hdfs_cluster", "s3_jars", "s3_server"]
 pytestmark = pytest.mark.spark
 TIMEOUT_S = 600.0
 

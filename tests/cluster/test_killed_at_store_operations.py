@@ -17,9 +17,8 @@ from cluster.totals import (
     compute_totals,
     write_orders,
 )
-from s3 import S3Server, s3_jars, s3_server
+from s3 import S3Server
 
-__all__ = ["s3_jars", "s3_server"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TIMEOUT_S = 3600.0
 

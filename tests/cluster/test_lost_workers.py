@@ -13,10 +13,9 @@ import pytest
 from cluster.totals import COUNTS, DDL, TIMEOUT_S, Folder, compute_totals, make_folder_in_s3, stop
 from faults.injection import Fault, Plan
 from faults.test_each_step import BUCKET, COPY
-from s3 import S3Server, s3_jars, s3_server
+from s3 import S3Server
 from standalone import CLUSTER_CONF, HOSTS, StandaloneCluster
 
-__all__ = ["s3_jars", "s3_server"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 STEPS = {
     "within a batch": Fault(BUCKET, "before", 9, "hold"),

@@ -21,21 +21,18 @@ from cluster.totals import (
     TIMEOUT_S,
     Folder,
     compute_totals,
-    folder,
     make_folder_in_s3,
     read_lines,
     start_endless,
     stop,
     wait_for_batch,
 )
-from cluster.warm_process import WarmProcess, warm_process
+from cluster.warm_process import WarmProcess
 from faults.injection import Fault, Plan
 from faults.test_each_step import COPY, RECORD, ROUTER
-from hdfs import hdfs_cluster
-from s3 import S3Server, s3_jars, s3_server
+from s3 import S3Server
 from standalone import CLUSTER_CONF, StandaloneCluster
 
-__all__ = ["folder", "hdfs_cluster", "s3_jars", "s3_server", "warm_process"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAYS = 3
 PAUSES = {

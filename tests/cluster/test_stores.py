@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from fault_proxy import Fault, FaultProxy, Request, s3_error
-from hdfs import HdfsCluster, hdfs_cluster
-from s3 import SECRET_KEY, S3Server, s3_conf, s3_jars, s3_server
+from hdfs import HdfsCluster
+from s3 import SECRET_KEY, S3Server, s3_conf
 
 from everfold.errors import UsageError
 from everfold.spark.hadoop import connect as connect_to_session
@@ -21,8 +21,6 @@ from everfold.spark.hadoop import connect_without_spark
 from everfold.spark.session import start_spark, stop_jvm
 from everfold.storage import LOCAL, Store
 from everfold.storage.hadoop_store import HadoopStore
-
-__all__ = ["hdfs_cluster", "s3_jars", "s3_server"]
 
 NAMES = ("plain", "with space", "per%cent", "per%41", "ha#sh", "größe-名前", "a+b", "k=v", ".hidden", "sub/deep/er")
 RACES = 100

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hdfs import HdfsCluster, hdfs_cluster
-from s3 import S3Server, s3_jars, s3_server
+from hdfs import HdfsCluster
+from s3 import S3Server
 
-__all__ = ["hdfs_cluster", "s3_jars", "s3_server"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 STARTS = 50
 LEASE_S = 6.0
