@@ -140,6 +140,13 @@ class HadoopStore:
         return sorted(entries, key=lambda each: each.name)
 
     def read(self, path: str) -> bytes:
+        for _ in range(_ATTEMPTS):
+            # S3A refuses to go on if the file is replaced between two of its requests.
+            with suppress(FileExistsError):
+                return self._read_once(path)
+        raise OSError(errno.EBUSY, "the file is replaced again and again", path)
+
+    def _read_once(self, path: str) -> bytes:
         system = self._system(path)
         with _translate_errors(path):
             stream = system.java.open(self._path(path))
