@@ -78,7 +78,7 @@ class S3Server:
 def connect(port: int) -> Any:
     """Return a client of a server."""
     import boto3
-    from botocore.handlers import add_expect_header
+    from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
 
     client = boto3.client(
         "s3",
