@@ -378,6 +378,19 @@ def test_a_conflict_without_a_file_is_repeated(jvm: Any, s3_server: S3Server, st
 
 
 @pytest.mark.slow
+def test_a_file_that_is_replaced_while_it_is_read(jvm: Any, s3_server: S3Server) -> None:
+    """S3A then sends the version that it wants, and S3 answers that there is another one."""
+    path = f"s3a://everfold/{uuid.uuid4().hex}"
+    connect(s3_server.conf).write(path, b"beat 2")
+    choose = Once(
+        s3_error(412, "PreconditionFailed"), lambda request: request.method == "GET" and "list-type" not in request.path
+    )
+    with FaultProxy(s3_server.port, choose) as proxy:
+        assert connect(s3_conf(proxy.port)).read(path) == b"beat 2"
+    assert choose.applied == 1
+
+
+@pytest.mark.slow
 def test_one_in_twenty_requests_is_refused(jvm: Any, s3_server: S3Server) -> None:
     root = f"s3a://everfold/{uuid.uuid4().hex}"
     busy = s3_error(503, "SlowDown")
