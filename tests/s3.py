@@ -72,15 +72,24 @@ class S3Server:
 
     def create_bucket(self, name: str) -> None:
         """Create a bucket."""
-        import boto3
+        connect(self.port).create_bucket(Bucket=name)
 
-        boto3.client(
-            "s3",
-            endpoint_url=f"http://127.0.0.1:{self.port}",
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            region_name="us-east-1",
-        ).create_bucket(Bucket=name)
+
+def connect(port: int) -> Any:
+    """Return a client of a server."""
+    import boto3
+    from botocore.handlers import add_expect_header  # type: ignore[import-untyped]
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        region_name="us-east-1",
+    )
+    # waitress does not answer a request without content that expects to be continued.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    return client
 
 
 def s3_conf(port: int) -> dict[str, str]:

@@ -27,8 +27,14 @@ MASTER_HOST = "127.0.0.1"
 WORKER_MEMORY = "1500m"
 START_TIMEOUT_S = 60.0
 _SPARK_HOME = Path(pyspark.__file__).parent
-_NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
-_USER_NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
+NAMESPACE = [
+    "unshare",
+    *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]),
+    "--mount",
+    "--propagation",
+    "private",
+]
+"""Starts a command in a mount namespace of its own."""
 
 CLUSTER_CONF = {"spark.executor.memory": "800m", "spark.driver.memory": "1g"}
 
@@ -38,15 +44,18 @@ class StandaloneCluster:
     """Master and workers.
 
     hidden, read_only: existing folders by worker (0 or 1) that it sees empty and on a disk of its
-    own, or cannot write to. cores: of each worker.
+    own, or cannot write to. small_disks: the size of the disk with a worker's local folders, such as
+    `1m`. hosts: the `/etc/hosts` of a worker. cores: of each worker.
     """
 
     hidden: Mapping[int, Sequence[Path]] = field(default_factory=dict)
     read_only: Mapping[int, Sequence[Path]] = field(default_factory=dict)
+    small_disks: Mapping[int, str] = field(default_factory=dict)
+    hosts: Mapping[int, Path] = field(default_factory=dict)
     cores: int = 1
     _home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-cluster-")))
     _port: int = field(default_factory=lambda: free_ports(1)[0])
-    _started: list[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]] = field(default_factory=list)
+    _started: dict[str, tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -72,7 +81,7 @@ class StandaloneCluster:
 
     def close(self) -> None:
         """End all processes."""
-        for process, guard in reversed(self._started):
+        for process, guard in reversed(self._started.values()):
             end_server(process, guard, signal.SIGTERM)
         self._started.clear()
         shutil.rmtree(self._home, ignore_errors=True)
@@ -85,14 +94,39 @@ class StandaloneCluster:
         for each in self.read_only.get(worker, ()):
             path = shlex.quote(str(each))
             mounts += [f"mount --bind {path} {path}", f"mount -o remount,ro,bind {path}"]
+        if worker in self.hosts:
+            mounts.append(f"mount --bind {shlex.quote(str(self.hosts[worker]))} /etc/hosts")
+        local = self._home / HOSTS[worker]
+        local.mkdir(exist_ok=True)
+        if worker in self.small_disks:
+            mounts.append(f"mount -t tmpfs -o size={self.small_disks[worker]} everfold {shlex.quote(str(local))}")
         arguments = ["--cores", str(self.cores), "--memory", WORKER_MEMORY, "--work-dir", str(folder), self.url]
         self._start("Worker", HOSTS[worker], arguments, mounts)
+
+    def stop_worker(self, worker: int) -> None:
+        """End a worker."""
+        process, guard = self._started.pop(HOSTS[worker])
+        end_server(process, guard, signal.SIGTERM)
+
+    def kill_worker(self, worker: int) -> None:
+        """Kill a worker and its executors with SIGKILL, and delete what is on its disk."""
+        process, guard = self._started.pop(HOSTS[worker])
+        os.killpg(process.pid, signal.SIGKILL)
+        end_server(process, guard, signal.SIGKILL)
+        for folder in (self._home / f"worker-{worker}", self._home / HOSTS[worker]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def find_worker(self, pid: int) -> int:
+        """Return the worker of which a process is a descendant."""
+        workers = {self._started[host][0].pid: at for at, host in enumerate(HOSTS) if host in self._started}
+        while pid not in workers:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return workers[pid]
 
     def _start(self, role: str, host: str, arguments: Sequence[str], mounts: Sequence[str] = ()) -> None:
         command = [str(_SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role.lower()}.{role}"]
         command += ["--host", host, "--webui-port", "0", *arguments]
         script = " && ".join([*mounts, f"exec {shlex.join(command)}"])
-        namespace = _NAMESPACE if os.geteuid() == 0 else _USER_NAMESPACE
         environment = {
             **os.environ,
             "SPARK_HOME": str(_SPARK_HOME),
@@ -102,14 +136,14 @@ class StandaloneCluster:
         }
         with self._log(host).open("wb") as log:
             process = subprocess.Popen(
-                [*namespace, "sh", "-c", script],
+                [*NAMESPACE, "sh", "-c", script],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._started.append((process, watchdog(process, self._home)))
+        self._started[host] = process, watchdog(process, self._home)
 
     def _log(self, host: str) -> Path:
         return self._home / f"{host}.log"

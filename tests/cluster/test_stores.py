@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from fault_proxy import Fault, FaultProxy, Request, s3_error
-from hdfs import HdfsCluster, hdfs_cluster
-from s3 import SECRET_KEY, S3Server, s3_conf, s3_jars, s3_server
+from hdfs import HdfsCluster
+from s3 import SECRET_KEY, S3Server, s3_conf
 
 from everfold.errors import UsageError
 from everfold.spark.hadoop import connect as connect_to_session
@@ -21,8 +21,6 @@ from everfold.spark.hadoop import connect_without_spark
 from everfold.spark.session import start_spark, stop_jvm
 from everfold.storage import LOCAL, Store
 from everfold.storage.hadoop_store import HadoopStore
-
-__all__ = ["hdfs_cluster", "s3_jars", "s3_server"]
 
 NAMES = ("plain", "with space", "per%cent", "per%41", "ha#sh", "größe-名前", "a+b", "k=v", ".hidden", "sub/deep/er")
 RACES = 100
@@ -377,6 +375,19 @@ def test_a_conflict_without_a_file_is_repeated(jvm: Any, s3_server: S3Server, st
         assert store.create(path, b"ours")
         assert choose.applied == 1
         assert store.read(path) == b"ours"
+
+
+@pytest.mark.slow
+def test_a_file_that_is_replaced_while_it_is_read(jvm: Any, s3_server: S3Server) -> None:
+    """S3A then sends the version that it wants, and S3 answers that there is another one."""
+    path = f"s3a://everfold/{uuid.uuid4().hex}"
+    connect(s3_server.conf).write(path, b"beat 2")
+    choose = Once(
+        s3_error(412, "PreconditionFailed"), lambda request: request.method == "GET" and "list-type" not in request.path
+    )
+    with FaultProxy(s3_server.port, choose) as proxy:
+        assert connect(s3_conf(proxy.port)).read(path) == b"beat 2"
+    assert choose.applied == 1
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +46,22 @@ class Plan:
 
     def clear(self) -> None:
         """Break nothing."""
-        for suffix in ("", ".calls", ".done"):
+        for suffix in ("", ".calls", ".done", ".go"):
             Path(f"{self._file}{suffix}").unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let a process that is held continue."""
+        Path(f"{self._file}.go").touch()
+
+    def wait(self, timeout_s: float, job: subprocess.Popen[str]) -> int:
+        """Wait until the fault has happened. Return the process in which it has."""
+        deadline = time.monotonic() + timeout_s
+        done = Path(f"{self._file}.done")
+        while not (done.exists() and done.read_text()):
+            assert job.poll() is None, job.communicate()
+            assert time.monotonic() < deadline, "the fault has not happened"
+            time.sleep(0.05)
+        return int(done.read_text())
 
     @property
     def is_done(self) -> bool:

@@ -329,8 +329,8 @@ class _Sink:
         return self.options.notes
 
     @property
-    def folder(self) -> Path | None:
-        """The local folder that tasks write to, None if they write to none."""
+    def target_folder(self) -> Location | None:
+        """The folder that tasks write to, None if they write to none."""
         return None
 
     def prepare(self) -> None:

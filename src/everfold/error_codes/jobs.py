@@ -292,11 +292,12 @@ ENTRIES = (
     ErrorCode(
         "executor-path",
         Family.ENVIRONMENT,
-        "An executor of the cluster does not share a folder with the driver.",
+        "An executor of the cluster does not share a folder with the driver, or does not reach a store.",
         "Before its first batch, a job on a cluster checks on every executor the job directory, the tables that "
         "it reads from files and those that it writes. Without a shared file system each machine would keep state "
-        "and files on its own disk.",
-        "mount the same file system at the same path on every machine, writable for the user of the executors.",
+        "and files on its own disk. Executors that join later are checked before and after each batch.",
+        "mount the same file system at the same path on every machine, writable for the user of the executors. For "
+        "a store, give every machine its classes, the network and the credentials.",
     ),
     ErrorCode(
         "executor-python",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from everfold.activity import report_activity
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
+from everfold.connectors.filesystem.paths import locate
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
@@ -35,17 +36,16 @@ from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
 from everfold.jobs.stop import StopSignal
 from everfold.jobs.stream_job import StreamJob
-from everfold.local_paths import is_remote
 from everfold.operators.reemit import can_reemit
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import last_operators, tables_read
 from everfold.spark.batch import is_constant
-from everfold.spark.executor_probe import SharedPath
 from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, ship_package
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect
 from everfold.spark.session import create_session, start_spark
 from everfold.spark.spark_log import append_line, silence_log
+from everfold.spark.store_check import UsedPath
 from everfold.sql.settings import Settings
 from everfold.storage import Location, local
 
@@ -263,7 +263,7 @@ class Engine:
         manifest = move_job(job_dir, located)
         plan = replace(plan, manifest=manifest)
         with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
-            self._check_executors(spark, job_dir, spec, tables, targets)
+            executors = self._check_executors(spark, job_dir, spec, tables, targets)
             if not is_new:
                 check_sinks_not_ahead(job_dir, manifest, targets)
             if last_batch(job_dir.path) is None:
@@ -292,6 +292,7 @@ class Engine:
                 sources=sources,
                 rewind_progress=_watch_rewind(job_dir, manifest, targets, consent),
                 warn=lambda text: _warn(job_dir, consent, text),
+                check_executors=executors.run,
             )
             router = job.run()
         return Finished(
@@ -308,20 +309,24 @@ class Engine:
     @staticmethod
     def _check_executors(
         spark: SparkSession, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, targets: Sequence[Target]
-    ) -> None:
-        """Check that the executors of a cluster can run the job. Raises what the check raises."""
-        folder = job_dir.path.local_path
-        paths = [] if folder is None else [SharedPath(folder, "the job directory", is_written=True)]
+    ) -> ExecutorCheck:
+        """Check that the executors of a cluster can run the job. Raises what the check raises.
+
+        Returns the check for those that join later.
+        """
+        used = [UsedPath(job_dir.path, "the job directory", is_written=True)]
         for table, checked in tables.sources.items():
             source = checked.source()
-            if source.reads_files and not is_remote(location := source.location(spec.base_folder)):
-                paths.append(SharedPath(Path(location), f"table `{table.name}` in"))
+            if source.reads_files:
+                location = locate(source.location(spec.base_folder), spec.base_folder, spark)
+                used.append(UsedPath(location, f"table `{table.name}` in"))
         for target in targets:
-            if target.sink.folder is not None:
-                name = f"table `{target.sink.table.name}` in"
-                paths.append(SharedPath(target.sink.folder, name, is_written=True))
-        report_activity("checking the executors")
-        ExecutorCheck(spark, paths).run()
+            folder = target.sink.target_folder
+            if folder is not None:
+                used.append(UsedPath(folder, f"table `{target.sink.table.name}` in", is_written=True))
+        check = ExecutorCheck(spark, used)
+        check.run()
+        return check
 
     def _start(self, job_dir: JobDir, partitions: int) -> SparkSession:
         """Return a session for a job, whose JVM holds the lock of the job directory."""

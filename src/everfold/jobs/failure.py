@@ -102,6 +102,11 @@ def explain_failure(
     if raised:
         return ConnectorError(Diagnostic(raised["code"], _STATE.sub("", raised["message"])))
     if _NO_SPACE.search(text):
+        from everfold.spark.executors import find_full_disk
+
+        full = find_full_disk(text)
+        if full is not None:
+            return full
         return ConnectorError.of(
             "disk-full",
             f"the disk is full; the job directory is `{job or log_file.parent}`",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
 from everfold.connectors.sink_changelog import sort_changes
-from everfold.errors import ConnectorError
+from everfold.errors import ConnectorError, EverfoldError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
 from everfold.jobs.progress import OperatorProgress, Reports
@@ -99,18 +99,20 @@ class BatchCounts:
 class Router:
     """The `foreachBatch` function of a job.
 
-    job, log: identify the batch for the sinks. packed: how to unpack the rows of each sink if the
-    batches have payloads; None if they have typed rows. failure: the exception of a sink; Spark
-    would keep only its message. counts: of batches that Spark has not reported yet, by number.
-    stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
-    and waits. is_running: whether a batch runs. is_interrupted: whether the query is stopped in the
-    middle of a batch.
+    job, log: identify the batch for the sinks. check_executors: raises EverfoldError for executors
+    that cannot run the job. packed: how to unpack the rows of each sink if the batches have
+    payloads; None if they have typed rows. failure: the exception of a sink; Spark would keep only
+    its message. counts: of batches that Spark has not reported yet, by number. stopping: set so
+    that no further batch begins. is_held: whether Spark has planned a batch since, and waits.
+    is_running: whether a batch runs. is_interrupted: whether the query is stopped in the middle of
+    a batch.
     """
 
     job: str
     log: BatchLog
     targets: Sequence[Target]
     has_operators: bool
+    check_executors: Callable[[], None] = lambda: None
     packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
     reports: Reports = field(default_factory=Reports)
@@ -137,6 +139,7 @@ class Router:
         self.idle.clear()
         rows_before = self.rows_out
         try:
+            self.check_executors()
             self.digest = self.log.begin(batch)
             if self.has_operators:
                 self._set_batch_time(frame, batch)
@@ -151,10 +154,14 @@ class Router:
             else:
                 self._cache(frame, batch)
             self.counts[batch] = self._take_counts()
+            # Spark has not committed the batch yet: its state may be on the disk of an executor
+            # that has joined meanwhile.
+            self.check_executors()
         except BaseException as error:
-            self.failure = error
             if self.is_interrupted:
+                self.failure = error
                 raise _Interrupted from None
+            self.failure = (isinstance(error, Exception) and self._find_wrong_executor()) or error
             raise
         finally:
             self._last_rows = self.rows_out - rows_before
@@ -172,6 +179,20 @@ class Router:
         with suppress(Py4JJavaError):
             jvm.java.lang.Thread.sleep(_LONG_MS)
         raise _Interrupted
+
+    def _find_wrong_executor(self) -> EverfoldError | None:
+        """Return the error of an executor that has joined and cannot run the job.
+
+        It is why the batch failed: without the job's folders, state seems to be damaged there, and
+        written files are missing.
+        """
+        try:
+            self.check_executors()
+        except EverfoldError as wrong:
+            return wrong
+        except Exception:  # Spark is gone, and the failure of the batch tells why
+            return None
+        return None
 
     def _expects_few(self) -> bool:
         """Return whether the driver can write a batch of typed rows: the previous one was small.

@@ -37,7 +37,7 @@ from everfold.jobs.manifest import Manifest, damaged_manifest_error
 from everfold.jobs.old_move import finish_old_move
 from everfold.jobs.ownership import LAST_BATCH, LocalOwnership, Ownership
 from everfold.jobs.shared_ownership import SharedOwnership, list_numbers
-from everfold.storage import Location
+from everfold.storage import UNFINISHED, Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,8 +137,16 @@ class JobDir:
                 finish_old_move(self.path)
             else:
                 use_cache_folder(self.log_file.parent, keep=_KEPT_LOG_FOLDERS)
+            self._remove_unfinished_files()
         if ownership.was_taken_over:
             self._leave_checkpoint()
+
+    def _remove_unfinished_files(self) -> None:
+        """Remove the hidden files of a process that was killed while it wrote others."""
+        for folder in (self.path, self.path / "manifest", self.control, *(self.path / "sinks").iterdir()):
+            for each in folder.iterdir():
+                if each.name.startswith(".") and each.name.endswith(UNFINISHED):
+                    each.delete()
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -79,6 +79,7 @@ class StreamJob:
     roots: the plans of the manifest's current version.
     rewind_progress: set after a rewind.
     warn: called with warnings for the user.
+    check_executors: called before and after each batch.
     is_stopped: whether it was stopped before the end of its input.
     """
 
@@ -92,6 +93,7 @@ class StreamJob:
     sources: Sources
     rewind_progress: RewindProgress | None
     warn: Callable[[str], None]
+    check_executors: Callable[[], None]
     is_stopped: bool = False
     _checked_at: float = field(default_factory=time.monotonic)
     _ticked_at: float = field(default=0.0)
@@ -150,6 +152,7 @@ class StreamJob:
             targets=self.targets,
             has_operators=bool(lowering.operators),
             reports=Reports(operator_shapes(self.manifest.version)),
+            check_executors=self.check_executors,
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 PREFIX = ".executor-check-"
 """Of the names of files that the check creates and removes."""
 _LIBRARIES = {"Polars": "polars", "pyarrow": "pyarrow", "DuckDB": "duckdb", "NumPy": "numpy", "everfold": "everfold"}
-_HOLD_S = 0.3
+HOLD_S = 0.3
 """How long a task keeps its core, so that other tasks run on other executors."""
 
 
@@ -74,7 +74,7 @@ class ExecutorProbe:
                 self._use(shared, expected, task)
             except OSError as error:
                 wrong.append((number, error.strerror or str(error)))
-        time.sleep(_HOLD_S)
+        time.sleep(HOLD_S)
         yield Report(context.stageId(), task, find_versions(), tuple(wrong))
 
     def _use(self, shared: SharedPath, expected: ExpectedFile | None, task: int) -> None:

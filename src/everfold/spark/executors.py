@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.activity import report_activity
 from everfold.errors import ConnectorError, Diagnostic, EverfoldError
 from everfold.files import cache_folder, use_cache_folder, write_atomically
 from everfold.spark.executor_probe import PREFIX, ExecutorProbe, ExpectedFile, Report, SharedPath, find_versions
+from everfold.spark.store_check import STORE_HELP, UsedPath, visit_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +41,8 @@ anyway. But Spark also starts one on the driver, by default in the current folde
 """
 _ROUNDS = 10
 _FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
+_ON_EXECUTOR = re.compile(r"\(TID \d+\) \((\S+) executor \d+\): ")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 _PYTHON_ERROR = re.compile(
     r"^(?:\w+\.)*(\w*(?:Error|Exception): [^\n]*|\[PYTHON_VERSION_MISMATCH\][^\n]*)", re.MULTILINE
 )
@@ -99,50 +103,88 @@ def _zip_package() -> Path:
     return archive
 
 
+def find_full_disk(error_text: str) -> ConnectorError | None:
+    """Return the error for a full disk of an executor, None if Spark failed for another reason."""
+    host = _ON_EXECUTOR.search(error_text)
+    if host is None or not _NO_SPACE.search(error_text):
+        return None
+    return ConnectorError.of(
+        "disk-full",
+        f"a disk of the executor on {host[1]} is full",
+        help="free some space there, where `spark.local.dir` is or the job directory, and run the same command again"
+        " to resume after the last finished batch",
+    )
+
+
 @dataclass(slots=True)
 class ExecutorCheck:
     """Checks each executor of a cluster once. paths: what the job reads and writes."""
 
     spark: SparkSession
-    paths: Sequence[SharedPath]
+    paths: Sequence[UsedPath]
     _checked: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Check the executors that have not been checked yet. Does nothing without a cluster.
 
+        Costs a fraction of a millisecond if there are none, so it can be called for each batch.
         Raises EverfoldError `executor-python` for versions that are missing or differ, and
-        ConnectorError `executor-path` for paths that an executor does not share with the driver.
+        ConnectorError `executor-path` for paths that an executor does not share with the driver,
+        or does not reach.
         """
-        if not is_cluster(self.spark):
+        if not is_cluster(self.spark) or (self._checked and self._checked >= self._list_names()):
             return
+        report_activity("checking the executors")
         with self._create_probe() as probe:
             for _ in range(_ROUNDS):
-                reports = self._run_tasks(probe)
+                tasks = self._count_tasks()
+                reports = self._run_tasks(probe, tasks)
                 executors = self._find_executors(reports)
                 self._check_versions(reports, executors)
                 self._check_paths(probe, reports, executors)
-                self._checked |= {name for name, _ in executors.values()}
-                if self._checked >= self._list_executors().keys():
+                self._checked |= {name for name, _ in executors.values()} & self._visit_stores(tasks)
+                if self._checked >= self._list_names():
                     return
 
-    def _run_tasks(self, probe: ExecutorProbe) -> list[Report]:
-        """Run more tasks than there are cores. Raises EverfoldError `executor-python`."""
+    def _list_names(self) -> set[str]:
+        """Return the names of the executors that have registered."""
+        return set(self.spark.sparkContext._jsc.sc().getExecutorIds().mkString(" ").split())
+
+    def _count_tasks(self) -> int:
+        """Return more tasks than there are cores."""
+        return 2 * max(self.spark.sparkContext.defaultParallelism, len(self._list_names()))
+
+    def _visit_stores(self, tasks: int) -> set[str]:
+        """Return the names of the executors that reach all stores. Raises ConnectorError."""
+        reached, wrong = self._list_names(), []
+        for path in (each for each in self.paths if each.location.local_path is None):
+            visit = visit_store(self.spark, path, tasks)
+            if visit is None:
+                continue
+            reached &= visit.reached
+            for host, reason in visit.failed.items():
+                message = f"the executor on {host} cannot use {path.what} `{path.location}`: {reason}"
+                wrong.append(Diagnostic("executor-path", message, help=STORE_HELP))
+        if wrong:
+            raise ConnectorError(*wrong)
+        return reached
+
+    def _run_tasks(self, probe: ExecutorProbe, tasks: int) -> list[Report]:
+        """Run the probe in some tasks. Raises EverfoldError `executor-python` or `disk-full`."""
         context = self.spark.sparkContext
-        tasks = 2 * max(context.defaultParallelism, len(self._list_executors()))
         try:
             return context.parallelize(range(tasks), tasks).mapPartitions(probe).collect()
         except Exception as error:
             failed = _FAILED_TASK.search(str(error))
             if failed is None:
                 raise
+            full = find_full_disk(str(error))
+            if full is not None:
+                raise full from error
             reason = next(reversed(_PYTHON_ERROR.findall(str(error))), failed[2])
             raise EverfoldError.of(
                 "executor-python", f"Python does not run on the executor on {failed[1]}: {reason}", help=_PYTHON_HELP
             ) from error
-
-    def _list_executors(self) -> dict[str, str]:
-        """Return the hosts of the executors that have registered, by their names."""
-        return {each.id(): each.hostPort().rpartition(":")[0] for each in _list_executors(self.spark)}
 
     def _find_executors(self, reports: Sequence[Report]) -> dict[int, tuple[str, str]]:
         """Return the name and host of the executor of each task."""
@@ -185,11 +227,13 @@ class ExecutorCheck:
     def _create_probe(self) -> Iterator[ExecutorProbe]:
         """Create a file in each folder that is written to, and remove all files of the check."""
         token = uuid.uuid4().hex
-        written = [each.path for each in self.paths if each.is_written]
+        local = [(each.location.local_path, each) for each in self.paths]
+        shared = [SharedPath(path, each.what, each.is_written) for path, each in local if path is not None]
+        written = [each.path for each in shared if each.is_written]
         try:
             for folder in written:
                 (folder / f"{PREFIX}{token}").write_text(token, encoding="utf-8")
-            yield ExecutorProbe(token, tuple((each, _expected_file(each, token)) for each in self.paths))
+            yield ExecutorProbe(token, tuple((each, _expected_file(each, token)) for each in shared))
         finally:
             for folder in written:
                 for file in folder.glob(f"{PREFIX}{token}*"):

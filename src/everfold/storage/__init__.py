@@ -7,6 +7,6 @@ package reaches a job directory only through locations.
 
 from everfold.storage.local_store import LOCAL, local
 from everfold.storage.location import Location, run_all
-from everfold.storage.store import Entry, Store
+from everfold.storage.store import UNFINISHED, Entry, Store
 
-__all__ = ["LOCAL", "Entry", "Location", "Store", "local", "run_all"]
+__all__ = ["LOCAL", "UNFINISHED", "Entry", "Location", "Store", "local", "run_all"]

@@ -140,6 +140,13 @@ class HadoopStore:
         return sorted(entries, key=lambda each: each.name)
 
     def read(self, path: str) -> bytes:
+        for _ in range(_ATTEMPTS):
+            # S3A refuses to go on if the file is replaced between two of its requests.
+            with suppress(FileExistsError):
+                return self._read_once(path)
+        raise OSError(errno.EBUSY, "the file is replaced again and again", path)
+
+    def _read_once(self, path: str) -> bytes:
         system = self._system(path)
         with _translate_errors(path):
             stream = system.java.open(self._path(path))
@@ -413,6 +420,14 @@ def _to_os_error(thrown: str, path: str) -> Exception:
     if name in _DENIED:
         return PermissionError(errno.EACCES, f"access denied: {_describe(name, message)}", path)
     return OSError(errno.EIO, _describe(name, message), path)
+
+
+def explain_java_error(thrown: str, path: str) -> str:
+    """Return the reason of a Java exception in one line. thrown: its class and message."""
+    error = _to_os_error(thrown, path)
+    if isinstance(error, UsageError):
+        return error.diagnostics[0].message
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def no_file_system(scheme: str) -> UsageError:

@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+UNFINISHED = (".part", ".new")
+"""How the names of hidden files end that become other files when they are complete.
+
+A process that is killed leaves them.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -4,8 +4,9 @@ Every Python process whose PYTHONPATH contains this folder loads this module.
 
 EVERFOLD_FAULT_AT names the functions that can be broken, as `module:function`, separated by spaces.
 EVERFOLD_FAULT_PLAN names a file, which is read at each call of one of them: `<function>
-<before|after> <call> <kill|kill-worker|stop|raise>`. Calls are counted over all processes in
-`<plan>.calls`. A plan is carried out once and then leaves `<plan>.done`.
+<before|after> <call> <kill|kill-worker|stop|hold|raise>`. Calls are counted over all processes in
+`<plan>.calls`. A plan is carried out once and then leaves `<plan>.done`, with the id of the process.
+`hold` waits for `<plan>.go`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import importlib.machinery
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -45,7 +47,9 @@ def _carry_out(function: str, when: str) -> None:
     if count < int(call):
         return
     try:
-        os.close(os.open(f"{_PLAN}.done", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        done = os.open(f"{_PLAN}.done", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(done, str(os.getpid()).encode())
+        os.close(done)
     except FileExistsError:
         return
     if action == "kill":
@@ -55,6 +59,9 @@ def _carry_out(function: str, when: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
         os.killpg(_GROUP, signal.SIGSTOP)
+    elif action == "hold":
+        while not os.path.exists(f"{_PLAN}.go"):
+            time.sleep(0.05)
     else:
         raise InjectedFault(f"{when} call {count} of {function}")
 

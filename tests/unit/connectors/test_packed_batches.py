@@ -14,6 +14,7 @@ from everfold.connectors.contract import BatchId, Role, SinkContext
 from everfold.connectors.filesystem import sink as file_sink
 from everfold.connectors.filesystem.sink import FileSink
 from everfold.connectors.validate import check_table
+from everfold.errors import ConnectorError
 from everfold.plan.changelog import KIND, RowKind
 from everfold.types import BIGINT
 
@@ -70,11 +71,33 @@ def test_a_replayed_batch_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_files_of_an_attempt_that_was_killed_are_removed(tmp_path: Path) -> None:
-    run_tasks(open_sink(tmp_path), [1, 2])
+    sink = open_sink(tmp_path)
+    run_tasks(sink, [1, 2])
+    (hidden,) = sink.root.walk()
+    stem = hidden.name.rpartition("-")[0]
+    identity = stem.removeprefix(".part-").partition("-")[0]
+    # A copy, and a mark, that were not complete.
+    left = [f"{stem}.parquet.0a1b.part", f"..everfold-{identity}.77.new"]
+    kept = [".part-12345678-0-3-00000.parquet.0a1b.part", ".other.new"]
+    for name in (*left, *kept):
+        (tmp_path / "out" / name).write_text("")
     sink = open_sink(tmp_path)
     sink.finish_batch(run_tasks(sink, [1, 2]), BATCH)
     assert read_visible(sink) == [1, 2]
-    assert not list(sink.root.glob("*.inprogress"))
+    unfinished = [each.name for each in sink.root.walk() if each.name.endswith((".inprogress", ".part", ".new"))]
+    assert sorted(unfinished) == sorted(kept)
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(tmp_path: Path) -> None:
+    """An executor with a disk of its own has written them."""
+    sink = open_sink(tmp_path)
+    reports = run_tasks(sink, [1, 2])
+    (hidden,) = sink.root.walk()
+    hidden.delete()
+    with pytest.raises(ConnectorError, match=r"executor-path.*the driver does not see a file"):
+        sink.finish_batch(reports, BATCH)
+    sink.finish_batch(run_tasks(sink, [1, 2]), BATCH)
+    assert read_visible(sink) == [1, 2]
 
 
 def test_a_recorded_batch_is_published_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

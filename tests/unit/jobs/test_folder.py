@@ -70,6 +70,22 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     second.release()
 
 
+def test_the_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    """It was killed while it created or replaced a file; other hidden files stay."""
+    open_job(tmp_path)
+    left = [
+        tmp_path / name
+        for name in (".last_batch.json.7.new", "manifest/.2.json.7.9.part", "sinks/0_t/.0-1.json.x.part")
+    ]
+    kept = [tmp_path / "control" / ".hidden", tmp_path / "sinks" / "0_t" / "0-1.json"]
+    for file in (*left, *kept):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{")
+    with JobDir(local(tmp_path)).locked():
+        assert not [file for file in left if file.exists()]
+        assert all(file.exists() for file in kept)
+
+
 def test_the_same_query_resumes(tmp_path: Path) -> None:
     assert open_job(tmp_path) == open_job(tmp_path)
 

@@ -60,7 +60,7 @@ from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports
 from everfold.errors import ConnectorError, StateError
 from everfold.files import write_atomically
-from everfold.storage import Location, run_all
+from everfold.storage import UNFINISHED, Location, run_all
 from everfold.types import DataType, TimeType, physical_name
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 
 _MAX_RECORDS = 50
 _IN_PROGRESS = ".inprogress"
+_UNFINISHED = (_IN_PROGRESS, *UNFINISHED)
 _MARK = ".everfold-"
 _MARK_FIELDS = {"job": str, "sink": str, "epoch": int, "batch": int, "digest": str, "query": str, "folder": str}
 _EXTENSIONS = {"csv": "csv", "parquet": "parquet", "raw": "txt"}
@@ -84,6 +85,11 @@ class FileSink(ClusterSink):
         self.records = context.records or self.root / ".everfold" / context.name
         self._swept: set[str] = set()
         self._columns = record_columns(context.table, Role.SINK)
+
+    @property
+    def target_folder(self) -> Location:
+        """The folder of the table."""
+        return self.root
 
     @property
     def folder(self) -> Path | None:
@@ -234,6 +240,7 @@ class FileSink(ClusterSink):
 
     def _commit(self, files: Sequence[tuple[str, str, int]], batch: BatchId) -> int:
         """Record the hidden files of a batch and publish them. Return the number of rows."""
+        self._check_shared(files)
         rows = sum(rows for _, _, rows in files)
         record: dict[str, Any] = {
             "job": batch.job,
@@ -257,6 +264,20 @@ class FileSink(ClusterSink):
             self._publish(path, record)
             self._prune()
         return rows
+
+    def _check_shared(self, files: Sequence[tuple[str, str, int]]) -> None:
+        """Check that tasks have written to the disk that the driver sees.
+
+        Raises ConnectorError `executor-path`.
+        """
+        for name, _, _ in files if self.folder is not None else ():
+            if not (self.root / name).exists():
+                raise ConnectorError.of(
+                    "executor-path",
+                    f"table `{self.table.name}`: the driver does not see a file that an executor wrote to"
+                    f" `{self.root}`",
+                    help="every machine of the cluster needs the same shared file system at this path",
+                )
 
     def _create_record(self, path: Location, record: dict[str, Any]) -> None:
         """Create the record that commits a batch. Raises StateError `job-taken-over`."""
@@ -407,10 +428,10 @@ class FileSink(ClusterSink):
         """
         if identity in self._swept:
             return
-        # In another store, all hidden files of a batch are in one folder at the top.
-        hidden = self.root.walk() if self.folder is not None else self.root.iterdir()
-        own = f".part-{identity}-"
-        left = [each for each in hidden if each.name.startswith(own) and each.name.endswith(_IN_PROGRESS)]
+        # In another store, all files of a batch are in one hidden folder at the top.
+        hidden = [*self.root.walk(), *(self.root.iterdir() if self.folder is None else ())]
+        own = (f".part-{identity}-", f".{_MARK}{identity}.")
+        left = [each for each in hidden if each.name.startswith(own) and each.name.endswith(_UNFINISHED)]
         run_all(Location.delete, [(file,) for file in left], parallel=self.folder is None)
         self._swept.add(identity)
 
