@@ -75,6 +75,8 @@ class ProgressView(ABC):
             self._erase()
             if self._out is not sys.stderr:
                 self._out.close()
+        if self._ticker is not None:
+            self._ticker.join(4 * _TICK_S)  # the process may end next
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_S):
