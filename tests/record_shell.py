@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tempfile
 from itertools import groupby
 from pathlib import Path
@@ -55,7 +56,9 @@ def export(terminal: TerminalScreen) -> str:
         for style, run in groupby(cells, lambda of: _style(of.fg, of.bg, bold=of.bold, reverse=of.reverse)):
             text.append("".join(cell.data for cell in run), style)
         console.print(text, crop=False)
-    return console.export_svg(title="everfold", theme=MONOKAI, unique_id="everfold-shell")
+    picture = console.export_svg(title="everfold", theme=MONOKAI, unique_id="everfold-shell")
+    # The picture names fonts of a content delivery network. Without them, the reader's are used.
+    return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)
 
 
 def _style(foreground: str, background: str, *, bold: bool, reverse: bool) -> str:
