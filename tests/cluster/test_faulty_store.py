@@ -89,16 +89,19 @@ def copied(s3_server: S3Server, tmp_path: Path, warm_process: WarmProcess) -> tu
     return first, restored
 
 
-def test_a_job_and_its_tables_in_another_bucket_resume(copied: tuple[Folder, Folder]) -> None:
+def test_a_job_and_its_tables_in_another_bucket_are_refused(copied: tuple[Folder, Folder]) -> None:
+    """The user must say whether the files of the table are those that the job has read."""
     first, restored = copied
     for folder in (restored, first):
         folder.add_orders(1)
-        folder.run_totals(COUNTS)
-        assert folder.read_totals() == compute_totals(0, 1, sums=False)
-    restored.add_orders(2)
-    restored.run_totals(COUNTS)
-    assert restored.read_totals() == compute_totals(0, 1, 2, sums=False)
+    script = DDL.format(root=restored.uri, **COUNTS)
+    done = restored.try_to_run("run", "-e", script, "--state", restored.job, "--master", "local[2]")
+    assert done.returncode == 1, done.stderr
+    assert "error[changed-source]" in done.stderr
+    assert restored.read_totals() == compute_totals(0, sums=False)
+    first.run_totals(COUNTS)
     assert first.read_totals() == compute_totals(0, 1, sums=False)
+    assert restored.read_totals() == compute_totals(0, sums=False)
 
 
 def test_an_older_job_directory_in_another_bucket_is_refused(copied: tuple[Folder, Folder]) -> None:
