@@ -18,6 +18,7 @@ from everfold.compat import Judgement
 from everfold.compat.report import as_text
 from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.change import Decide, OnChange
+from everfold.jobs.spec import JobSpec
 from everfold.notebook.display import show_text
 from everfold.notebook.live_result import LiveResult
 from everfold.notebook.plot import Plot
@@ -99,12 +100,16 @@ def _run_cell(environment: TableEnvironment, script: str, options: argparse.Name
             case Done():
                 result = string_result((), (), action.message)
             case Submit():
-                result = _run_job(environment, action, options)
+                spec = environment.specify(
+                    action, options.state, _show_verdict(OnChange(options.on_change)), script=script
+                )
+                result = _run_job(environment, action, spec, options)
     return result
 
 
-def _run_job(environment: TableEnvironment, action: Submit, options: argparse.Namespace) -> TableResult | RunningJob:
-    spec = environment.specify(action, options.state, _show_verdict(OnChange(options.on_change)))
+def _run_job(
+    environment: TableEnvironment, action: Submit, spec: JobSpec, options: argparse.Namespace
+) -> TableResult | RunningJob:
     root = action.roots[0]
     if not isinstance(root, Collect):
         if options.job:

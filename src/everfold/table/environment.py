@@ -209,7 +209,7 @@ class TableEnvironment:
             actions = self.plan(script)
             if not wait:
                 job = _last_job(list(actions))
-                return self.start(job, self.specify(job, folder, lambda _: choice, consent))
+                return self.start(job, self.specify(job, folder, lambda _: choice, consent, script))
             result = string_result((), ())
             for action in actions:
                 match action:
@@ -218,7 +218,8 @@ class TableEnvironment:
                     case Done():
                         result = string_result((), (), action.message)
                     case Submit():
-                        result = self._run(action, self.specify(action, folder, lambda _: choice, consent))
+                        spec = self.specify(action, folder, lambda _: choice, consent, script)
+                        result = self._run(action, spec)
             return result
 
     def sql_query(self, query: str) -> Query:
@@ -268,6 +269,7 @@ class TableEnvironment:
         state_dir: FolderName | None = None,
         decide: Decide = refuse,
         consent: Consent | None = None,
+        script: str = "",
     ) -> JobSpec:
         """Return the job of a query, an INSERT or a statement set. Arguments: as in JobSpec."""
         if all(isinstance(root, Sink) for root in action.roots):
@@ -283,6 +285,7 @@ class TableEnvironment:
             base_folder=self._base_folder,
             state_dir=state_dir,
             sql=action.text,
+            script=script,
             decide=decide,
             consent=consent or Consent(),
         )
