@@ -314,8 +314,12 @@ def run(
     """
     from everfold.cli import run as command
     from everfold.jobs.spec import STOP_TIMEOUT_S
-    from everfold.metrics.server import MetricsOptions
 
+    metrics = None
+    if metrics_port is not None:
+        from everfold.metrics.server import MetricsOptions
+
+        metrics = MetricsOptions(port=metrics_port, host=metrics_host, stale_after_s=stale_after)
     options = command.RunOptions(
         state=state,
         batch=batch,
@@ -334,9 +338,7 @@ def run(
         prune=prune,
         refresh=refresh,
         sources=command.parse_sources(sources),
-        metrics=None
-        if metrics_port is None
-        else MetricsOptions(port=metrics_port, host=metrics_host, stale_after_s=stale_after),
+        metrics=metrics,
     )
     command.run(command.Script.read(script, text), options)
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from everfold.jobs.progress import SourceProgress
+from everfold.jobs.progress import WHOLE_BATCH, SourceProgress
 from everfold.jobs.sources import OpenedSource
 from everfold.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-WHOLE_BATCH = "triggerExecution"
-"""Spark's name of the phase that is the whole batch."""
 _UNKNOWN = OpenedSource("", "(several tables)", is_bounded=False, is_stream=True)
 
 

@@ -15,6 +15,8 @@ from everfold.operators.protocol import NO_WATERMARK, Stats
 if TYPE_CHECKING:
     from everfold.compat.shape import OperatorShape
 
+WHOLE_BATCH = "triggerExecution"
+"""Spark's name of the phase that is the whole batch."""
 _Record = TypeVar("_Record", bound="Record")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from everfold.jobs.batch_report import WHOLE_BATCH
+from everfold.jobs.progress import WHOLE_BATCH
 from everfold.metrics.memory import measure_memory
 from everfold.metrics.registry import BATCH_DURATION, BATCH_DURATION_HELP, JOB, MEMORY, MEMORY_HELP, METRICS
 from everfold.metrics.watched_job import BATCH_SECONDS, WatchedJob

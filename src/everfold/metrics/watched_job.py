@@ -6,8 +6,7 @@ import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from everfold.jobs.batch_report import WHOLE_BATCH
-from everfold.jobs.progress import Progress, RunInfo
+from everfold.jobs.progress import WHOLE_BATCH, Progress, RunInfo
 
 BATCH_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the histogram of batch durations."""

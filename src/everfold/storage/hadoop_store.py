@@ -141,7 +141,7 @@ class HadoopStore:
 
     def read(self, path: str) -> bytes:
         for _ in range(_ATTEMPTS):
-            # S3A refuses to go on if the file is replaced between two of its requests.
+            # S3A fails if the file is replaced between two of its requests.
             with suppress(FileExistsError):
                 return self._read_once(path)
         raise OSError(errno.EBUSY, "the file is replaced again and again", path)

@@ -35,7 +35,10 @@ class Editor:
         self._published = asyncio.Event()
         self._version = 0
 
-        self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(self._receive)
+        def receive(params: lsp.PublishDiagnosticsParams) -> None:  # a method could not be registered
+            self._receive(params)
+
+        self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(receive)
 
     def _receive(self, params: lsp.PublishDiagnosticsParams) -> None:
         self.errors = list(params.diagnostics)
