@@ -20,13 +20,14 @@ from everfold.jobs.engine import Engine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PROGRESS = re.compile(r"(\d\d:\d\d:\d\d )?batch \d")
+_PROGRESS = re.compile(r"^\d\d:\d\d:\d\d .*\n", re.MULTILINE)
+"""Lines about what the command does; which ones there are depends on the speed of the machine."""
 NEVER_SHOWN = ("Traceback", "java.", "org.apache", "SQLSTATE", "internal error", "\x1b")
 
 
 @dataclass(frozen=True)
 class Done:
-    """The result of a command."""
+    """The result of a command. err: what it has printed to standard error, without progress."""
 
     code: int
     out: str
@@ -34,8 +35,8 @@ class Done:
 
     @property
     def first(self) -> str:
-        """Return the first line that is not progress."""
-        return next((line for line in self.err.splitlines() if not _PROGRESS.match(line)), "")
+        """Return the first line of the messages."""
+        return next(iter(self.err.splitlines()), "")
 
 
 Run = Callable[..., Done]
@@ -64,6 +65,6 @@ def runner(
         printed = capsys.readouterr()
         assert isinstance(code, int)
         assert not [each for each in NEVER_SHOWN if each in printed.out + printed.err], printed.err
-        return Done(code, printed.out, printed.err)
+        return Done(code, printed.out, _PROGRESS.sub("", printed.err))
 
     return run
