@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -47,7 +49,7 @@ def _install() -> str:
 def open_page(*, width: int = 1200, scheme: Literal["light", "dark"] = "light") -> Iterator[tuple[Page, list[str]]]:
     """Open an empty page; yield it with the messages of its console and its requests to other hosts."""
     messages: list[str] = []
-    with sync_playwright() as playwright:
+    with _without_warnings_of_playwright(), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=_ARGUMENTS)
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = context.new_page()
@@ -57,6 +59,15 @@ def open_page(*, width: int = 1200, scheme: Literal["light", "dark"] = "light") 
         page.on("request", lambda request: messages.extend([] if _is_local(request.url) else [request.url]))
         yield page, messages
         browser.close()
+
+
+@contextmanager
+def _without_warnings_of_playwright() -> Iterator[None]:
+    """Ignore that Playwright leaves the sockets of its process to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 def _is_local(address: str) -> bool:
