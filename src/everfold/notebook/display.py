@@ -9,15 +9,18 @@ from IPython.display import HTML, display
 
 
 class Display(Protocol):
-    """An object that a cell shows."""
+    """What a cell shows."""
 
-    def update(self, shown: Any) -> None:
-        """Show another object in its place."""
+    def update(self, shown: Any, *, raw: bool = False) -> None:
+        """Show something else in its place; arguments as those of `show`."""
 
 
-def show(shown: Any) -> Display:
-    """Show an object in the output of the cell."""
-    handle: Display = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+def show(shown: Any, *, raw: bool = False) -> Display:
+    """Show an object in the output of the cell.
+
+    raw: it is not an object, but its representations by MIME type.
+    """
+    handle: Display = display(shown, display_id=True, raw=raw)  # type: ignore[no-untyped-call]
     return handle
 
 

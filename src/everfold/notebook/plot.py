@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -43,11 +44,11 @@ class Plot:
 
     def show(self, result: LiveResult) -> None:
         """Show the rows of a result, in place of what was shown before."""
-        chart = self._draw(result)
+        bundle = _represent(self._draw(result))
         if self._shown is None:
-            self._shown = show(chart)
+            self._shown = show(bundle, raw=True)
         else:
-            self._shown.update(chart)
+            self._shown.update(bundle, raw=True)
 
     def _draw(self, result: LiveResult) -> Any:
         altair = self._altair
@@ -68,6 +69,17 @@ class Plot:
             encodings["color"] = altair.Color("key:N", title=self._names[self._key])
         chart = altair.Chart(altair.Data(values=points)).mark_line(point=True).encode(**encodings)
         return chart.properties(width="container")
+
+
+def _represent(chart: Any) -> dict[str, Any]:
+    """Return a chart by MIME type.
+
+    A front end that knows Vega-Lite draws it by itself. Altair alone would show HTML, for which the
+    browser loads scripts from elsewhere; it is left for the others.
+    """
+    drawing = chart.to_dict()
+    (major,) = re.findall(r"/v(\d+)[^/]*$", drawing["$schema"])
+    return {f"application/vnd.vegalite.v{major}+json": drawing, **chart._repr_mimebundle_(None, None)}
 
 
 def _find(schema: Schema, kind: type[DataType]) -> int | None:
