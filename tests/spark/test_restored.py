@@ -147,8 +147,11 @@ def restore(copy: str) -> None:
 
 
 def read_files(folder: str) -> dict[str, bytes]:
-    """Return the files of a job directory that a refused start must not change."""
-    found = (each for each in Path(folder).rglob("*") if each.is_file())
+    """Return the files of a job directory that a refused start must not change.
+
+    The log and the history record that it was refused.
+    """
+    found = (each for each in Path(folder).rglob("*") if each.is_file() and each.parent.name != "progress")
     return {str(each.relative_to(folder)): each.read_bytes() for each in found if each.name not in ("lock", "job.log")}
 
 

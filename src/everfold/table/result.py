@@ -109,12 +109,14 @@ def concat_rows(received: Sequence[pa.Table], schema: Schema) -> pa.Table:
     received: the rows of its batches, changes if they have the column `__kind`.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     wanted = schema.arrow
     rows = pa.concat_tables([each.select(wanted.names) for each in received] or [wanted.empty_table()])
     if any(KIND in each.column_names for each in received):
-        kinds = pa.chunked_array([each[KIND] for each in received])
-        rows = rows.take(_find_current(rows, kinds, schema))
+        kinds = pa.concat_tables([each.select([KIND]) for each in received])[KIND]
+        if pc.any(pc.not_equal(kinds, RowKind.INSERT.value)).as_py():
+            rows = rows.take(_find_current(rows, kinds, schema))
     return rows.rename_columns(list(schema.names))
 
 
