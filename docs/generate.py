@@ -112,7 +112,7 @@ def connectors_page() -> Iterator[str]:
     yield from ("# Connectors", "", _MADE, "")
     yield "Named and configured as Flink's: `WITH ('connector' = 'filesystem', …)`. Unknown options are refused, with the nearest name."
     yield "Relative paths start at the folder of the script."
-    for name in connectors.connector_names():
+    for name in connectors.connector_names(refused=True):
         connector = connectors.get_connector(name)
         yield from ("", f"## {name}", "")
         if connector.meaning:

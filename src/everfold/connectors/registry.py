@@ -22,11 +22,16 @@ _MODULES = {
     "datagen": "everfold.connectors.datagen",
 }
 """Modules by connector name. Each defines `CONNECTOR`, and is imported on first use."""
+_REFUSED = ("iceberg",)
+"""Connectors whose tables are refused with the reason."""
 
 
-def connector_names() -> tuple[str, ...]:
-    """Return the valid values of `'connector' = …`."""
-    return tuple(_MODULES)
+def connector_names(*, refused: bool = False) -> tuple[str, ...]:
+    """Return the valid values of `'connector' = …`.
+
+    refused: also the names of connectors whose tables are refused.
+    """
+    return tuple(name for name in _MODULES if refused or name not in _REFUSED)
 
 
 def get_connector(name: str) -> Connector:

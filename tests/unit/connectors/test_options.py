@@ -43,6 +43,7 @@ def test_connectors_are_found_by_name() -> None:
         "upsert-kafka",
         "topic",
         "jdbc",
+        "delta",
         "print",
         "blackhole",
         "datagen",
