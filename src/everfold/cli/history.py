@@ -28,10 +28,9 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         return
     for at, version in enumerate(manifest.versions):
         facts = _to_json(version, manifest)
+        origin = f", {described}" if (described := describe_origin(version, manifest)) else ""
         mark = " (current)" if facts["current"] else " (expired)" if facts["expired"] else ""
-        sys.stdout.write(
-            f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{_origin(version, manifest)}\n"
-        )
+        sys.stdout.write(f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{origin}\n")
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
@@ -46,8 +45,12 @@ def print_script(folder: FolderName, number: int, conf: Mapping[str, str]) -> No
     """
     from everfold.jobs.job_dir import load_manifest
 
-    version = load_manifest(open_job(folder, conf)).find_version(number)
-    sys.stdout.write((version.script or version.sql).rstrip() + "\n")
+    sys.stdout.write(read_script(load_manifest(open_job(folder, conf)).find_version(number)) + "\n")
+
+
+def read_script(version: Version) -> str:
+    """Return the script of a version, or its statement if an earlier release has run it."""
+    return (version.script or version.sql).rstrip()
 
 
 def describe_start(version: int, backfilled: bool) -> str:
@@ -55,14 +58,15 @@ def describe_start(version: int, backfilled: bool) -> str:
     return (f"since version {version}" if version else "since the beginning") + " and backfilled" * backfilled
 
 
-def _origin(version: Version, manifest: Manifest) -> str:
+def describe_origin(version: Version, manifest: Manifest) -> str:
+    """Describe what a version came from, if not from a change of the query."""
     if version.back_to is not None:
-        return f", rolled back to version {version.back_to}"
+        return f"rolled back to version {version.back_to}"
     if version.rebuilt:
-        return ", rebuilt from the beginning of the input"
+        return "rebuilt from the beginning of the input"
     before = [each for each, _ in manifest.lineage(version)[1:2]]
     partitions = manifest.count_partitions(version)
-    return f", with {partitions} partitions" if before and manifest.count_partitions(before[0]) != partitions else ""
+    return f"with {partitions} partitions" if before and manifest.count_partitions(before[0]) != partitions else ""
 
 
 def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:

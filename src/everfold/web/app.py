@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from everfold import __version__
+from everfold.cli.history import read_script
 from everfold.cli.progress import format_instant, format_span
 from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.rollback import roll_back
@@ -28,7 +29,7 @@ from everfold.web.jobs import Jobs, JobView, find_version
 from everfold.web.plan_graph import format_bytes
 from everfold.web.state_browser import read_state
 from everfold.web.versions import list_steps
-from everfold.web.what_if import judge_script, read_script
+from everfold.web.what_if import judge_script
 
 _MAX_SCRIPT_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 120.0

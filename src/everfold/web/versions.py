@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Literal
 
-from everfold.cli.history import describe_start
+from everfold.cli.history import describe_origin, describe_start
 from everfold.compat import Judgement, judge
 from everfold.jobs.manifest import Manifest, Version
 
@@ -47,7 +47,7 @@ def list_steps(manifest: Manifest) -> list[VersionStep]:
             VersionStep(
                 version=version,
                 is_current=version == manifest.version,
-                origin=_describe_origin(version),
+                origin=describe_origin(version, manifest),
                 difference=compare_scripts(before.sql, version.sql) if before is not None and changed else (),
                 judgement=judge(before.query_shapes, version.query_shapes) if before is not None and changed else None,
                 since=tuple(
@@ -60,12 +60,6 @@ def list_steps(manifest: Manifest) -> list[VersionStep]:
         )
         before = version
     return steps[::-1]
-
-
-def _describe_origin(version: Version) -> str:
-    if version.back_to is not None:
-        return f"rolled back to version {version.back_to}"
-    return "rebuilt from the beginning of the input" if version.rebuilt else ""
 
 
 def compare_scripts(old: str, new: str) -> tuple[DiffLine, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from everfold.cli.check import Change, judge_change
 from everfold.cli.run import STATE_FOLDER, RunOptions, Script
-from everfold.jobs.manifest import Version
 from everfold.web.jobs import JobView
 from everfold.web.plan_graph import format_bytes
 from everfold.web.versions import DiffLine, compare_scripts
@@ -21,11 +20,6 @@ class WhatIf:
     change: Change
     plan: tuple[DiffLine, ...]
     costs: Mapping[str, Sequence[str]]
-
-
-def read_script(version: Version) -> str:
-    """Return the script of a version, or its statement if an earlier release has run it."""
-    return (version.script or version.sql).strip()
 
 
 def judge_script(view: JobView, text: str) -> WhatIf:

@@ -88,7 +88,7 @@ def test_a_script_may_be_as_long_as_a_day(folder: Path) -> None:
 
 
 class SlowEngine:
-    """An engine whose queries run until they are stopped, or for ever."""
+    """An engine whose queries run until they are stopped, or without end."""
 
     def __init__(self, *, listens: bool) -> None:
         self.listens = listens
