@@ -6,8 +6,10 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 # Parts of test-all. A file here marks a part that has passed; its time is when that run started.
+# A part runs again when a file changes that it depends on.
 PASSED := scratch/passed
-FILES := $(shell find src tests -type f -not -path '*/__pycache__/*') pyproject.toml requirements.lock
+files_in = $(shell find $(1) -type f -not -path '*/__pycache__/*')
+SHARED := $(call files_in,src) $(wildcard tests/*.py) pyproject.toml requirements.lock
 CASES := $(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml))))
 BEGIN = mkdir -p $(@D) && touch $@.begun
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
@@ -60,7 +62,8 @@ FLINK := $(PASSED)/flink-$(SEED)-$(COUNT)-$(ENGINE)
 
 test-flink: $(FLINK) # a part of test-all: random queries compared with Flink; SEED=2 COUNT=100 ENGINE=spark run others
 
-$(PASSED)/$(SCAN)/cases/%: $(FILES) | $(READY)
+.SECONDEXPANSION:
+$(PASSED)/$(SCAN)/cases/%: $(SHARED) $$(call files_in,tests/cases/$$*) | $(READY)
 	@$(BEGIN)
 	@$(PYTEST) --everfold-engine=spark --everfold-scan=$(SCAN) tests/cases/$* $(PYTEST_ARGS)
 	@$(END)
@@ -77,7 +80,12 @@ $(FLINK): export FLINK_SEED := $(SEED)
 $(FLINK): export FLINK_COUNT := $(COUNT)
 $(FLINK): export FLINK_ENGINE := $(ENGINE)
 
-$(PASSED)/%: $(FILES) | $(READY)
+$(PASSED)/spark $(PASSED)/servers: $(call files_in,tests/spark tests/unit tests/property tests/golden tests/cases)
+$(PASSED)/kills $(PASSED)/cluster: $(call files_in,tests/faults)
+$(PASSED)/cluster: $(call files_in,tests/cluster)
+$(PASSED)/properties: $(call files_in,tests/property tests/unit/aggregates tests/cases)
+$(FLINK): $(call files_in,tests/flink)
+$(PASSED)/%: $(SHARED) | $(READY)
 	@$(BEGIN)
 	@$(PYTEST) $(SLOW) $(PYTEST_ARGS)
 	@$(END)

@@ -17,6 +17,8 @@ from everfold.errors import UsageError
 SCHEMES = ("s3a", "hdfs", "gs", "abfs", "abfss")
 """The stores besides the local disk; `gs` and the last two were not tried."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_CONTAINERS = ("abfs", "abfss")
+"""Schemes with a container, not a user, before the `@`."""
 _LOCAL = "file"
 _S3 = ("s3", "s3n")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
@@ -35,6 +37,18 @@ def is_remote(text: str | os.PathLike[str]) -> bool:
     return foreign_scheme(path) in SCHEMES and "://" in path
 
 
+def has_credentials(path: str) -> bool:
+    """Return whether a URI names a user or password, as `s3a://key:secret@bucket/folder` does."""
+    user, at, _ = path.partition("://")[2].partition("/")[0].rpartition("@")
+    return at != "" and (foreign_scheme(path) not in _CONTAINERS or ":" in user)
+
+
+def require_no_credentials(path: str) -> None:
+    """Check that a path can be shown. Raises UsageError `credentials-in-path`."""
+    if has_credentials(path):
+        raise UsageError.of("credentials-in-path", "the URI has a user name or password")
+
+
 def suggest_path(text: str) -> str:
     """Return what to write instead of a path with a scheme that is not supported."""
     scheme = foreign_scheme(text) or _LOCAL
@@ -48,9 +62,10 @@ def suggest_path(text: str) -> str:
 def parse_local_path(text: str | os.PathLike[str]) -> Path:
     """Return a local path, also from a `file:` URI.
 
-    Raises UsageError `file-system` for a path of another file system.
+    Raises UsageError `file-system` for a path of another file system, `credentials-in-path`.
     """
     path = os.fspath(text)
+    require_no_credentials(path)
     scheme = foreign_scheme(path)
     if scheme is not None:
         raise UsageError.of(

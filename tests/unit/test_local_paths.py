@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from everfold.errors import UsageError
-from everfold.local_paths import foreign_scheme, parse_local_path, spark_path, spark_pattern
+from everfold.jobs.folders import parse_folder
+from everfold.local_paths import foreign_scheme, has_credentials, parse_local_path, spark_path, spark_pattern
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,30 @@ def test_paths_of_other_file_systems_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=f"paths of `{scheme.replace('+', '.')}` are not supported") as caught:
         parse_local_path(text)
     assert caught.value.diagnostics[0].code == "file-system"
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("s3a://KEY:s3cret@bucket/job", True),
+        ("s3a://KEY@bucket/job", True),
+        ("hdfs://s3cret@namenode:9000/job", True),
+        ("ftp://user:s3cret@host/job", True),
+        ("abfss://account:s3cret@container@account.dfs.core.windows.net/job", True),
+        ("abfss://container@account.dfs.core.windows.net/job", False),
+        ("s3a://bucket/a@b", False),
+        ("jobs/a@b", False),
+    ],
+)
+def test_paths_with_credentials_are_refused(path: str, refused: bool) -> None:
+    assert has_credentials(path) is refused
+    if refused:
+        with pytest.raises(UsageError) as caught:
+            parse_folder(path)
+        assert caught.value.code == "credentials-in-path"
+        assert "s3cret" not in str(caught.value)
+    else:
+        parse_folder(path)
 
 
 def test_paths_for_spark_have_a_scheme() -> None:

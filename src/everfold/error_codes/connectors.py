@@ -103,6 +103,15 @@ ENTRIES = (
         "write `s3a://` for S3; mount another file system, and use its local path.",
     ),
     ErrorCode(
+        "credentials-in-path",
+        Family.COMMAND,
+        "The URI of a job directory or of a table contains a user name or password.",
+        "URIs appear in logs, plans and job directories, so they must not contain secrets. Stores do not read them "
+        "there either.",
+        "write the URI without the part before the `@`, and give the credentials to Spark: environment variables, or "
+        "`--conf spark.hadoop.fs.s3a.access.key=…`.",
+    ),
+    ErrorCode(
         "no-column-left",
         Family.SQL,
         "All columns of a table are in `PARTITIONED BY`.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from everfold.activity import report_activity
-from everfold.local_paths import foreign_scheme, is_remote, parse_local_path
+from everfold.local_paths import foreign_scheme, is_remote, parse_local_path, require_no_credentials
 from everfold.plan.nodes import Root, Sink
 from everfold.plan.walk import tables_read
 from everfold.storage import Location, Store, local
@@ -26,8 +26,15 @@ def needs_s3(folder: FolderName | None, roots: Sequence[Root]) -> bool:
 
 
 def parse_folder(text: str | os.PathLike[str]) -> FolderName:
-    """Return a folder as users write it. Raises UsageError `file-system` for an unknown scheme."""
-    return os.fspath(text).rstrip("/") if is_remote(text) else parse_local_path(text)
+    """Return a folder as users write it.
+
+    Raises UsageError `file-system` for an unknown scheme, `credentials-in-path`.
+    """
+    path = os.fspath(text)
+    if not is_remote(path):
+        return parse_local_path(path)
+    require_no_credentials(path)
+    return path.rstrip("/")
 
 
 def open_folder(folder: FolderName, connect: Callable[[], Store]) -> Location:

@@ -353,7 +353,10 @@ class StreamLowering:
         width = len(below.schema)
         of = below.schema[node.time_column]
         at = self._scalars.milliseconds(physical_name(node.time_column), of.type, node.zone)
-        ends = f"explode({self._scalars.window_ends(node.window, at)}) AS __end"
+        ends = self._scalars.window_ends(node.window, at)
+        if below.has_meta_rows:  # they have no time, and explode would drop them
+            ends = f"IF({at} IS NULL, array(CAST(NULL AS BIGINT)), {ends})"
+        ends = f"explode({ends}) AS __end"
         frame = below.frame.selectExpr(*self._data(below.schema), *below.hidden, ends)
         start = self._scalars.window_start(node.window, "__end")
         appended = self._scalars.window_columns(start, "__end", of.type, node.zone, width)

@@ -70,3 +70,6 @@ def test_engines_can_be_chosen(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=all")
     assert "right [spark-stream]" in done.stdout
     assert "6 tests collected" in done.stdout
+    catalyst = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=spark", "--everfold-scan=catalyst")
+    assert "right [spark-stream]" in catalyst.stdout
+    assert "spark-batch" not in catalyst.stdout

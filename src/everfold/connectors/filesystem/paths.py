@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from everfold.connectors.formats.text_decode import excerpt
 from everfold.connectors.options import wrong_option_error
-from everfold.errors import ConnectorError, UnsupportedFeature
-from everfold.local_paths import foreign_scheme, is_remote, parse_local_path, suggest_path
+from everfold.errors import ConnectorError, SqlError, UnsupportedFeature
+from everfold.local_paths import foreign_scheme, has_credentials, is_remote, parse_local_path, suggest_path
 from everfold.plan.nodes import Table
 from everfold.storage import LOCAL, Location
 
@@ -30,6 +30,9 @@ _HEX = "[0-9A-Fa-f]{2}"
 
 def check_path(table: Table, path: str, option: str = "path") -> None:
     """Check that an option is a supported path. Raises SqlError."""
+    if has_credentials(path):
+        message = f"table `{table.name}`: the URI of `{option}` has a user name or password"
+        raise SqlError.of("credentials-in-path", message, table.span_of_option(option))
     scheme = foreign_scheme(path)
     if scheme is not None and not is_remote(path):
         raise UnsupportedFeature.of(
