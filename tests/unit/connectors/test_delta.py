@@ -29,6 +29,7 @@ def check(of: TableMaker, role: Role, options: dict[str, str]) -> None:
     ("options", "message"),
     [
         ({"table-path": "ftp://host/t"}, "paths of `ftp` are not supported"),
+        ({"table-path": "s3a://user:word@bucket/t"}, "the URI of `table-path` has a user name or password"),
         ({"table-path": " "}, "option `table-path` is not a path"),
         ({"startingVersion": "3"}, "`startingVersion` applies to tables with 'mode' = 'streaming' only"),
         ({"mode": "streaming", "versionAsOf": "3"}, "`versionAsOf` applies to tables with 'mode' = 'batch' only"),
