@@ -37,11 +37,11 @@ test: $(READY) # run the checks that take minutes: style, types, layers, every c
 
 test-all: test test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-cluster test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
 
-# How test-cases decodes rows on Spark: `auto` in workers where possible, or `catalyst`.
+# How test-cases decodes rows on Spark: `auto` in workers where possible, or `catalyst`, which runs the cases that this changes.
 SCAN ?= auto
-test-cases: $(CASES:tests/%=$(PASSED)/$(SCAN)/%) # a part of test-all: every case on Spark, folder by folder; SCAN=catalyst without the worker scan
+test-cases: $(CASES:tests/%=$(PASSED)/$(SCAN)/%) # a part of test-all: every case on Spark, folder by folder
 
-test-cases-catalyst: # a part of test-all: the same without the worker scan
+test-cases-catalyst: # a part of test-all: the cases with a worker scan again without it
 	@$(MAKE) --no-print-directory test-cases SCAN=catalyst
 
 test-spark: $(PASSED)/spark # a part of test-all: slow tests on Spark

@@ -58,16 +58,15 @@ class CaseFileCollector(pytest.File):
     def collect(self) -> Iterator[CaseItem]:
         """Yield the cases, once for each engine and mode.
 
-        A batch does not depend on `--everfold-scan`, so with `catalyst` Spark runs only streams.
+        With `--everfold-scan=catalyst`, Spark runs only the cases that depend on this option.
         """
         from everfold.testing.casefile import load
 
         file = load(self.path)
-        catalyst = self.config.getoption("everfold_scan") == "catalyst"
         for case in file.cases:
             for engine in _engines(self.config):
                 for mode in case.modes:
-                    if catalyst and engine == "spark" and mode == "batch":
+                    if engine == "spark" and not _is_selected(case, mode, self.config):
                         continue
                     name = f"{case.name} [{engine}-{mode}]"
                     item: CaseItem = CaseItem.from_parent(self, name=name, case=case, engine=engine, mode=mode)
@@ -78,6 +77,15 @@ class CaseFileCollector(pytest.File):
         from everfold.errors import EverfoldError
 
         return str(excinfo.value) if isinstance(excinfo.value, EverfoldError) else super().repr_failure(excinfo)
+
+
+def _is_selected(case: Case, mode: Mode, config: pytest.Config) -> bool:
+    """Return whether a case runs on Spark: always, or only if it depends on the option."""
+    if config.getoption("everfold_scan") == "auto":
+        return True
+    from everfold.testing.runner import uses_worker_scan
+
+    return mode == "stream" and uses_worker_scan(case)
 
 
 def _engines(config: pytest.Config) -> tuple[EngineName, ...]:

@@ -320,6 +320,21 @@ def bind_query(case: Case, mode: Mode) -> Collect:
     return _bind(case, case.steps[0], mode).root
 
 
+def uses_worker_scan(case: Case) -> bool:
+    """Return whether workers decode rows of the case in a stream on Spark.
+
+    Only then does its result depend on the option `everfold.scan`.
+    """
+    from everfold.plan.walk import operators_of
+    from everfold.spark.worker_scan import plan_worker_scans
+
+    try:
+        roots = [_bind(case, step, "stream").root for step in case.steps]
+    except EverfoldError:
+        return False
+    return any(not isinstance(plan_worker_scans(node), str) for node in operators_of(roots))
+
+
 def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
     """Run the DDL of the case's layers and bind its query."""
     from everfold.connectors.registry import apply_connector

@@ -70,6 +70,11 @@ def test_engines_can_be_chosen(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=all")
     assert "right [spark-stream]" in done.stdout
     assert "6 tests collected" in done.stdout
-    catalyst = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=spark", "--everfold-scan=catalyst")
-    assert "right [spark-stream]" in catalyst.stdout
-    assert "spark-batch" not in catalyst.stdout
+
+
+def test_a_scan_by_catalyst_selects_the_cases_that_depend_on_it(tmp_path: Path) -> None:
+    totals = CASES.replace("SELECT k, n FROM t", "SELECT k, SUM(n) AS n FROM t GROUP BY k", 1)
+    (tmp_path / "totals.case.yaml").write_text(totals)
+    (tmp_path / "rows.case.yaml").write_text(CASES)
+    done = run_pytest(tmp_path, "--collect-only", "-q", "--everfold-engine=spark", "--everfold-scan=catalyst")
+    assert [line for line in done.stdout.splitlines() if "::" in line] == ["totals.case.yaml::right [spark-stream]"]
