@@ -4,7 +4,7 @@
     python shell_start.py --repeat 5 --memory-only
 
 The shell runs in a terminal. Three times are measured from the command: until the prompt is on the
-screen, until a query on the memory engine that is typed at the prompt has its result, and until a
+screen (on Linux also the processor time until then), until a query on the memory engine that is typed at the prompt has its result, and until a
 query on Spark has. The last one, warm, is that of a second query on the same Spark, from Enter to
 its result. The queries group a small JSON file.
 """
@@ -12,6 +12,7 @@ its result. The queries group a small JSON file.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -26,7 +27,13 @@ from terminal import TerminalScreen
 
 _TABLE = "CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');\r"
 _QUERY = "SELECT k, SUM(v) AS {name} FROM t GROUP BY k;\r"
-PROMPT, MEMORY, COLD, WARM = "prompt", "first row in memory", "first row on Spark", "second query on Spark"
+PROMPT, CPU, MEMORY, COLD, WARM = (
+    "prompt",
+    "prompt, processor time",
+    "first row in memory",
+    "first row on Spark",
+    "second query on Spark",
+)
 
 
 def measure(folder: Path, *, on_spark: bool) -> dict[str, float]:
@@ -38,6 +45,10 @@ def measure(folder: Path, *, on_spark: bool) -> dict[str, float]:
     try:
         screen.wait_for("everfold>")
         found[PROMPT] = time.perf_counter() - started
+        stat = Path("/proc", str(screen.process.pid), "stat")
+        if stat.exists():
+            user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+            found[CPU] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         screen.type(_TABLE)
         screen.wait_for("Table t created.")
         screen.type(_QUERY.format(name="first"))
@@ -55,6 +66,7 @@ def measure(folder: Path, *, on_spark: bool) -> dict[str, float]:
         screen.process.close(force=True)
     if on_spark:  # its prompt appears later: options are checked first
         del found[PROMPT]
+        found.pop(CPU, None)
     return found
 
 

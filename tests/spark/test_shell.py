@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -103,3 +105,30 @@ def test_a_job_is_stopped_changed_and_resumed(shell: tuple[ShellSession, Screen]
     wait_until(lambda: session.jobs.show().rows[0][2] == "RUNNING")
     assert session.run("STOP JOB 'out';"), screen.errors
     assert screen.messages[-1].startswith("Job `out` has stopped: 0 rows in")
+
+
+def test_a_job_of_another_process_is_listed_and_stopped(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text('{"k": "a", "v": 1}\n')
+    (tmp_path / "job.sql").write_text(TABLES + INSERT)
+    session, screen = open_session(tmp_path)
+    folder = str(session.jobs.directory("out"))
+    command = [sys.executable, "-m", "everfold", "run", "job.sql", "--master", "local[2]", "--state", folder]
+    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: [row[:4] for row in session.jobs.details()] == [("out", "RUNNING", "1", "1")])
+        session.run("SHOW JOBS;")
+        ((identifier, name, status, _),) = screen.tables[-1][1]
+        assert (name, status) == ("out", "RUNNING")
+        assert not session.run("STOP JOB 'out' WITH SAVEPOINT WITH DRAIN;")
+        assert screen.codes == ["unsupported-clause"]
+        assert session.run(f"STOP JOB '{identifier}' WITH SAVEPOINT;"), screen.errors
+        assert screen.tables[-1] == (("savepoint path",), [(folder,)])
+        out, err = job.communicate(timeout=PATIENCE_S)
+    finally:
+        job.kill()
+    assert (job.returncode, "out: stopped; 1 row in, 1 row out" in err) == (0, True), out + err
+    session.run("DESCRIBE JOB 'out';")
+    assert screen.tables[-1][1][0][2] == "STOPPED"
+    assert not session.run("STOP JOB 'out';")
+    assert screen.codes[-1] == "unknown-job"

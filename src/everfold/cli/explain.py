@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Literal
 
 from everfold.cli.run import RunOptions, Script, create_session, note
 from everfold.errors import UsageError, suggest_name
@@ -55,9 +56,10 @@ def explain_error(name: str) -> bool:
     return True
 
 
-def explain(script: Script, options: RunOptions) -> None:
-    """Print the plan of each query and INSERT of a script."""
+def explain(script: Script, options: RunOptions, format: Literal["text", "json"] = "text") -> None:
+    """Print the plan of each query and INSERT of a script; as JSON, one document for each."""
     from everfold.connectors.validate import check_tables
+    from everfold.plan.execution_plan import format_execution_plan
     from everfold.plan.explain import explain as explain_plan
     from everfold.sql.planner import Submit
 
@@ -66,11 +68,13 @@ def explain(script: Script, options: RunOptions) -> None:
     for action in session.run(script.text, source=script.source):
         if not isinstance(action, Submit):
             continue
-        check_tables(action.roots, streaming=action.settings.streaming, note=note)
+        streaming = action.settings.streaming
+        check_tables(action.roots, streaming=streaming, note=note)
+        if format == "json":
+            sys.stdout.write(format_execution_plan(action.roots, streaming=streaming) + "\n")
+            continue
         if not first:
             sys.stdout.write("\n")
         first = False
-        sys.stdout.write(
-            "\n\n".join(explain_plan(root, streaming=action.settings.streaming).rstrip("\n") for root in action.roots)
-            + "\n"
-        )
+        plans = [explain_plan(root, streaming=streaming) for root in action.roots]
+        sys.stdout.write("\n\n".join(plans) + "\n")

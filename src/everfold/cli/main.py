@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everfold import __version__
+from everfold.cli.pairs import parse_pairs
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError, UsageError
 from everfold.local_paths import parse_local_path
 
@@ -324,8 +325,8 @@ def run(
         state=state,
         batch=batch,
         suspend=suspend,
-        conf=command.parse_pairs(conf, "--conf"),
-        variables=command.parse_pairs(variables, "--var"),
+        conf=parse_pairs(conf, "--conf"),
+        variables=parse_pairs(variables, "--var"),
         master=master,
         engine=engine,
         format=format_,
@@ -378,7 +379,6 @@ def sql(
     if not _has_shell():
         message = "the shell needs the packages prompt-toolkit and Pygments"
         raise UsageError.of("missing-package", message, help="pip install 'everfold[shell]'")
-    from everfold.cli.run import parse_pairs
     from everfold.shell.options import ShellOptions
     from everfold.shell.start import open_shell
 
@@ -419,7 +419,6 @@ def ui(folder: FolderName | None, host: str, port: int, token: str, allow_change
     everfold ui /var/lib/everfold --port 9000
     EVERFOLD_UI_TOKEN=… everfold ui s3a://bucket/jobs --host 0.0.0.0
     """
-    from everfold.cli.run import parse_pairs
     from everfold.web.server import serve
 
     serve(
@@ -447,7 +446,6 @@ def jobs(folder: FolderName | None, format_: Any, conf: tuple[str, ...]) -> None
     everfold jobs /var/lib/everfold --format json
     """
     from everfold.cli import status as command
-    from everfold.cli.run import parse_pairs
 
     command.list_jobs(folder or Path(), format_, parse_pairs(conf, "--conf"))
 
@@ -469,7 +467,6 @@ def status(folder: FolderName, watch: bool, format_: Any, conf: tuple[str, ...])
     everfold status /var/lib/orders --format json | jq .state
     """
     from everfold.cli import status as command
-    from everfold.cli.run import parse_pairs
 
     command.status(folder, format_, parse_pairs(conf, "--conf"), watch=watch)
 
@@ -497,15 +494,21 @@ def stop(folder: FolderName, timeout: float, format_: Any, conf: tuple[str, ...]
     everfold stop /var/lib/orders --timeout 600
     """
     from everfold.cli import status as command
-    from everfold.cli.run import parse_pairs
 
     command.stop(folder, timeout, format_, parse_pairs(conf, "--conf"))
 
 
 @everfold.command()
 @_script_options
+@_format_option("text", "json", help="Output format of plans; json: one document per statement.")
 def explain(
-    script: str | None, text: str | None, batch: bool, variables: tuple[str, ...], conf: tuple[str, ...], dialect: str
+    script: str | None,
+    text: str | None,
+    batch: bool,
+    variables: tuple[str, ...],
+    conf: tuple[str, ...],
+    dialect: str,
+    format_: Any,
 ) -> None:
     """Show the plan of each query of SCRIPT without running it, or explain a code.
 
@@ -516,11 +519,12 @@ def explain(
 
     \b
     everfold explain orders.sql
+    everfold explain orders.sql --format json | jq '.nodes[].contents'
     everfold explain too-complex
     everfold explain AGG006
     """
     from everfold.cli import explain as command
-    from everfold.cli.run import RunOptions, Script, parse_pairs
+    from everfold.cli.run import RunOptions, Script
 
     if script is not None and command.is_rule(script):
         command.explain_rule(script)
@@ -530,7 +534,7 @@ def explain(
     options = RunOptions(
         batch=batch, conf=parse_pairs(conf, "--conf"), variables=parse_pairs(variables, "--var"), dialect=dialect
     )
-    command.explain(Script.read(script, text), options)
+    command.explain(Script.read(script, text), options, format_)
 
 
 @everfold.command(short_help="Report which state survives a change of the query.")
@@ -573,7 +577,7 @@ def check(
     everfold explain AGG006
     """
     from everfold.cli import check as command
-    from everfold.cli.run import RunOptions, Script, parse_pairs
+    from everfold.cli.run import RunOptions, Script
 
     if len(scripts) != (1 if state is not None else 2):
         raise click.UsageError("name two scripts, OLD and NEW, or NEW and --state")
@@ -666,7 +670,6 @@ def diff(folder: FolderName, old: int, new: int, conf: tuple[str, ...]) -> None:
     everfold diff /var/lib/orders 0 1
     """
     from everfold.cli import diff as command
-    from everfold.cli.run import parse_pairs
 
     command.diff(folder, old, new, parse_pairs(conf, "--conf"))
 
@@ -688,7 +691,6 @@ def history(folder: FolderName, number: int | None, format_: Any, conf: tuple[st
     everfold history /var/lib/orders --sql 0 > orders-0.sql
     """
     from everfold.cli import history as command
-    from everfold.cli.run import parse_pairs
 
     if number is not None:
         command.print_script(folder, number, parse_pairs(conf, "--conf"))
@@ -723,7 +725,6 @@ def rollback(
     everfold rollback /var/lib/orders --restored
     """
     from everfold.cli import rollback as command
-    from everfold.cli.run import parse_pairs
 
     if version is None and not restored:
         raise click.MissingParameter(param_type="argument", param_hint="'VERSION'")
@@ -753,7 +754,6 @@ def expire(folder: FolderName, keep: int, dry_run: bool, format_: Any, conf: tup
     everfold expire /var/lib/orders --keep 3
     """
     from everfold.cli import expire as command
-    from everfold.cli.run import parse_pairs
 
     command.expire(folder, keep, dry_run=dry_run, format_=format_, conf=parse_pairs(conf, "--conf"))
 
@@ -774,7 +774,6 @@ def rescale(folder: FolderName, partitions: int, master: str | None, conf: tuple
     everfold rescale /var/lib/orders 16
     """
     from everfold.cli import rescale as command
-    from everfold.cli.run import parse_pairs
 
     command.rescale(folder, partitions, master=master, conf=parse_pairs(conf, "--conf"))
 
@@ -836,7 +835,6 @@ def state(
     everfold state /var/lib/orders --format parquet --out orders-state/
     """
     from everfold.cli import state as command
-    from everfold.cli.run import parse_pairs
 
     if (format_ == "parquet") != (out is not None):
         raise click.UsageError("--format parquet and --out go together")

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
 from everfold.cli.output import Format, create_output, show
+from everfold.cli.pairs import parse_pairs
 from everfold.cli.progress import ProgressView, format_count, show_activities
 from everfold.cli.runner import EngineName, LogName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
@@ -25,9 +25,10 @@ from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved
 from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobRunner, JobSpec
+from everfold.jobs.stop_signals import StopSignals
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
-from everfold.secrets import redact_log, redact_script
+from everfold.secrets import redact_script
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,7 +349,6 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
     if isinstance(root, Collect):
         results = _LazyOutput(root, spec, options, live=not bounded)
     with show_activities() as progress:
-        stop = _Stop(progress, options.stop_timeout_s)
 
         def report(now: Progress) -> None:
             progress.update(now)
@@ -359,7 +359,7 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
             with progress.hidden():
                 note(text)
 
-        with stop:
+        with listen_for_stop(progress, options.stop_timeout_s) as stop:
             finished = engine.run(
                 replace(
                     spec,
@@ -448,65 +448,34 @@ def _writer(results: _LazyOutput | None, progress: ProgressView) -> Callable[[pa
     return write
 
 
-class _Stop:
-    """Handles Ctrl-C: the first one stops the job after the running batch, the second at once.
+@contextmanager
+def listen_for_stop(progress: ProgressView, timeout_s: float) -> Iterator[StopSignals]:
+    """Let Ctrl-C and SIGTERM stop the job in the block.
 
-    A job that does not call `should_stop` (yet, or ever, as in batch mode) stops at the first one.
     Stopping at once ends this process as if it were killed; the job can resume from its last batch.
-    The handler must not raise an exception instead: py4j swallows it, and a lock that is about to
-    be released stays locked. SIGTERM is handled like Ctrl-C.
-
-    Spark replaces the SIGINT handler when its session starts, and would abort the batch. So
-    `should_stop` installs the handler again.
     """
+    stderr = os.dup(2)
 
-    def __init__(self, progress: ProgressView, timeout_s: float) -> None:
-        self._progress, self._timeout_s = progress, timeout_s
-        self.wanted = False
-        self._running = False
-        self._before: dict[int, object] = {}
-        self._stderr = 2
-
-    def __enter__(self) -> _Stop:
-        self._stderr = os.dup(2)
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-            self._listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, cast(Any, handler))
-        os.close(self._stderr)
-
-    def _listen(self) -> None:
-        for number in self._before:
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        if self.wanted or not self._running:
-            self._exit_now()
-        self.wanted = True
-        with self._progress.hidden():
+    def announce() -> None:
+        with progress.hidden():
             click.echo(
-                f"stopping after the running batch, in at most {self._timeout_s:g} s; Ctrl-C again stops at once",
-                err=True,
+                f"stopping after the running batch, in at most {timeout_s:g} s; Ctrl-C again stops at once", err=True
             )
 
-    def _exit_now(self) -> None:
-        os.dup2(self._stderr, 2)  # while Spark starts, stderr is redirected to its log
+    def exit_now() -> None:
+        os.dup2(stderr, 2)  # while Spark starts, stderr is redirected to its log
         with suppress(Exception):  # the signal may have interrupted the printing of progress
-            self._progress.close()
+            progress.close()
             sys.stdout.flush()
         os.write(2, b"stopped\n")
         os._exit(EXIT_INTERRUPTED)
 
-    def should_stop(self) -> bool:
-        """Return whether the user wants the job to stop. The job calls this between batches."""
-        self._running = True
-        if threading.current_thread() is threading.main_thread():
-            self._listen()
-        return self.wanted
+    numbers = signal.SIGINT, signal.SIGTERM
+    with StopSignals(*numbers, announce=announce, stop_at_once=exit_now, ends_start=True) as stop:
+        try:
+            yield stop
+        finally:
+            os.close(stderr)
 
 
 def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:
@@ -530,18 +499,3 @@ def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:
         )
     if spec.state_dir is not None and (stopped or spec.suspend):
         click.echo(f"run the same command again to resume from {spec.state_dir}", err=True)
-
-
-def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the `k=v` values of a repeatable option. Raises UsageError `wrong-option-value`."""
-    found: dict[str, str] = {}
-    for text in values:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError.of(
-                "wrong-option-value",
-                f"`{option} {redact_log(text)}` has no `=`",
-                help=f"write {option} name=value",
-            )
-        found[key.strip()] = value
-    return found

@@ -213,8 +213,9 @@ ENTRIES = (
     ErrorCode(
         "not-a-query",
         Family.COMMAND,
-        "`sql_query` was called with something else than one query.",
-        "The method of the Python API takes one `SELECT`.",
+        "`sql_query` or `explain_sql` was called with something else than one query.",
+        "`sql_query` of the Python API takes one `SELECT`. `explain_sql` takes one `SELECT`, `INSERT`, "
+        "`CREATE TABLE … AS` or statement set.",
         "use `execute_sql` for other statements.",
     ),
     ErrorCode(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -19,10 +20,10 @@ from everfold.compat.report import as_text
 from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.spec import JobSpec
+from everfold.jobs.stop_signals import StopSignals
 from everfold.notebook.display import show_text
 from everfold.notebook.live_result import LiveResult
 from everfold.notebook.plot import Plot
-from everfold.notebook.stop import Stop
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect
 from everfold.sql.planner import Done, Show, Submit
@@ -115,7 +116,7 @@ def _run_job(
         if options.job:
             return environment.start(action, spec)
         notes: list[str] = []
-        with Stop() as stop:
+        with StopSignals(signal.SIGINT, stop_at_once=_interrupt) as stop:
             consent = replace(spec.consent, note=notes.append)
             finished = environment.run(replace(spec, stopping=stop.should_stop, consent=consent))
         return summarize(finished, notes)
@@ -128,10 +129,15 @@ def _run_job(
         bounded=environment.is_bounded(spec),
         watchers=watchers,
     )
-    with Stop() as stop:
+    with StopSignals(signal.SIGINT, stop_at_once=_interrupt) as stop:
         environment.run(replace(spec, receive=live.write, stopping=stop.should_stop))
     live.finish()
     return _Shown(live.arrow(), schema=root.schema, zone=spec.settings.local_time_zone)
+
+
+def _interrupt() -> NoReturn:
+    """Interrupt the cell, at the second interruption of the kernel."""
+    raise KeyboardInterrupt
 
 
 def _show_verdict(choice: OnChange) -> Decide:

@@ -50,14 +50,18 @@ def explain(root: Root, *, streaming: bool = True) -> str:
 
     In streaming, each line ends with the kinds of changes that the node emits.
     """
-    match root:
-        case Sink():
-            top = f"Sink(table=[{root.table.name}], columns=[{', '.join(root.input.schema.names)}])"
-        case Collect():
-            top = f"Collect(columns=[{', '.join(root.schema.names)}])"
-    lines = [_line(top, root.input, streaming)]
+    lines = [_line(describe_root(root), root.input, streaming)]
     _tree(root.input, "", True, lines, streaming)
     return "\n".join(lines)
+
+
+def describe_root(root: Root) -> str:
+    """Return the line of a sink or of the result of a query, without its changes."""
+    match root:
+        case Sink():
+            return f"Sink(table=[{root.table.name}], columns=[{', '.join(root.input.schema.names)}])"
+        case Collect():
+            return f"Collect(columns=[{', '.join(root.schema.names)}])"
 
 
 def changelog_mode(node: Plan) -> str:
@@ -96,7 +100,7 @@ def _line(text: str, node: Plan, streaming: bool) -> str:
 
 def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool) -> None:
     branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
-    lines.append(_line(f"{indent}{branch}{_node(node)}", node, streaming))
+    lines.append(_line(f"{indent}{branch}{describe_node(node)}", node, streaming))
     inputs = children(node)
     if streaming and (kept := state_of(node)) is not None:
         lines.append(f"{indent}{below}{'│  ' if inputs else '   '}state: {kept}")
@@ -108,7 +112,8 @@ def _tree(node: Plan, indent: str, last: bool, lines: list[str], streaming: bool
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _node(node: Plan) -> str:
+def describe_node(node: Plan) -> str:
+    """Return the line of a node, without its inputs and changes."""
     match node:
         case Scan():
             connector = f", connector=[{node.table.connector}]" if node.table.connector else ""

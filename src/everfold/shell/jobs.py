@@ -139,16 +139,18 @@ class ShellJobs:
     def stop(self, statement: StopJob) -> Show | Done:
         """Stop a job of this shell or of another process, and wait until its batch is done.
 
-        Its state is kept in any case: WITH SAVEPOINT returns the job directory. Raises SqlError
+        Its state is kept in any case: WITH SAVEPOINT returns the job directory. WITH DRAIN is
+        refused, because a job has only one state, which must fit the next start. Raises SqlError
         `unknown-job`, UnsupportedFeature `unsupported-clause`, EverfoldError if it has failed.
         """
         name = self._find(statement)
         if statement.drain:
             raise UnsupportedFeature.of(
                 "unsupported-clause",
-                "STOP JOB … WITH DRAIN is not supported",
-                statement.span,
-                "leave it out: windows that are open stay in the state, and the job resumes with them",
+                "WITH DRAIN is not supported: after it, the job could not resume. All windows would have been"
+                " emitted, with the rows so far, and all later rows would be late",
+                statement.drain_span,
+                "leave it out; open windows stay in the state, and running the INSERT again resumes them",
             )
         job = self.find_running(name)
         message = self._stop_own(job) if job is not None else self._stop_other(name, statement)

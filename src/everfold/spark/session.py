@@ -26,6 +26,7 @@ from everfold.spark.archive import archive_options
 from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
+from everfold.spark.quiet_session import quiet_session
 from everfold.spark.s3_jars import add_s3_class_path
 from everfold.spark.spark_log import prepare_log, redirect_output, watch_size, write_jvm_options
 from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
@@ -123,8 +124,9 @@ Imports in another thread must wait for that.
 def create_session(spark: SparkSession, partitions: int) -> SparkSession:
     """Return a new session on the caller's context with our settings.
 
-    The caller's conf is unchanged.
+    The caller's conf is unchanged. A caller's JVM omits expected messages (`quiet_session`).
     """
+    quiet_session(spark)
     session = spark.newSession()
     for key, value in QUERY_CONF.items():
         session.conf.set(key, value)

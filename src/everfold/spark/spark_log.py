@@ -146,21 +146,27 @@ def _rotated(log_file: Path, number: int) -> Path:
     return log_file.with_name(f"{log_file.name}.{number}")
 
 
+def has_own_log(spark: SparkSession) -> bool:
+    """Return whether everfold has started the JVM, and so configured its log."""
+    jvm: Any = spark._jvm
+    return jvm.java.lang.System.getProperty(_OWN_LOG) is not None
+
+
 def silence_log(spark: SparkSession) -> None:
     """Let the JVM log nothing, because something is about to be interrupted as intended.
 
     Does nothing in a JVM that everfold has not started.
     """
-    jvm: Any = spark._jvm
-    if jvm.java.lang.System.getProperty(_OWN_LOG) is not None:
+    if has_own_log(spark):
+        jvm: Any = spark._jvm
         log4j = jvm.org.apache.logging.log4j
         log4j.core.config.Configurator.setAllLevels("", log4j.Level.OFF)
 
 
 def restore_log(spark: SparkSession) -> None:
     """Let the JVM log again after `silence_log`."""
-    jvm: Any = spark._jvm
-    if jvm.java.lang.System.getProperty(_OWN_LOG) is not None:
+    if has_own_log(spark):
+        jvm: Any = spark._jvm
         jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure()
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, assert_never
 
-from everfold.errors import Span, SqlError, UnsupportedFeature
+from everfold.errors import Span, SqlError, UnsupportedFeature, UsageError
+from everfold.plan.execution_plan import format_execution_plan
 from everfold.plan.explain import explain
 from everfold.plan.naming import number_operators
 from everfold.plan.nodes import Collect, Root, Sink, Table
@@ -41,6 +42,7 @@ from everfold.sql.statements import (
     DropView,
     Explain,
     Insert,
+    JobStatement,
     Name,
     NamePattern,
     Query,
@@ -122,6 +124,8 @@ _EMPTY_DETAILS = {
     "PLAN_ADVICE": "everfold gives no advice",
 }
 """The details of EXPLAIN that are accepted with a note."""
+_JSON_TITLE = "== Physical Execution Plan =="
+"""What Flink writes before the plan of JSON_EXECUTION_PLAN."""
 DescribeScans: TypeAlias = Callable[[Sequence[Root], Settings], str]
 """Describes how the engine reads the tables of plans under some options."""
 
@@ -287,6 +291,21 @@ class Session:
         """Remove a function; return whether there was one."""
         return self.catalog.functions.drop(self._function_name(name, None), kind, if_exists=True)
 
+    def explain(self, text: str) -> str:
+        """Return what EXPLAIN of the only statement of a script shows.
+
+        Raises SqlError; UsageError `not-a-query` if the script is anything else than one statement
+        that EXPLAIN accepts.
+        """
+        statements = parse_script(text, dialect=self.settings.dialect)
+        if len(statements) == 1:
+            match statements[0]:
+                case Query() | Insert() | StatementSet() | CreateTable(as_query=AsQuery()) as statement:
+                    return self._explain(Explain(statement=statement, span=statement.span)).rows[0][0]
+        raise UsageError.of(
+            "not-a-query", "only one query, INSERT, CREATE TABLE … AS or statement set can be explained at a time"
+        )
+
     # --- statements ---
 
     def _complete(self, statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -344,15 +363,23 @@ class Session:
 
     def _create_table_as(self, statement: CreateTable, query: AsQuery) -> Submit:
         """Create a table and return the job that fills it: CREATE TABLE and INSERT INTO in one."""
-        exists = statement.if_not_exists and self.catalog.exists(statement.name, temporary=False)
-        if not exists:
-            self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))
+        created = self._create_target(statement, query)
         try:
             return self._submit(build_insert(statement, query, self.catalog))
         except SqlError:
-            if not exists:
-                self.catalog.drop(statement.name, view=False, temporary=False, if_exists=True)
+            self._drop_target(statement, created)
             raise
+
+    def _create_target(self, statement: CreateTable, query: AsQuery) -> bool:
+        """Create the table of CREATE TABLE … AS; return False if it existed and may."""
+        if statement.if_not_exists and self.catalog.exists(statement.name, temporary=False):
+            return False
+        self.catalog.add(bind_create_table(complete_as(statement, query, self.catalog), self.catalog))
+        return True
+
+    def _drop_target(self, statement: CreateTable, created: bool) -> None:
+        if created:
+            self.catalog.drop(statement.name, view=False, temporary=False, if_exists=True)
 
     def _create_view(self, statement: CreateView) -> Action:
         if statement.if_not_exists and self.catalog.exists(statement.name, temporary=statement.temporary):
@@ -427,17 +454,25 @@ class Session:
         for detail in statement.details:
             if detail in _EMPTY_DETAILS:
                 self._note(f"EXPLAIN {detail} adds nothing to the plan: {_EMPTY_DETAILS[detail]}")
-            elif detail != "CHANGELOG_MODE":
-                raise UnsupportedFeature.of(
-                    "unsupported-clause",
-                    f"EXPLAIN {detail} is not supported",
-                    statement.span,
-                    "write EXPLAIN or EXPLAIN CHANGELOG_MODE",
-                )
-        roots = self._plan(statement.statement)
-        parts = [explain(root, streaming=self.settings.streaming) for root in roots]
-        text = "\n\n".join(filter(None, [*parts, self._describe_scans(roots, self.settings)]))
-        return Show(columns=("result",), rows=((text,),))
+        roots = self._plan_explained(statement.statement)
+        streaming = self.settings.streaming
+        parts = [explain(root, streaming=streaming) for root in roots]
+        parts.append(self._describe_scans(roots, self.settings))
+        if "JSON_EXECUTION_PLAN" in statement.details:
+            parts.append(f"{_JSON_TITLE}\n{format_execution_plan(roots, streaming=streaming)}")
+        return Show(columns=("result",), rows=(("\n\n".join(filter(None, parts)),),))
+
+    def _plan_explained(self, statement: JobStatement) -> tuple[Root, ...]:
+        """Return the plans of a statement. That of CREATE TABLE … AS leaves no table behind."""
+        if not isinstance(statement, CreateTable):
+            return self._plan(statement)
+        query = statement.as_query
+        assert query is not None
+        created = self._create_target(statement, query)
+        try:
+            return self._plan(build_insert(statement, query, self.catalog))
+        finally:
+            self._drop_target(statement, created)
 
 
 def _show_names(title: str, names: Iterable[str], pattern: NamePattern | None) -> Show:

@@ -287,6 +287,10 @@ class Query(_Placed):
     text: str
 
 
+JobStatement: TypeAlias = Query | Insert | StatementSet | CreateTable
+"""A statement that is work for an engine; a CREATE TABLE has `as_query`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe(_Placed):
     """DESCRIBE of a table or view."""
@@ -401,7 +405,7 @@ class Explain(_Placed):
     `PLAN_ADVICE`.
     """
 
-    statement: Query | Insert | StatementSet
+    statement: JobStatement
     details: tuple[str, ...] = ()
 
 
@@ -426,6 +430,7 @@ class StopJob(_Placed):
     savepoint: bool = False
     drain: bool = False
     job_span: Span = field(compare=False, repr=False)
+    drain_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 Statement: TypeAlias = (

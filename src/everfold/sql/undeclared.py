@@ -28,6 +28,7 @@ from everfold.sql.statements import (
     CreateView,
     Explain,
     Insert,
+    JobStatement,
     Query,
     Statement,
     StatementSet,
@@ -37,7 +38,7 @@ from everfold.types import ANY, DataType, TimestampType
 from everfold.udf.function import PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction
 
-J = TypeVar("J", bound=Query | Insert | StatementSet)
+J = TypeVar("J", bound=JobStatement)
 
 _WINDOW = ("window_start", "window_end", "window_time")
 _REST = "*"
@@ -180,10 +181,8 @@ class _Inference:
         match statement:
             case Explain(statement=inner):
                 return replace(statement, statement=self.job(inner))
-            case Query() | Insert() | StatementSet():
+            case Query() | Insert() | StatementSet() | CreateTable(as_query=AsQuery()):
                 return self.job(statement)
-            case CreateTable(as_query=AsQuery() as definition):
-                return replace(statement, as_query=replace(definition, query=self.query(definition.query, {})))
             case CreateView():
                 return replace(statement, query=self.query(statement.query, self._wanted_of_view(statement)))
             case _:
@@ -193,6 +192,10 @@ class _Inference:
         """Return a statement that runs queries, with these completed."""
         if isinstance(statement, StatementSet):
             return replace(statement, inserts=tuple(map(self.job, statement.inserts)))
+        if isinstance(statement, CreateTable):
+            assert statement.as_query is not None
+            query = self.query(statement.as_query.query, {})
+            return replace(statement, as_query=replace(statement.as_query, query=query))
         return replace(statement, query=self.query(statement.query, {}))
 
     def _wanted_of_view(self, view: CreateView) -> Mapping[str, Use]:

@@ -233,13 +233,12 @@ class TableEnvironment:
         return Query(self, actions[0], actions[0].roots[0])
 
     def explain_sql(self, statement: str) -> str:
-        """Return the plan of a query or INSERT.
+        """Return the plan of a query, an INSERT or a statement set, as `EXPLAIN` does.
 
-        It has the watermark, changelog mode and state of each operator.
+        It has the watermark, changelog mode and state of each operator. Creates no table. Raises
+        SqlError, and UsageError `not-a-query` for other or several statements.
         """
-        (action,) = self._session.run(statement)
-        assert isinstance(action, Submit)
-        return "\n\n".join(explain(root, streaming=action.settings.streaming) for root in action.roots)
+        return self._session.explain(statement)
 
     def _run(self, action: Submit, spec: JobSpec) -> TableResult:
         received: list[pa.Table] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import IO, TYPE_CHECKING, Any
 
 from everfold.plan.changelog import KIND, RowKind
@@ -27,12 +28,14 @@ class TableResult:
     arrow: the rows under the result's column names; names may repeat. Of an updating query they are
     the rows at its end, without those that it has retracted.
     schema: the columns in Flink's types. zone: the time zone in which instants are shown.
+    is_text: whether the result is a text of several lines, such as a plan.
     """
 
     arrow: pa.Table = field(repr=False)
     message: str = "OK"
     schema: Schema = field(default_factory=lambda: Schema(()), repr=False)
     zone: str = field(default="UTC", repr=False)
+    is_text: bool = field(default=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -72,6 +75,9 @@ class TableResult:
         if not self.columns:
             out.write(f"{self.message}\n")
             return
+        if self.is_text:
+            out.writelines(f"{text}\n" for (text,) in self._tuples(self.arrow))
+            return
         rows = list(self._cells(self.arrow))
         out.writelines(f"{line}\n" for line in table_format.table(self.columns, rows))
 
@@ -79,6 +85,8 @@ class TableResult:
         """The first rows as an HTML table, for notebooks."""
         if not self.columns:
             return format_table((), (), total=0, caption=self.message)
+        if self.is_text:
+            return "".join(f"<pre>{escape(text)}</pre>" for (text,) in self._tuples(self.arrow))
         shown = self.arrow.slice(0, MAX_HTML_ROWS)
         return format_table(self.schema, list(self._cells(shown)), total=self.arrow.num_rows)
 
@@ -100,7 +108,8 @@ def string_result(columns: Sequence[str], rows: Sequence[Sequence[str]], message
 
     arrays = [pa.array([row[at] for row in rows], pa.string()) for at in range(len(columns))]
     schema = Schema(tuple(Field(name=name, type=STRING) for name in columns))
-    return TableResult(pa.Table.from_arrays(arrays, names=list(columns)), message, schema)
+    is_text = list(columns) == ["result"]
+    return TableResult(pa.Table.from_arrays(arrays, names=list(columns)), message, schema, is_text=is_text)
 
 
 def concat_rows(received: Sequence[pa.Table], schema: Schema) -> pa.Table:

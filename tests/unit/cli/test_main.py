@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everfold.cli import setup
-from everfold.cli.run import parse_pairs
+from everfold.cli.pairs import parse_pairs
 from everfold.errors import EverfoldError
 
 

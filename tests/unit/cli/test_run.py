@@ -142,6 +142,8 @@ def test_explain_shows_the_plan_and_runs_nothing(script: Path) -> None:
     assert "state:" in result.stdout
     (script.parent / "bids" / "part.json").unlink()
     assert run(str(script), command="explain").exception is None
+    nodes = json.loads(run(str(script), "--format", "json", command="explain").stdout)["nodes"]
+    assert (nodes[0]["type"], nodes[-1]["pact"]) == ("Scan", "Data Sink")
 
 
 def test_explain_refuses_a_wrong_table(script: Path) -> None:

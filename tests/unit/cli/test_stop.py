@@ -9,9 +9,9 @@ from pathlib import Path
 PROGRAM = """
 import os, signal, sys
 from everfold.cli.progress import show_activities
-from everfold.cli.run import _Stop
+from everfold.cli.run import listen_for_stop
 
-with show_activities() as view, _Stop(view, 90) as stop:
+with show_activities() as view, listen_for_stop(view, 90) as stop:
     if sys.argv[1] == "running":
         stop.should_stop()
     else:  # standard error is Spark's log while Spark starts

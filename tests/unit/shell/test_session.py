@@ -174,6 +174,9 @@ def test_statements_about_unknown_jobs_are_errors(folder: Path) -> None:
         assert not session.run(sql)
     assert screen.codes == ["unknown-job", "unknown-job", "unknown-job", "unsupported-clause"]
     assert screen.errors[2].diagnostics[0].help == "its status is FINISHED; SHOW JOBS lists the jobs"
+    drain = screen.errors[3].diagnostics[0]
+    assert drain.span is not None
+    assert (drain.span.column, drain.span.text[drain.span.start : drain.span.end]) == (14, "WITH DRAIN")
 
 
 def test_an_insert_may_be_waited_for(folder: Path) -> None:

@@ -38,6 +38,10 @@ STYLE = [
         "execute statement set begin insert into a select 1; insert into b select 2; end;",
         "EXECUTE STATEMENT SET\nBEGIN\n  INSERT INTO a\n  SELECT 1;\n  INSERT INTO b\n  SELECT 2;\nEND;\n",
     ),
+    (
+        "explain json_execution_plan,changelog_mode create table u as select 1",
+        "EXPLAIN JSON_EXECUTION_PLAN, CHANGELOG_MODE\nCREATE TABLE u AS\nSELECT 1\n",
+    ),
     ("create view v as select 1", "CREATE VIEW v AS\nSELECT 1\n"),
     ("", ""),
 ]

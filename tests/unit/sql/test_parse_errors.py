@@ -141,6 +141,12 @@ REFUSED = [
     ("DROP DATABASE d", "unsupported-statement", "DROP DATABASE is not supported", "DROP DATABASE"),
     ("SHOW PROCEDURES", "unsupported-statement", "SHOW PROCEDURES is not supported", "SHOW PROCEDURES"),
     ("DESCRIBE CATALOG c", "unsupported-statement", "DESCRIBE CATALOG is not supported", "DESCRIBE CATALOG"),
+    (
+        "EXPLAIN CREATE TABLE t (a INT)",
+        "unsupported-statement",
+        "EXPLAIN of a CREATE statement without a job is not supported",
+        "EXPLAIN CREATE TABLE t (a INT)",
+    ),
     ("EXECUTE PLAN 'x'", "unsupported-statement", "EXECUTE PLAN is not supported", "EXECUTE PLAN"),
     ("CREATE TABLE t (a INT) DISTRIBUTED BY HASH(a)", "unsupported-clause", "DISTRIBUTED is not supported", "DISTRIBUTED"),
     ("CREATE TABLE t (a INT, UNIQUE (a))", "unsupported-clause", "UNIQUE is not supported", "UNIQUE"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from everfold.errors import EverfoldError, SqlError
+from everfold.errors import EverfoldError, SqlError, UsageError
 from everfold.plan.nodes import Collect, Sink
 from everfold.secrets import is_secret
 from everfold.sql.planner import Action, Done, Session, Show, Submit
@@ -165,8 +167,84 @@ def test_explain_shows_the_plan() -> None:
         assert shown.rows == (("Collect(columns=[a]) [I]\n└─ Scan(table=[t], columns=[a]) [I]",),)
 
 
-def test_explain_refuses_other_details() -> None:
-    assert expect_error_code(Session(), "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS x") == "unsupported-clause"
+def test_explain_shows_the_plan_as_json() -> None:
+    """The keys are those of Flink 2.3, without its parallelism and ship strategy."""
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT, b INT); CREATE TABLE u (a INT, n BIGINT)"))
+    insert = "INSERT INTO u SELECT a, COUNT(*) FROM t GROUP BY a"
+    shown = run_last(session, f"EXPLAIN CHANGELOG_MODE, JSON_EXECUTION_PLAN {insert}")
+    assert isinstance(shown, Show)
+    text, _, plan = shown.rows[0][0].partition("\n\n== Physical Execution Plan ==\n")
+    assert run_last(session, f"EXPLAIN {insert}") == Show(columns=("result",), rows=((text,),))
+    scan, aggregate, *_, sink = json.loads(plan)["nodes"]
+    assert scan == {
+        "id": 1,
+        "type": "Scan",
+        "pact": "Data Source",
+        "contents": "Scan(table=[t], columns=[a])",
+        "changelog_mode": ["I"],
+    }
+    assert aggregate == {
+        "id": 2,
+        "type": "GroupAggregate",
+        "pact": "Operator",
+        "contents": "GroupAggregate(keys=[a], calls=[COUNT(*)])",
+        "state": "accumulators and key, forever",
+        "changelog_mode": ["I", "UB", "UA"],
+        "predecessors": [{"id": 1}],
+    }
+    assert (sink["pact"], sink["contents"]) == ("Data Sink", "Sink(table=[u], columns=[a, n])")
+    assert sink["predecessors"] == [{"id": sink["id"] - 1}]
+
+
+def test_explain_of_a_batch_has_no_changes_as_json() -> None:
+    session = Session(options={"execution.runtime-mode": "batch"})
+    shown = run_last(session, "EXPLAIN JSON_EXECUTION_PLAN VALUES (1)")
+    assert isinstance(shown, Show)
+    nodes = json.loads(shown.rows[0][0].partition("==\n")[2])["nodes"]
+    assert [list(each) for each in nodes] == [
+        ["id", "type", "pact", "contents"],
+        ["id", "type", "pact", "contents", "predecessors"],
+    ]
+
+
+def test_a_statement_set_has_one_json_plan() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT); CREATE TABLE u (a INT); CREATE TABLE v (a INT)"))
+    inserts = "INSERT INTO u SELECT a FROM t; INSERT INTO v SELECT a FROM t;"
+    shown = run_last(session, f"EXPLAIN JSON_EXECUTION_PLAN STATEMENT SET BEGIN {inserts} END")
+    assert isinstance(shown, Show)
+    nodes = json.loads(shown.rows[0][0].partition("==\n")[2])["nodes"]
+    assert [each["id"] for each in nodes] == list(range(1, len(nodes) + 1))
+    assert [each["contents"] for each in nodes if each["pact"] == "Data Sink"] == [
+        "Sink(table=[u], columns=[a])",
+        "Sink(table=[v], columns=[a])",
+    ]
+
+
+def test_explain_of_create_table_as_creates_nothing() -> None:
+    session = Session()
+    list(session.run("CREATE TABLE t (a INT, b INT)"))
+    create = "CREATE TABLE u (c INT) WITH ('connector' = 'print') AS SELECT a FROM t"
+    plan = "Sink(table=[u], columns=[c, a]) [I]"
+    for _ in range(2):
+        shown = run_last(session, f"EXPLAIN {create}")
+        assert isinstance(shown, Show)
+        assert shown.rows[0][0].startswith(plan)
+        assert session.explain(create) == shown.rows[0][0]
+    assert run_last(session, "SHOW TABLES") == Show(columns=("table name",), rows=(("t",),))
+    assert expect_error_code(session, "EXPLAIN CREATE TABLE u AS SELECT x FROM t") == "unknown-column"
+    assert expect_error_code(session, "EXPLAIN CREATE TABLE t AS SELECT a FROM t") == "table-exists"
+    list(session.run("CREATE TABLE u (a INT)"))
+    assert isinstance(run_last(session, "EXPLAIN CREATE TABLE IF NOT EXISTS u AS SELECT a FROM t"), Show)
+    assert run_last(session, "SHOW TABLES") == Show(columns=("table name",), rows=(("t",), ("u",)))
+
+
+@pytest.mark.parametrize("text", ["SHOW TABLES", "SELECT 1; SELECT 2", "CREATE TABLE u (a INT)", ""])
+def test_only_one_job_is_explained(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Session().explain(text)
+    assert caught.value.code == "not-a-query"
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -314,4 +392,3 @@ def test_details_of_explain_without_meaning_give_a_note() -> None:
         "EXPLAIN ESTIMATED_COST adds nothing to the plan: everfold plans without statistics",
         "EXPLAIN PLAN_ADVICE adds nothing to the plan: everfold gives no advice",
     ]
-    assert expect_error_code(session, "EXPLAIN JSON_EXECUTION_PLAN SELECT 1 AS a") == "unsupported-clause"

@@ -55,6 +55,14 @@ def test_a_message_is_printed() -> None:
     assert out.getvalue() == "OK\n"
 
 
+def test_a_plan_is_shown_without_a_frame() -> None:
+    plan = string_result(("result",), [("Collect(columns=[a, b, c, d, e, f])\n└─ Filter(a < 1)",)])
+    out = io.StringIO()
+    plan.print(out)
+    assert out.getvalue() == "Collect(columns=[a, b, c, d, e, f])\n└─ Filter(a < 1)\n"
+    assert plan._repr_html_() == "<pre>Collect(columns=[a, b, c, d, e, f])\n└─ Filter(a &lt; 1)</pre>"
+
+
 def test_html_escapes_values_and_counts_rows() -> None:
     result = TableResult(pa.table({"k": ["<b>"] * 30, "n": [None] * 30}), schema=SCHEMA)
     html = result._repr_html_()

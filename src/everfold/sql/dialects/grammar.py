@@ -10,10 +10,12 @@ from everfold.sql.dialects.ddl import Definitions
 from everfold.sql.dialects.token_stream import NAME_TOKENS
 from everfold.sql.dialects.tokens import TokenKind
 from everfold.sql.statements import (
+    CreateTable,
     Describe,
     DescribeJob,
     Explain,
     Insert,
+    JobStatement,
     Name,
     NamePattern,
     Query,
@@ -328,9 +330,16 @@ class Grammar(Definitions):
         self.expect("STOP", "JOB")
         job = self.string("the job's ID or name")
         job_span = self.span(self.at - 1)
-        found = {word: self.accept("WITH", word) for word in ("SAVEPOINT", "DRAIN")}
+        savepoint = self.accept("WITH", "SAVEPOINT")
+        at = self.at
+        drain = self.accept("WITH", "DRAIN")
         return StopJob(
-            job=job, savepoint=found["SAVEPOINT"], drain=found["DRAIN"], job_span=job_span, span=self.span(first)
+            job=job,
+            savepoint=savepoint,
+            drain=drain,
+            job_span=job_span,
+            drain_span=self.span(at) if drain else None,
+            span=self.span(first),
         )
 
     def _describe(self) -> Describe | DescribeJob:
@@ -358,11 +367,26 @@ class Grammar(Definitions):
             details = self.parse_list(lambda: self.expect_one_of(*_DETAILS))
         match self.key():
             case "INSERT":
-                statement: Query | Insert | StatementSet = self._insert()
+                statement: JobStatement = self._insert()
             case "STATEMENT" | "BEGIN":
                 statement = self._statement_set(self.at)
             case "EXECUTE":
                 statement = self._execute()
-            case _:
+            case "CREATE":
+                statement = self._explained_create(first)
+            case "SELECT" | "WITH" | "VALUES" | "(" | "TABLE":
                 statement = self._query()
+            case _:
+                raise self.expected_error("a query, `INSERT`, `CREATE TABLE … AS` or a statement set")
         return Explain(statement=statement, details=details, span=self.span(first))
+
+    def _explained_create(self, first: int) -> CreateTable:
+        statement = self.create()
+        if isinstance(statement, CreateTable) and statement.as_query is not None:
+            return statement
+        raise self.unsupported_error(
+            "unsupported-statement",
+            "EXPLAIN of a CREATE statement without a job",
+            first,
+            "it accepts a query, INSERT, CREATE TABLE … AS or a statement set",
+        )

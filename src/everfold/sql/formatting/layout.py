@@ -20,10 +20,13 @@ _SPACED = frozenset({
     "IN", "VALUES", "AS", "OVER", "FILTER", "GROUP", "USING", "WITH", "BY", "AND", "OR", "NOT", "WHERE", "HAVING", "ON",
     "WHEN", "THEN", "ELSE", "CASE", "EXISTS", "FROM", "JOIN", "SELECT", "DISTINCT", "ALL", "ANY", "SOME", "SETS", "KEY",
     "FORMAT", "UNION", "EXCEPT", "INTERSECT", "LIKE", "BETWEEN", "IS", "LATERAL", "STREAM", "TABLE", "QUALIFY",
-    "ROLLUP", "CUBE", "INTERVAL", "EXPLAIN", "PLAN", "FOR", "CHANGELOG_MODE",
+    "ROLLUP", "CUBE", "INTERVAL", "EXPLAIN", "PLAN", "FOR", "CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN",
+    "PLAN_ADVICE",
 })  # fmt: skip
 """Keywords with a space between them and a parenthesis."""
 _BARE_BEFORE_PARENTHESIS = {("LATERAL", "TABLE"), ("FROM", "TABLE"), ("JOIN", "TABLE"), (",", "TABLE")}
+_EXPLAINED = ("SELECT", "WITH", "VALUES", "INSERT", "CREATE")
+"""First words of what EXPLAIN and EXECUTE contain, except a statement set."""
 _LISTS = ("SELECT", "GROUP", "ORDER", "PARTITION", "VALUES", "WITH", "WINDOW", "FROM")
 """First words of clauses that are lists."""
 _CONDITIONS = ("WHERE", "HAVING", "QUALIFY", "ON")
@@ -101,7 +104,7 @@ class Layout:
     def _prefixed(self, items: Sequence[Item], keys: list[str], indent: int) -> None:
         """Write EXPLAIN with its statement, or a statement set."""
         if "BEGIN" not in keys:
-            at = next((n for n, key in enumerate(keys) if key in ("SELECT", "WITH", "VALUES", "INSERT")), len(keys))
+            at = next((n for n, key in enumerate(keys) if key in _EXPLAINED), len(keys))
             self._run(items[:at], indent)
             if at < len(keys):
                 self._line(indent)
