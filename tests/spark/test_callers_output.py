@@ -1,4 +1,7 @@
-"""A script with its own Spark session: its output has only what the script and its Spark print."""
+"""A script with its own Spark session: its output has only what the script and its Spark print.
+
+The environment of the script is not activated, so `python3` in PATH is another Python.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,16 @@ def test_a_query_prints_nothing_into_the_process_of_its_user(tmp_path: Path) -> 
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text('{"k": "a", "v": 1}\n{"k": "b", "v": 2}\n{"k": "a", "v": 3}\n')
     (tmp_path / "own.py").write_text(SCRIPT)
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o700)
+    environment = {**os.environ, "PATH": f"{other.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("PYSPARK_PYTHON", None)
     done = subprocess.run(
         [sys.executable, "own.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -41,6 +41,7 @@ _NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded")
 _NO_JVM = re.compile(r"Answer from Java side is empty|Error while (?:sending|receiving)")
 _WORKER_DIED = re.compile(
     r"Python worker exited unexpectedly|Python worker process terminated|The Python worker has crashed"
+    r"|driver worker exited unexpectedly"
 )
 _WORKER_HUNG_UP = re.compile(r"java\.io\.EOFException|java\.net\.SocketException: (?:Connection reset|Broken pipe)")
 _CHECKSUM = re.compile(r"^\.(.+)\.crc$")

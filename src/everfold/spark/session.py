@@ -121,12 +121,25 @@ Imports in another thread must wait for that.
 """
 
 
+def _choose_python(spark: SparkSession) -> None:
+    """Let the workers of a local master run this Python, unless the caller names another.
+
+    PySpark runs the first `python3` in PATH, which is another one if a virtual environment is not
+    activated.
+    """
+    context = spark.sparkContext
+    is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if context.master.startswith("local") and not is_named:
+        context.pythonExec = sys.executable
+
+
 def create_session(spark: SparkSession, partitions: int) -> SparkSession:
     """Return a new session on the caller's context with our settings.
 
     The caller's conf is unchanged. A caller's JVM omits expected messages (`quiet_session`).
     """
     quiet_session(spark)
+    _choose_python(spark)
     session = spark.newSession()
     for key, value in QUERY_CONF.items():
         session.conf.set(key, value)
