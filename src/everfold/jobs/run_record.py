@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import everfold
@@ -109,7 +108,7 @@ def find_column_starts(manifest: Manifest) -> dict[str, int]:
             starts = [_find_start(shape, at, text, versions, whole) for at, text in column.origins]
             if starts:
                 name = f"{shape.sink}.{column.name}" if shape.sink else column.name
-                found[name] = max(_parse_ms(versions[each].created) for each in starts)
+                found[name] = max(versions[each].created_ms for each in starts)
     return found
 
 
@@ -128,10 +127,6 @@ def _describe_failure(error: BaseException) -> RunEnd:
     return RunEnd(
         how="failed", ended_ms=_now_ms(), error=code, message=redact_log(message.strip())[:_MESSAGE_CHARACTERS]
     )
-
-
-def _parse_ms(created: str) -> int:
-    return int(datetime.fromisoformat(created).timestamp() * 1000)
 
 
 def _now_ms() -> int:

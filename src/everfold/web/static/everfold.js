@@ -20,8 +20,23 @@ function createChart(box, names, data) {
   const amount = { ...axis, size: 60, values: (_, ticks) => ticks.map((each) => COMPACT.format(each)) };
   const time = { label: "time (UTC)", value: (_, at) => at == null ? "" : CLOCK.format(at * 1000) };
   const options = { width: box.clientWidth, height: 190, series: [time, ...series], axes: [clock, amount],
+                    hooks: { draw: [(chart) => markVersions(chart, box.versions)] },
                     scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } } };
   return new uPlot(options, data, box);
+}
+
+// Marks where versions of the job began: a line and the number of the version.
+function markVersions(chart, versions) {
+  chart.over.querySelectorAll(".version").forEach((mark) => mark.remove());
+  const { min, max } = chart.scales.x;
+  for (const { number, time } of versions) {
+    if (time < min || time > max) continue;
+    const mark = document.createElement("div");
+    mark.className = "version";
+    mark.textContent = `v${number}`;
+    mark.style.left = `${chart.valToPos(time, "x")}px`;
+    chart.over.append(mark);
+  }
 }
 
 async function drawCharts(area) {
@@ -30,6 +45,7 @@ async function drawCharts(area) {
   const batches = await answer.json();
   for (const box of area.querySelectorAll(".chart")) {
     const names = box.dataset.series.split(",");
+    box.versions = batches.versions;
     const data = [batches.time, ...names.map((name) => batches[name])];
     if (box.chart) box.chart.setData(data);
     else box.chart = createChart(box, names, data);
