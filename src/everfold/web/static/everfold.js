@@ -5,6 +5,7 @@ const COLORS = { light: ["#1a56b0", "#a31621", "#14653a", "#7a4a00", "#6b2fa0", 
                  dark: ["#8ab8ff", "#ff9a9f", "#7fd6a2", "#f3c273", "#c9a6ff", "#aab2bb"] };
 const REFRESH_MS = 2000;
 const FEW = 40;
+const LABEL_WIDTH = 30;
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const CLOCK = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: "UTC" });
 
@@ -25,16 +26,24 @@ function createChart(box, names, data) {
   return new uPlot(options, data, box);
 }
 
-// Marks where versions of the job began: a line and the number of the version.
+// Marks where versions of the job began: a line and the number of the version. Lines that are close
+// to each other share a label.
 function markVersions(chart, versions) {
   chart.over.querySelectorAll(".version").forEach((mark) => mark.remove());
   const { min, max } = chart.scales.x;
+  let label = null, labelAt = -Infinity;
   for (const { number, time } of versions) {
     if (time < min || time > max) continue;
     const mark = document.createElement("div");
     mark.className = "version";
-    mark.textContent = `v${number}`;
-    mark.style.left = `${chart.valToPos(time, "x")}px`;
+    const at = chart.valToPos(time, "x");
+    mark.style.left = `${at}px`;
+    if (at - labelAt > LABEL_WIDTH) {
+      [label, labelAt] = [mark, at];
+      mark.textContent = `v${number}`;
+    } else {
+      label.textContent += `, v${number}`;
+    }
     chart.over.append(mark);
   }
 }
