@@ -150,6 +150,7 @@ LOCAL_FILES = {
     "jobs/class_archive_warmup.py": "the rehearsal of a start has a temporary folder",
     "jobs/engine.py": "the job's log is a local file in every case",
     "jobs/progress_log.py": "the history is a local file in every case",
+    "jobs/row_samples.py": "it is next to the history, a local file in every case",
     "jobs/ownership.py": "locks are those of the local file system",
     "jobs/shared_ownership.py": "it reads about this machine's processes from /proc",
 }

@@ -125,7 +125,9 @@ def test_metrics_of_a_running_job(spark: SparkSession, tmp_path: Path) -> None:
     assert (status.state, status.is_running) == ("running", True)
     assert read_url(server, "/readyz") == "ok\n"
     found = scrape(server)
-    assert names_in_deploy() - found.keys() == {"everfold_source_lag_rows"}  # there is no topic
+    # There is no topic, and no cluster.
+    missing = {"everfold_source_lag_rows", "everfold_executor_peak_memory_bytes"}
+    assert names_in_deploy() - found.keys() == missing
     assert found["everfold_rows_in_total"] == [('job_name="o",source="a"', 2)]
     assert found["everfold_rows_out_total"] == [('job_name="o",sink="o"', 1)]
     assert found["everfold_jvm_heap_limit_bytes"][0][1] > found["everfold_jvm_heap_bytes"][0][1] > 0

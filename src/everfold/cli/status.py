@@ -16,6 +16,7 @@ from everfold.cli.runner import open_job
 if TYPE_CHECKING:
     from everfold.errors import EverfoldError
     from everfold.jobs.folders import FolderName
+    from everfold.jobs.row_samples import RowSamples
     from everfold.jobs.status import JobDirStatus
     from everfold.storage import Location
 
@@ -135,6 +136,18 @@ def _describe(found: JobDirStatus) -> Iterator[str]:
     for each in progress.operators:
         size = "" if each.state_bytes is None else f", about {each.state_bytes:,} bytes"
         yield f"{each.name} {labels.get(each.name, '')}: {format_count(each.state_rows, 'state row')}{size}"
+    yield from _describe_samples(found.samples)
+
+
+def _describe_samples(samples: RowSamples) -> Iterator[str]:
+    for late in samples.late:
+        time = f"{'window until' if late.is_window_end else 'row at'} {format_instant(late.time_ms)}"
+        watermark = "" if late.watermark_ms is None else f", watermark {format_instant(late.watermark_ms)}"
+        values = ", ".join(f"{name} = {value}" for name, value in late.values.items())
+        yield f"late in batch {late.batch}, {late.operator}: {time}{watermark}" + (f": {values}" if values else "")
+    for each in samples.skipped:
+        where = each.location or f"table `{each.table}`"
+        yield f"skipped in batch {each.batch}: {where}: {each.reason}" + (f": {each.record}" if each.record else "")
 
 
 def _describe_lag(lag: Mapping[str, int] | None) -> str:

@@ -1,13 +1,18 @@
-"""Count rows that options allow to skip.
+"""Count rows that options allow to skip, and keep an example.
 
 Spark counts them as observed metrics while it processes the others; the counts are added up by
-reason.
+reason. With the count, a metric has the first such row of the query as an example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everfold.engine_literals import spark_string
+from everfold.secrets import redact_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,31 +24,71 @@ _REASONS = {_BAD_RECORDS: BAD_RECORD, _NULL_ROWTIME: NO_TIME}
 """Reasons by prefix of the metric's name."""
 
 
-def count_bad_records(frame: DataFrame, condition: str, table: str) -> DataFrame:
+EXAMPLE_CHARACTERS = 200
+"""To how many characters a string of an example is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """An example of skipped rows.
+
+    location: empty if it is unknown. record: its text, empty if it is unknown.
+    """
+
+    reason: str
+    table: str
+    location: str = ""
+    record: str = ""
+
+
+def count_bad_records(frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str]) -> DataFrame:
     """Add a metric to the frame that counts records that cannot be read, or not in full.
 
-    table: an identifier, unique among the frames read.
+    name: an identifier, unique among the frames read. facts: Spark SQL of parts of the location, by
+    name, and of the `record`.
     """
-    return _observe_count(frame, condition, f"{_BAD_RECORDS}{table}")
+    return _observe_count(frame, condition, f"{_BAD_RECORDS}{name}", table, facts)
 
 
-def count_null_rowtime(frame: DataFrame, condition: str, number: int) -> DataFrame:
+def count_null_rowtime(
+    frame: DataFrame, condition: str, number: int, table: str = "", facts: Mapping[str, str] | None = None
+) -> DataFrame:
     """Add a metric to the frame that counts rows without a time.
 
-    number: distinguishes the frame from others of the query.
+    number: distinguishes the frame from others of the query. facts: as for `count_bad_records`.
     """
-    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{number}")
+    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{number}", table, facts or {})
 
 
-def _observe_count(frame: DataFrame, condition: str, name: str) -> DataFrame:
+def _observe_count(frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str]) -> DataFrame:
     from pyspark.sql.functions import expr
 
-    return frame.observe(name, expr(f"count_if({condition})").alias("rows"))
+    found = {"table": spark_string(table)}
+    found |= {part: f"left(CAST({sql} AS STRING), {EXAMPLE_CHARACTERS})" for part, sql in facts.items()}
+    members = ", ".join(f"{spark_string(part)}, {sql}" for part, sql in found.items())
+    example = f"first(IF({condition}, to_json(named_struct({members})), NULL), true)"
+    return frame.observe(name, expr(f"count_if({condition})").alias("rows"), expr(example).alias("example"))
 
 
-def add_skipped_rows(metrics: Mapping[str, Sequence[int | None]], counts: dict[str, int]) -> None:
+def add_skipped_rows(metrics: Mapping[str, Sequence[Any]], counts: dict[str, int]) -> None:
     """Add a query's observed metrics, by name, to the numbers of skipped rows, by reason."""
     for name, row in metrics.items():
-        reason = next((each for prefix, each in _REASONS.items() if name.startswith(prefix)), None)
+        reason = _find_reason(name)
         if reason is not None and row[0]:
             counts[reason] = counts.get(reason, 0) + int(row[0])
+
+
+def find_skipped_rows(metrics: Mapping[str, Sequence[Any]]) -> Iterator[SkippedRow]:
+    """Yield the examples in a query's observed metrics, by name."""
+    for name, row in metrics.items():
+        reason = _find_reason(name)
+        if reason is not None and row[1]:
+            facts = json.loads(row[1])
+            table, record = facts.pop("table"), facts.pop("record", "")
+            path = facts.pop("path", "")
+            location = path or ", ".join(f"{part} {value}" for part, value in facts.items())
+            yield SkippedRow(reason, table, redact_log(location), record)
+
+
+def _find_reason(metric: str) -> str | None:
+    return next((reason for prefix, reason in _REASONS.items() if metric.startswith(prefix)), None)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, LocalSink, ShardedSink, WorkerTask
 from everfold.connectors.sink_changelog import sort_changes
+from everfold.connectors.skipped_rows import SkippedRow
 from everfold.errors import ConnectorError, EverfoldError
 from everfold.jobs.batch_log import BatchLog
 from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, run_typed_batch
 from everfold.jobs.progress import OperatorProgress, Reports
-from everfold.operators.protocol import Stats
+from everfold.operators.protocol import LateRow, Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
+from everfold.secrets import redact_log
 from everfold.spark.delivery import empty_rows, find_failed_sink
 from everfold.spark.output_rows import OutputRows
 from everfold.spark.stream import Stream, union_all
@@ -85,14 +87,16 @@ def combine_streams(streams: Sequence[Stream]) -> DataFrame:
 class BatchCounts:
     """The counts after a batch; the next one may change those of the router at any time.
 
-    reads: rows that tasks have decoded in this batch by table, less what Spark counts. The others
-    are those of the run.
+    reads: rows that tasks have decoded in this batch by table, less what Spark counts. late_rows,
+    skipped_rows: examples of those of this batch. The others are those of the run.
     """
 
     reads: Mapping[str, int]
     sink_rows: Mapping[str, int]
     operators: tuple[OperatorProgress, ...]
     watermark_ms: int | None
+    late_rows: Sequence[tuple[str, LateRow]] = ()
+    skipped_rows: Sequence[SkippedRow] = ()
 
 
 @dataclass(slots=True)
@@ -130,6 +134,7 @@ class Router:
     is_running: bool = False
     is_interrupted: bool = False
     _reads: dict[str, int] = field(default_factory=dict)
+    _skipped: list[SkippedRow] = field(default_factory=list)
     _last_rows: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -305,6 +310,7 @@ class Router:
         for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
             add_counts(self._reads, {read.table: read.rows - read.handles})
             add_counts(self.dropped, read.skipped)
+            self._skipped += (SkippedRow(why, read.table, redact_log(read.location or "")) for why in read.skipped)
 
     @property
     def rows(self) -> int:
@@ -331,7 +337,15 @@ class Router:
 
     def _take_counts(self) -> BatchCounts:
         reads, self._reads = self._reads, {}
-        return BatchCounts(reads, dict(self.sink_rows), self.reports.list_operators(), self.reports.watermark_ms)
+        skipped, self._skipped = self._skipped, []
+        return BatchCounts(
+            reads=reads,
+            sink_rows=dict(self.sink_rows),
+            operators=self.reports.list_operators(),
+            watermark_ms=self.reports.watermark_ms,
+            late_rows=self.reports.take_late_rows(),
+            skipped_rows=skipped,
+        )
 
     def _count_out(self, target: Target, rows: int | None) -> None:
         add_counts(self.sink_rows, {target.sink.table.name: rows or 0})

@@ -101,6 +101,11 @@ class Version:
     sources: tuple[SourceNote, ...] | None = None
 
     @property
+    def created_ms(self) -> int:
+        """When the version was created, in epoch milliseconds."""
+        return int(datetime.fromisoformat(self.created).timestamp() * 1000)
+
+    @property
     def is_backfilled(self) -> bool:
         """Whether its new aggregates were backfilled."""
         return self.history is not None and self.filled

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from everfold.operators.protocol import NO_WATERMARK, Stats
+from everfold.operators.protocol import NO_WATERMARK, LateRow, Stats
 
 if TYPE_CHECKING:
     from everfold.compat.shape import OperatorShape
@@ -129,6 +129,7 @@ class Progress(Record):
         whole batch.
     skipped: rows that options allow to skip, of this run, by reason.
     heap_bytes, heap_limit_bytes: memory in use in the JVM of the driver, and its limit.
+    executor_bytes: the greatest memory that each executor of a cluster has reported, by kind.
     """
 
     batch: int
@@ -147,6 +148,7 @@ class Progress(Record):
     skipped: Mapping[str, int] = field(default_factory=dict)
     heap_bytes: int | None = None
     heap_limit_bytes: int | None = None
+    executor_bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, members: Mapping[str, Any]) -> Progress:
@@ -188,6 +190,7 @@ class Reports:
 
     shapes: Mapping[str, OperatorShape] = field(default_factory=dict)
     _totals: dict[str, _Totals] = field(default_factory=dict)
+    _late: list[tuple[str, LateRow]] = field(default_factory=list)
 
     def take(self, stats: Iterable[Stats]) -> None:
         """Add the reports of a batch.
@@ -213,6 +216,12 @@ class Reports:
                 of.column_bytes[column] = of.column_bytes.get(column, 0) + size
             for split, at in each.splits.items():
                 of.splits[split] = max(of.splits.get(split, NO_WATERMARK), at)
+            self._late += ((each.operator, row) for row in each.late)
+
+    def take_late_rows(self) -> list[tuple[str, LateRow]]:
+        """Return the examples of late rows since the last call, with their operators."""
+        found, self._late = self._late, []
+        return found
 
     @property
     def late_rows(self) -> int:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import everfold
 from everfold.compat.shape import OperatorShape, QueryShape
+from everfold.connectors.skipped_rows import SkippedRow
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.progress import Progress, RunInfo
 from everfold.jobs.progress_log import HowEnded, ProgressLog, RunEnd, locate_history
+from everfold.jobs.row_samples import LateSample, RowSamples, SkippedSample, read_samples, write_samples
 from everfold.jobs.spec import JobSpec
+from everfold.operators.protocol import LateRow
 from everfold.secrets import redact_log
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class RunRecorder:
     spec: JobSpec
     log: ProgressLog
     run: RunInfo
+    _samples: RowSamples | None = None
 
     def describe(self, **facts: Any) -> None:
         """Record what has become known about the run: fields of RunInfo."""
@@ -50,6 +53,19 @@ class RunRecorder:
         self.log.add(progress)
         if self.spec.progress is not None:
             self.spec.progress(progress)
+
+    def add_samples(self, batch: int, late: Sequence[tuple[str, LateRow]], skipped: Sequence[SkippedRow]) -> None:
+        """Record examples of a batch: late rows with their operators, and skipped rows."""
+        if not late and not skipped:
+            return
+        folder = self.log.folder
+        if self._samples is None:
+            self._samples = read_samples(folder)
+        self._samples = self._samples.add(
+            [LateSample(batch=batch, operator=name, **asdict(row)) for name, row in late],
+            [SkippedSample(batch=batch, **asdict(row)) for row in skipped],
+        )
+        write_samples(folder, self._samples)
 
 
 @contextmanager
@@ -109,7 +125,7 @@ def find_column_starts(manifest: Manifest) -> dict[str, int]:
             starts = [_find_start(shape, at, text, versions, whole) for at, text in column.origins]
             if starts:
                 name = f"{shape.sink}.{column.name}" if shape.sink else column.name
-                found[name] = max(_parse_ms(versions[each].created) for each in starts)
+                found[name] = max(versions[each].created_ms for each in starts)
     return found
 
 
@@ -128,10 +144,6 @@ def _describe_failure(error: BaseException) -> RunEnd:
     return RunEnd(
         how="failed", ended_ms=_now_ms(), error=code, message=redact_log(message.strip())[:_MESSAGE_CHARACTERS]
     )
-
-
-def _parse_ms(created: str) -> int:
-    return int(datetime.fromisoformat(created).timestamp() * 1000)
 
 
 def _now_ms() -> int:

@@ -6,7 +6,7 @@ needed. `everfold status`, a shell and a web page draw what it returns.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from everfold.jobs.batch_log import last_batch
@@ -14,6 +14,7 @@ from everfold.jobs.job_dir import JobDir, no_job_error
 from everfold.jobs.ownership import find_local_owner
 from everfold.jobs.progress import Progress, RunInfo
 from everfold.jobs.progress_log import History, RunEnd, locate_history, read_history
+from everfold.jobs.row_samples import RowSamples, read_samples
 from everfold.jobs.shared_ownership import find_shared_owner
 from everfold.storage import Location
 
@@ -39,7 +40,7 @@ class JobDirStatus:
     none does. run: the last run known. version, version_created, epoch: of the query, None before
     the first start was complete. last_batch: the number of the last batch that the sinks received,
     in the current epoch. end: how the last run ended, with its error if it failed; None while it
-    runs. batches: the newest batches known, oldest first.
+    runs. batches: the newest batches known, oldest first. samples: of late and skipped rows.
     """
 
     folder: str
@@ -53,6 +54,7 @@ class JobDirStatus:
     last_batch: int | None = None
     end: RunEnd | None = None
     batches: tuple[Progress, ...] = ()
+    samples: RowSamples = field(default_factory=RowSamples)
 
     @property
     def is_running(self) -> bool:
@@ -104,6 +106,7 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
         last_batch=ran[1] if ran is not None and version is not None and ran[0] == version.epoch else None,
         end=None if owner is not None else history.end,
         batches=history.batches,
+        samples=read_samples(locate_history(job_dir.log_file)),
     )
 
 

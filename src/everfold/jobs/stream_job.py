@@ -19,7 +19,7 @@ from everfold.checkpoint.logs import (
     read_positions,
     remove_planned,
 )
-from everfold.connectors.skipped_rows import add_skipped_rows
+from everfold.connectors.skipped_rows import add_skipped_rows, find_skipped_rows
 from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
@@ -49,6 +49,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.windows import Session, next_window_end
 from everfold.spark.batch import BatchLowering
+from everfold.spark.executors import read_peak_memory
 from everfold.spark.spark_log import restore_log, silence_log
 from everfold.spark.stream import StreamLowering
 from everfold.storage import Location
@@ -62,6 +63,8 @@ _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
 _LOOK_S = 5.0
 """How often a job without input checks whether Spark still looks for some."""
+_MEASURE_S = 10.0
+"""How often a job on a cluster reads the memory of its executors: as often as they report it."""
 _TICK_DELAY_MS = 50
 _QUIET_S = 1.0
 """How long no batch has run before a job reports that it waits for records."""
@@ -101,6 +104,8 @@ class StreamJob:
     _reported: int = field(default=0)
     _is_waiting: bool = field(default=False)
     _looked_at: float = field(default_factory=time.monotonic)
+    _measured_at: float = field(default=float("-inf"))
+    _executor_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
     _runtime: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -285,6 +290,8 @@ class StreamJob:
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
             self.recorder.add(self._describe_batch(report, router, counts, rows))
+            skipped = [*counts.skipped_rows, *find_skipped_rows(report.observedMetrics or {})]
+            self.recorder.add_samples(batch, counts.late_rows, skipped)
 
     def _describe_batch(self, report: Any, router: Router, counts: BatchCounts, rows: int) -> Progress:
         """Return the record of a batch. rows: its input rows."""
@@ -307,7 +314,15 @@ class StreamJob:
             skipped=dict(router.dropped),
             heap_bytes=heap.totalMemory() - heap.freeMemory(),
             heap_limit_bytes=heap.maxMemory(),
+            executor_bytes=self._read_executor_bytes(),
         )
+
+    def _read_executor_bytes(self) -> dict[str, dict[str, int]]:
+        """Return the memory of the executors. They report it less often than batches may end."""
+        if time.monotonic() - self._measured_at > _MEASURE_S:
+            self._executor_bytes = read_peak_memory(self.spark)
+            self._measured_at = time.monotonic()
+        return self._executor_bytes
 
     @property
     def _source_reports(self) -> SourceReports:

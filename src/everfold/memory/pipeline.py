@@ -454,4 +454,5 @@ def _sum_stats(name: str, stats: list[Stats]) -> Stats:
     late, rows, ignored = (
         sum(of) for of in zip(*((s.late_rows, s.state_rows, s.ignored_rows) for s in stats), strict=True)
     )
-    return Stats(name, stats[0].watermark_ms, late, rows, ignored)
+    examples = tuple(row for each in stats for row in each.late)
+    return Stats(name, stats[0].watermark_ms, late, rows, ignored, late=examples)

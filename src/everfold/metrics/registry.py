@@ -117,6 +117,11 @@ def _read_heap_limit(job: WatchedJob) -> Samples:
         yield (), job.progress.heap_limit_bytes
 
 
+def _read_executors(job: WatchedJob) -> Samples:
+    for executor, sizes in () if job.progress is None else job.progress.executor_bytes.items():
+        yield from (((executor, kind), size) for kind, size in sizes.items())
+
+
 METRICS: tuple[Metric, ...] = (
     Metric(
         name="everfold_job_info",
@@ -268,6 +273,15 @@ METRICS: tuple[Metric, ...] = (
         kind="gauge",
         help="Limit of that heap (spark.driver.memory).",
         read=_read_heap_limit,
+    ),
+    Metric(
+        name="everfold_executor_peak_memory_bytes",
+        kind="gauge",
+        help="The greatest memory of an executor of a cluster since it started: heap is that in use in the heap of "
+        "its JVM. With spark.executor.processTreeMetrics.enabled, jvm is that of the process of the JVM, and python "
+        "that of its Python workers. Read every 10 seconds, while batches run.",
+        labels=("executor", "memory"),
+        read=_read_executors,
     ),
 )
 BATCH_DURATION = "everfold_batch_duration_seconds"

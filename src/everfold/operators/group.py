@@ -21,10 +21,11 @@ from everfold.aggregates.folding import Fold, compact_slots, compute_results, fo
 from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.group_layout import Count, ValueTable, group_layout
+from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
-from everfold.operators.protocol import NO_WATERMARK, ClockSpec, Meta, Stats, Step
+from everfold.operators.protocol import NO_WATERMARK, ClockSpec, LateRow, Meta, Stats, Step
 from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
@@ -127,28 +128,33 @@ class GroupOperator:
         """Merge a batch's groups with their state and emit the changes of their results."""
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
+        watermark = clock.watermark
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         live = clock.advance(metas)
         state = _State(self, store, head, clock.now_ms, closed)
-        frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state)).height]
+        frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state, watermark)).height]
         if frames:
             rows = self._apply(frames, state)
         else:
             rows = empty_changes(self.schema)
         head = {"clock": clock.encode(), **state.encode()}
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, state.late, state.rows, state.ignored)
+        stats = Stats(self.name, clock.watermark, state.late, state.rows, state.ignored, late=state.late_rows)
         return Step(rows, clock.forward_meta(self.name, live, metas), stats)
 
-    def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State) -> pl.DataFrame:
+    def _not_late(self, rows: pl.DataFrame, closed: int | None, state: _State, watermark: int) -> pl.DataFrame:
         """Return the rows whose windows still accept rows, and count the others.
 
-        closed: the end of the last window that has ended.
+        closed: the end of the last window that has ended. watermark: before the batch.
         """
         if closed is None or self._node.window is None or self._node.window.time is TimeKind.PROCTIME:
             return rows
         late = _until(self._node.window) <= closed
-        state.late += int(rows.filter(late & (pl.col(_TABLE) == 0))["n"].sum())
+        dropped = rows.filter(late & (pl.col(_TABLE) == 0))
+        state.late += int(dropped["n"].sum())
+        end, names = pl.col(f"k{self._node.window.end}"), self._layout.page_names
+        shown = {key: names[key] for key in self._layout.keys}
+        state.late_rows += take_late_rows(dropped, end.dt.epoch("ms"), shown, watermark)
         return rows.filter(~late)
 
     def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
@@ -396,6 +402,7 @@ class _State:
         ]
         self.ignored: int = head.get("ignored", 0)
         self.late: int = head.get("late", 0)
+        self.late_rows: tuple[LateRow, ...] = ()
 
     def encode(self) -> dict[str, Any]:
         """Return the state for the head page, after sweeping a few cold pages."""

@@ -39,6 +39,7 @@ from everfold.operators.frames import (
     is_exact_fold,
     partition_order,
 )
+from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import (
     Folds,
     Layout,
@@ -142,13 +143,14 @@ class OverOperator:
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         since = max(clock.watermark, clock.closed)
+        before = clock.watermark
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else clock.watermark
 
         waiting = Runs.decode(store, self._epoch, "waiting", head.get("waiting"))
         past = _Past(self, store, head, clock.now_ms)
         rows = self._number(prepared, head)
-        late = 0
+        late = rows.clear()
         if self._by_arrival:
             due = rows.with_columns(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
         else:
@@ -162,11 +164,13 @@ class OverOperator:
             "clock": clock.encode(),
             "waiting": waiting.encode(),
             "arrived": head.get("arrived", 0) + sum(frame.height for frame in prepared),
-            "late": head.get("late", 0) + late,
+            "late": head.get("late", 0) + late.height,
             **past.encode(since if clock.flush else upto),
         }
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows)
+        names = {key: self._layout.page_names[key] for key in self._keys} | self._column_names
+        examples = take_late_rows(late, pl.col(_TIME), names, before, is_window_end=False)
+        stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows, late=examples)
         return Step(out, clock.forward_meta(self.name, live, metas), stats)
 
     # --- backfill ---------------------------------------------------------------------------------
@@ -385,18 +389,18 @@ class _Past:
             self._table.sweep(self._expired, SWEPT_PAGES)
         return {self._name: self._table.encode(), "time": self._since}
 
-    def not_late(self, rows: pl.DataFrame, since: int) -> tuple[pl.DataFrame, int]:
-        """Return the rows that are not late, and the number of late ones."""
+    def not_late(self, rows: pl.DataFrame, since: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the rows that are not late, and the late ones."""
         if since == NO_WATERMARK or rows.is_empty() or rows[_TIME].min() > since:  # type: ignore[operator]
-            return rows, 0
+            return rows, rows.clear()
         if self._unbounded:
-            kept = rows.filter(pl.col(_TIME) > since)
-            return kept, rows.height - kept.height
+            kept = pl.col(_TIME) > since
+            return rows.filter(kept), rows.filter(~kept)
         maybe = rows.filter(pl.col(_TIME) <= since)
         partition = ["hash", *self._keys]
         youngest = self.of(maybe.select(partition).unique()).group_by(partition).agg(pl.col(_TIME).max().alias("last"))
         late = maybe.join(youngest, on=partition, nulls_equal=True).filter(pl.col(_TIME) <= pl.col("last"))
-        return rows.filter(~pl.col(NUMBER).is_in(late[NUMBER].implode())), late.height
+        return rows.filter(~pl.col(NUMBER).is_in(late[NUMBER].implode())), late
 
     def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
         """Return the earlier rows of partitions, in order: `hash`, keys, `time`, `number`, slots,

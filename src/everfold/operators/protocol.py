@@ -67,13 +67,27 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRow:
+    """An example of a row that an operator has dropped as late.
+
+    time_ms: of the row, or the end of its last window. watermark_ms: before the batch, None without
+    one. values: of columns, as strings.
+    """
+
+    time_ms: int
+    is_window_end: bool
+    watermark_ms: int | None
+    values: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """What a bucket of an operator reports after a batch. All but watermarks are summed over the
     buckets.
 
     late_rows: dropped as late since the job began. state_rows: rows in its tables. watermark_ms:
     NO_WATERMARK before the first one. ignored_rows: retractions that matched no row and were
-    ignored, since the job began.
+    ignored, since the job began. late: examples of the late rows of the batch.
 
     The engine adds what happened in the batch. rows_out, retractions: rows that it emitted, and how
     many of them retract an earlier one. page_rows, page_bytes, column_bytes: of the pages that it
@@ -91,15 +105,17 @@ class Stats:
     page_bytes: int = 0
     column_bytes: dict[str, int] = field(default_factory=dict)
     splits: dict[str, int] = field(default_factory=dict)
+    late: tuple[LateRow, ...] = ()
 
     def encode(self) -> bytes:
         """Encode as JSON."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, default=asdict).encode()
 
     @classmethod
     def decode(cls, blob: bytes) -> Stats:
         """Decode from JSON."""
-        return cls(**json.loads(blob))
+        members = json.loads(blob)
+        return cls(**{**members, "late": tuple(LateRow(**each) for each in members["late"])})
 
 
 @dataclass(frozen=True, slots=True)

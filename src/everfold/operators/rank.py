@@ -24,7 +24,8 @@ from everfold.operators.changelog import INPUT_KIND, diff_rows, empty_changes, s
 from everfold.operators.clock import Clock
 from everfold.operators.frames import PART, sort_by_partition
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
-from everfold.operators.protocol import ClockSpec, Meta, Stats, Step
+from everfold.operators.late_rows import take_late_rows
+from everfold.operators.protocol import ClockSpec, LateRow, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
 from everfold.operators.reemit import mark_reemitted
 from everfold.plan.changelog import KIND
@@ -80,6 +81,11 @@ class RankOperator:
         """
         return rows if self._time is None else rows.filter(pl.col(self._time).dt.epoch("ms") >= since)
 
+    def _take_late_rows(self, rows: pl.DataFrame, since: int) -> tuple[LateRow, ...]:
+        assert self._time is not None
+        at, names = pl.col(self._time).dt.epoch("ms"), self._rows.page_names
+        return take_late_rows(rows.filter(at < since), at, names, since, is_window_end=False)
+
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that may be among the first, with `sign` where they may be retracted."""
         rows = self._rows.normalize(rows)
@@ -100,7 +106,9 @@ class RankOperator:
         kept = self._load(store, head, clock.now_ms)
         arrived, ignored, late = head.get("arrived", 0), head.get("ignored", 0), head.get("late", 0)
         timely = [self._not_late(frame, since) for frame in prepared]
-        late += sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
+        dropped = sum(frame.height for frame in prepared) - sum(frame.height for frame in timely)
+        late += dropped
+        examples = self._take_late_rows(pl.concat(prepared), since) if dropped else ()
         frames = [frame for frame in timely if frame.height]
         found = self._changes_only(empty_changes(self.schema))
         if frames:
@@ -111,7 +119,7 @@ class RankOperator:
             found = self._diff(rows)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, late, kept.rows, ignored)
+        stats = Stats(self.name, clock.watermark, late, kept.rows, ignored, late=examples)
         return Step(found, clock.forward_meta(self.name, live, metas), stats)
 
     def current(self, store: Store) -> pl.DataFrame:

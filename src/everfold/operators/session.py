@@ -28,9 +28,10 @@ from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import diff_rows, sign
 from everfold.operators.clock import Clock
+from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import column_names, has_local_zone, layout_of, normalize_keys, time_input
 from everfold.operators.packed_keys import FEW_ROWS, repeat_rarely
-from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Stats, Step
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, LateRow, Stats, Step
 from everfold.operators.time_zones import closed_until
 from everfold.operators.window_output import window_rows, window_values
 from everfold.plan.changelog import ORDER
@@ -81,6 +82,11 @@ class _Sessions(ABC):
         empty = self._empty()
         return pl.concat([empty, *(frame.select(empty.columns) for frame in prepared if frame.height)])
 
+    @property
+    @abstractmethod
+    def _shown_names(self) -> Mapping[str, str]:
+        """The columns of items that examples of late rows have, with their names in pages."""
+
     @abstractmethod
     def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
         """Return items with the `start` and `end` of their whole session, older ones first; `at` is
@@ -115,6 +121,7 @@ class _Sessions(ABC):
         late: int = head.get("late", 0)
 
         since = self._complete(clock)
+        before_ms, examples = clock.watermark, tuple[LateRow, ...]()
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush and self._lateness_ms is None else self._complete(clock)
 
@@ -130,7 +137,9 @@ class _Sessions(ABC):
         if old or items.height:
             items = self._merge(pl.concat([*old, items]) if old else items)
             lost = pl.col("end") <= since
-            late += int(items.filter(lost)["n"].sum())
+            dropped = items.filter(lost)
+            late += int(dropped["n"].sum())
+            examples = take_late_rows(dropped, pl.col("end"), self._shown_names, before_ms)
             items = items.filter(~lost)
             done = items.filter(pl.col("end") <= upto)
             kept = items.filter(pl.col("end") > max(since, upto))
@@ -164,7 +173,7 @@ class _Sessions(ABC):
             "late": late,
         }
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, late, table.rows)
+        stats = Stats(self.name, clock.watermark, late, table.rows, late=examples)
         return Step(self._output(before, items, done), clock.forward_meta(self.name, live, metas), stats)
 
     def _complete(self, clock: Clock) -> int:
@@ -195,6 +204,10 @@ class SessionOperator(_Sessions):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
+
+    @property
+    def _shown_names(self) -> Mapping[str, str]:
+        return {key: self._layout.page_names[key] for key in self._keys}
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per session of the task's own rows: `hash`, keys, `start`, `end`, `n`,
@@ -347,6 +360,10 @@ class SessionRowsOperator(_Sessions):
             *map(InputColumn.of, self._columns, columns),
         )
         self._page_names = dict(zip(self._columns, column_names(node.input), strict=True))
+
+    @property
+    def _shown_names(self) -> Mapping[str, str]:
+        return self._page_names
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns."""

@@ -30,6 +30,7 @@ from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import sign
 from everfold.operators.clock import Clock
+from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import layout_of, normalize_keys
 from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, Meta, Stats, Step
@@ -94,8 +95,10 @@ class WindowOperator:
         slices, totals = self._tables(store, head)
 
         since = self._complete(clock)
-        rows, late = self._accept(prepared, since)
-        late += head.get("late", 0)
+        rows, dropped = self._accept(prepared, since)
+        late = head.get("late", 0) + (int(dropped["n"].sum()) if dropped.height else 0)
+        names = {key: self._layout.page_names[key] for key in self._layout.keys}
+        examples = take_late_rows(dropped, self._last_end(), names, clock.watermark)
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else self._complete(clock)
 
@@ -106,7 +109,7 @@ class WindowOperator:
 
         head = {"clock": clock.encode(), "slices": slices.encode(), "totals": totals.encode(), "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows)
+        stats = Stats(self.name, clock.watermark, late, slices.rows + totals.rows, late=examples)
         return Step(self._emit(results), clock.forward_meta(self.name, live, metas), stats)
 
     # Backfill
@@ -161,24 +164,23 @@ class WindowOperator:
         """Return the end of the last window that is complete, in local milliseconds."""
         return max(closed_until(clock.watermark, self._node.zone), clock.closed)
 
-    def _accept(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, int]:
-        """Return a batch's rows that are not late, and the number of late ones.
+    def _accept(self, prepared: Sequence[pl.DataFrame], since: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return a batch's rows that are not late, and the late ones, which have `n`.
 
         Rows of a slice that has been emitted are moved to where they still count.
         """
         layout, columns = self._layout, [*self._by, *self._layout.slots, "n"]
         frames = [frame for frame in prepared if frame.height]
         if not frames:
-            return layout.empty({"slice": pl.Int64()}), 0
-        rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], 0
+            return layout.empty({"slice": pl.Int64()}), pl.DataFrame()
+        rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], pl.DataFrame()
         rows = (rows.sort("seq", maintain_order=True) if self.ordered else rows).select(columns)
         if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
             if self._node.time is TimeKind.PROCTIME:
                 pass  # the clock has stepped back: nothing is late, and rows count in the open window
             else:
                 kept = self._last_end() > since
-                late = int(rows.filter(~kept)["n"].sum())
-                rows = rows.filter(kept)
+                rows, late = rows.filter(kept), rows.filter(~kept)
             if self._node.time is TimeKind.PROCTIME or isinstance(self._window, Cumulate):
                 rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
         return rows.drop("n"), late

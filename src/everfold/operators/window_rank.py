@@ -15,7 +15,8 @@ import polars as pl
 
 from everfold.operators.clock import Clock
 from everfold.operators.frames import PART, sort_by_partition
-from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.late_rows import take_late_rows
+from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, LateRow, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
 from everfold.operators.time_zones import closed_until
 from everfold.plan.changelog import ORDER
@@ -60,15 +61,19 @@ class WindowRankOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         runs = Runs.decode(store, self._epoch, "rows", head.get("rows"))
         since = self._last_end(clock)
+        before = clock.watermark
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else self._last_end(clock)
 
-        arrived, late = head.get("arrived", 0), head.get("late", 0)
+        arrived, late, examples = head.get("arrived", 0), head.get("late", 0), tuple[LateRow, ...]()
         frames = [frame for frame in prepared if frame.height]
         rows = number_rows(frames, arrived) if frames else self._none()
         arrived += rows.height
         if since != NO_WATERMARK and self._window.time is not TimeKind.PROCTIME:
             kept = rows.filter(pl.col(_END) > since)
+            if kept.height < rows.height:
+                dropped = rows.filter(pl.col(_END) <= since)
+                examples = take_late_rows(dropped, pl.col(_END), self._rows.page_names, before)
             late, rows = late + rows.height - kept.height, kept
         for (end,), part in rows.filter(pl.col(_END) > upto).partition_by(_END, as_dict=True).items():
             runs.append(end, self._to_page(part))
@@ -83,7 +88,7 @@ class WindowRankOperator:
 
         head = {"clock": clock.encode(), "rows": runs.encode(), "arrived": arrived, "late": late}
         write_head(store, self._epoch, head)
-        stats = Stats(self.name, clock.watermark, late, runs.rows)
+        stats = Stats(self.name, clock.watermark, late, runs.rows, late=examples)
         return Step(self._result_rows(ended), clock.forward_meta(self.name, live, metas), stats)
 
     def _last_end(self, clock: Clock) -> int:

@@ -39,6 +39,12 @@ _FOLDER_OF_ARCHIVES = ("SPARK_JOB_ARTIFACT_UUID", ".")
 For a Python with a relative path, such as `./env/bin/python`. Executors start their workers there
 anyway. But Spark also starts one on the driver, by default in the current folder.
 """
+_MEMORY_METRICS = {
+    "heap": "JVMHeapMemory",
+    "jvm": "ProcessTreeJVMRSSMemory",
+    "python": "ProcessTreePythonRSSMemory",
+}
+"""Spark's names of what an executor reports, by kind. It reports 0 for what it does not measure."""
 _ROUNDS = 10
 _FAILED_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\): ([^\n]*)")
 _ON_EXECUTOR = re.compile(r"\(TID \d+\) \((\S+) executor \d+\): ")
@@ -73,6 +79,23 @@ def _list_executors(spark: SparkSession) -> list[Any]:
     found = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     every = (found.apply(at) for at in range(found.size()))
     return [each for each in every if each.id() != "driver"]
+
+
+def read_peak_memory(spark: SparkSession) -> dict[str, dict[str, int]]:
+    """Return the greatest memory that each executor has reported, in bytes, by the executor's id.
+
+    By kind: heap, and if Spark measures processes, jvm and python (its workers). An executor
+    reports every ten seconds while it runs tasks. Empty without a cluster.
+    """
+    if not is_cluster(spark):
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for executor in _list_executors(spark):
+        reported = executor.peakMemoryMetrics()
+        if reported.isDefined():
+            values = {kind: int(reported.get().getMetricValue(name)) for kind, name in _MEMORY_METRICS.items()}
+            found[str(executor.id())] = {kind: size for kind, size in values.items() if size > 0}
+    return found
 
 
 def ship_package(spark: SparkSession) -> None:

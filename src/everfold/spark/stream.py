@@ -283,12 +283,13 @@ class StreamLowering:
         timeless = f"{at} IS NULL"
         if changelog_of(node.input) is ChangelogMode.UPSERT:
             timeless = f"({at} IS NULL AND {KIND} <> {RowKind.DELETE.value})"
+        table = next((each.name for each in tables_of(walk_streamed(node))), "")
         if self.drop_null_rowtime:
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
             self._observed += 1
-            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", self._observed)
+            facts = {"path": LOCATION}
+            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", self._observed, table, facts)
         else:
-            table = next((each.name for each in tables_of(walk_streamed(node))), "")
             missing_time = raise_null_rowtime(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
             columns = [checked if name == at else name for name in self._data(below.schema)]

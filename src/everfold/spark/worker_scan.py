@@ -126,9 +126,11 @@ class WorkerScan:
         import pyarrow as pa
 
         watermarks: dict[str, int] = {}
-        timeless = 0
+        timeless, location = 0, None
         for split, found in _group_by_split(pieces, self.split):
             greatest, missing = self._find_time(found)
+            if missing and location is None:
+                location = self._locate_timeless(found)
             timeless += missing
             if greatest is not None:
                 watermarks[split] = greatest
@@ -137,7 +139,7 @@ class WorkerScan:
         else:
             rows = self.query.types.empty_table()
         read = sum(piece.rows.num_rows for piece in pieces)
-        report = TaskReads(self.query.table, handles, read, {NO_TIME: timeless} if timeless else {})
+        report = TaskReads(self.query.table, handles, read, {NO_TIME: timeless} if timeless else {}, location)
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
         meta = Meta(now, watermarks, FLUSH in controls)
         return Chunk(frame, meta, [report.encode()] if pieces or handles else [], controls)
@@ -154,7 +156,7 @@ class WorkerScan:
         found = _run(self.query.time, self._rows_of_time(pa.concat_tables([piece.rows for piece in pieces])))
         missing = int(found.column("missing")[0].as_py())
         if missing and not self.query.drops_timeless:
-            raise self._locate_timeless(pieces)
+            raise NullRowtime(self.query.table, self.query.column, self._locate_timeless(pieces)).reported()
         return found.column("greatest")[0].as_py(), missing
 
     def _rows_of_time(self, rows: pa.Table) -> pa.Table:
@@ -168,14 +170,16 @@ class WorkerScan:
         greatest = pa.repeat(pc.max(rows.column(latest)), 1)
         return rows.slice(0, 1).set_column(rows.schema.get_field_index(latest), latest, greatest)
 
-    def _locate_timeless(self, pieces: Sequence[Piece]) -> Exception:
-        place = None
+    def _locate_timeless(self, pieces: Sequence[Piece]) -> str | None:
+        """Return the location of the first row without a time, None if it is not known."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         for piece in pieces:
-            marks = _run(self.query.timeless, piece.rows).column(0).to_pylist()
-            if True in marks:
-                place = None if piece.locate is None else piece.locate(marks.index(True))
-                break
-        return NullRowtime(self.query.table, self.query.column, place).reported()
+            at = pc.index(_run(self.query.timeless, piece.rows).column(0), pa.scalar(True)).as_py()
+            if at >= 0:
+                return None if piece.locate is None else piece.locate(at)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class _Pages:
 
     async def list_batches(self, request: Request) -> Response:
         view = await self._view(request)
-        return JSONResponse(view.chart_data())
+        return JSONResponse({**view.chart_data(), "versions": view.list_version_starts()})
 
     # --- changes ----------------------------------------------------------------------------------
 

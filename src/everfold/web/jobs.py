@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
+from everfold.compat.shape import QueryShape
 from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.job_dir import load_manifest
 from everfold.jobs.job_list import find_jobs
 from everfold.jobs.manifest import Manifest, Version
-from everfold.jobs.run_record import operator_shapes
 from everfold.jobs.status import JobDirStatus, read_status
 from everfold.storage import Location
 from everfold.web.plan_graph import PlanGraph, draw_plan
@@ -58,7 +59,7 @@ class Jobs:
         raise UsageError.of("no-job", f"there is no job `{path}` here", help="the list of jobs is on the first page")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobView:
     """A job, as its pages show it. manifest: None before its first start was complete."""
 
@@ -78,20 +79,31 @@ class JobView:
         """How far the watermark is behind."""
         return self.status.lag_ms(read_time(self.status))
 
-    @property
+    @cached_property
     def graph(self) -> PlanGraph | None:
         """The plan of the current version."""
         if self.manifest is None:
             return None
-        version = self.manifest.version
-        return draw_plan(version.query_shapes, operator_shapes(version), self.status.progress, read_time(self.status))
+        names = self.manifest.version.operators
+        return draw_plan(self._query_shapes, names, self.status.progress, read_time(self.status))
 
-    @property
+    @cached_property
     def operator_labels(self) -> dict[str, str]:
         """What each operator computes, by name."""
         if self.manifest is None:
             return {}
-        return {name: shape.label for name, shape in operator_shapes(self.manifest.version).items()}
+        operators = (each for shape in self._query_shapes for each in shape.operators)
+        return {name: each.label for name, each in zip(self.manifest.version.operators, operators, strict=True)}
+
+    @cached_property
+    def _query_shapes(self) -> list[QueryShape]:
+        """The shapes of the queries of the current version."""
+        return [] if self.manifest is None else self.manifest.version.query_shapes
+
+    def list_version_starts(self) -> list[dict[str, float]]:
+        """Return the number of each version, and when it began in epoch seconds."""
+        versions = () if self.manifest is None else self.manifest.versions
+        return [{"number": each.number, "time": each.created_ms / 1000} for each in versions]
 
     def chart_data(self) -> dict[str, list[float | None]]:
         """Return the series of the charts, one value per batch: seconds, rows and bytes."""

@@ -56,20 +56,17 @@ class PlanGraph:
         return "; ".join(": ".join([each.box.title, ", ".join(each.box.lines)]) for each in self.boxes)
 
 
-def draw_plan(
-    shapes: Sequence[QueryShape], names: Mapping[str, OperatorShape], progress: Progress | None, now_ms: int
-) -> PlanGraph:
+def draw_plan(shapes: Sequence[QueryShape], names: Sequence[str], progress: Progress | None, now_ms: int) -> PlanGraph:
     """Draw the queries of a job.
 
-    names: the operators by their name in the checkpoint, in the order of the shapes. progress: of
-    the last batch.
+    names: of the operators in the checkpoint, in the order of the shapes. progress: of the last
+    batch.
     """
     facts = _Facts(progress, now_ms)
-    in_order = list(names)
     boxes: dict[str, Box] = {}
     edges: list[tuple[str, str]] = []
     for shape in shapes:
-        own, in_order = in_order[: len(shape.operators)], in_order[len(shape.operators) :]
+        own, names = names[: len(shape.operators)], names[len(shape.operators) :]
         ranks = _rank_operators(shape.operators)
         for at, (name, operator) in enumerate(zip(own, shape.operators, strict=False)):
             key = f"operator {name}"

@@ -21,7 +21,7 @@ from unit.connectors.test_partition_folders import HOSTILE
 
 from everfold.connectors.contract import BatchId, Role, SinkContext, Source, SourceContext
 from everfold.connectors.filesystem.sink import FileSink
-from everfold.connectors.skipped_rows import add_skipped_rows
+from everfold.connectors.skipped_rows import add_skipped_rows, find_skipped_rows
 from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
@@ -293,6 +293,9 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     counts: dict[str, int] = {}
     add_skipped_rows(progress.observedMetrics, counts)
     assert counts == {"not readable in full": 2}
+    (example,) = find_skipped_rows(progress.observedMetrics)
+    assert (example.table, example.record) == (of.name, "{")
+    assert example.location.endswith("in/f.json")
 
 
 @pytest.mark.parametrize("options", [{}, {"json.fail-on-missing-field": "true"}], ids=["as it is", "no field missing"])

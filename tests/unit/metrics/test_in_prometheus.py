@@ -103,6 +103,7 @@ def test_the_dashboard_and_the_alerts_are_evaluated() -> None:
                     operators=(operator,),
                     heap_bytes=1,
                     heap_limit_bytes=2,
+                    executor_bytes={"0": {"heap": 1}},
                 )
             )
             time.sleep(0.5)

@@ -115,12 +115,14 @@ def test_the_callbacks_of_the_job_are_called_too(server: MetricsServer) -> None:
 
 
 def test_the_metrics_of_two_jobs_of_one_name(server: MetricsServer) -> None:
+    memory = {"0": {"heap": 300, "python": 500}, "1": {"heap": 200}}
     run = replace(RUN, job="abc", epoch=4, column_since_ms={"o.k": 1500})
     with server.watch(SPEC) as spec, server.watch(SPEC):
         spec.started(run)
         assert spec.progress is not None
         spec.progress(replace(BATCH, ended_ms=2500, phases_ms={"addBatch": 300, "triggerExecution": 700}))
-        spec.progress(replace(BATCH, ended_ms=4500, phases_ms={"addBatch": 400, "triggerExecution": 1300}))
+        phases = {"addBatch": 400, "triggerExecution": 1300}
+        spec.progress(replace(BATCH, ended_ms=4500, phases_ms=phases, executor_bytes=memory))
         found = scrape(server)
     job = 'job_name="orders"'
     assert found["everfold_job_info"] == [(f'epoch="4",job_id="abc",{job},release="1.0",version="3"', 1)]
@@ -135,6 +137,11 @@ def test_the_metrics_of_two_jobs_of_one_name(server: MetricsServer) -> None:
     assert found["everfold_source_lag_rows"] == [(f'{job},source="in",split="in/0"', 7)]
     assert found["everfold_aggregate_state_bytes"] == [(f'aggregate="SUM(v)",{job},operator="w1"', 8)]
     assert found["everfold_column_since_timestamp_seconds"] == [(f'column="o.k",{job}', 1.5)]
+    assert found["everfold_executor_peak_memory_bytes"] == [
+        (f'executor="0",{job},memory="heap"', 300),
+        (f'executor="0",{job},memory="python"', 500),
+        (f'executor="1",{job},memory="heap"', 200),
+    ]
     durations = dict(found["everfold_batch_duration_seconds_bucket"])
     assert [durations[f'{job},le="{bound}"'] for bound in ("0.5", "1.0", "2.5", "+Inf")] == [0, 1, 2, 2]
     assert dict(found["everfold_batch_duration_seconds_sum"])[job] == 2.0

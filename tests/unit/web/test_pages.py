@@ -16,10 +16,12 @@ from chromium import open_page
 from playwright.sync_api import Page, expect
 from unit.job_dirs import start_job
 from unit.jobs.test_progress_log import BATCH, RUN
+from unit.jobs.test_row_samples import LATE, SKIPPED
 
 from everfold.jobs.change import OnChange
 from everfold.jobs.progress import OperatorProgress
 from everfold.jobs.progress_log import ProgressLog, RunEnd
+from everfold.jobs.row_samples import RowSamples, write_samples
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
 
@@ -42,14 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a job of two versions that has failed, and one that never ran."""
     base = tmp_path_factory.mktemp("jobs")
     start_job(base / "totals", bind(OLD), sql=OLD)
-    start_job(base / "totals", bind(NEW), sql=NEW, how=OnChange.ACCEPT)
+    manifest = start_job(base / "totals", bind(NEW), sql=NEW, how=OnChange.ACCEPT)
+    began_ms = manifest.versions[0].created_ms
     log = ProgressLog(base / "totals" / "progress")
     log.begin(replace(RUN, name="<totals>", version=1))
     for number in range(3):
-        log.add(
-            replace(BATCH, batch=number, started_ms=number * 1000, ended_ms=number * 1000 + 500, operators=(OPERATOR,))
-        )
-    log.end(RunEnd(how="failed", ended_ms=9000, error="disk-full", message="the disk is full"))
+        at = began_ms + (number - 1) * 60_000
+        log.add(replace(BATCH, batch=number, started_ms=at, ended_ms=at + 500, operators=(OPERATOR,)))
+    write_samples(base / "totals" / "progress", RowSamples(late=(LATE,), skipped=(SKIPPED,)))
+    log.end(RunEnd(how="failed", ended_ms=began_ms + 61_000, error="disk-full", message="the disk is full"))
     start_job(base / "nested" / "other", bind(OLD), sql=OLD)
     return base
 
@@ -97,7 +100,10 @@ def test_a_job_from_the_list_to_the_answer_on_a_changed_query(address: str, widt
         expect(page.get_by_text("the disk is full")).to_be_visible()
         expect(page.locator("svg.plan .operator .title")).to_have_text("w1 GROUP BY k")
         expect(page.locator("svg.plan")).to_contain_text("3 late rows dropped")
+        expect(page.get_by_role("region", name="Samples of late rows")).to_contain_text("k = ann, v = 7")
+        expect(page.get_by_role("region", name="Samples of skipped rows")).to_contain_text("in/1.json")
         expect(page.locator(".uplot")).to_have_count(4)
+        expect(page.locator(".uplot").first.locator(".version")).to_have_text(["v0, v1", ""])
         check(page, messages)
         page.get_by_role("link", name="Versions").click()
         expect(page.locator(".difference .added")).to_contain_text("COUNT(*) AS n")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BAD = "__bad"
 """Column with the record itself if it cannot be parsed, otherwise NULL."""
 _MAX_EXCERPT = 300
+_LOCATION_PARTS = ("path", "topic", "partition", "offset")
+"""Those of a RecordLocation that examples of skipped records have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,12 @@ class Format(ABC):
 
         partly = [sql for column in columns if (sql := self.is_bad(column, fields[column.position]))]
         frame = frame.withColumn("__lost", expr(self.is_unreadable(columns)))
-        frame = count_bad_records(frame, " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly]), metric)
-        return frame.where("NOT __lost").drop("__lost")
+        flawed = " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly])
+        frame = frame.withColumn("__flawed", expr(f"coalesce({flawed}, false)"))
+        facts = {name: sql for name, sql in location.parts if name in _LOCATION_PARTS}
+        facts["record"] = f"IF({BAD} IS NULL, NULL, {text})"
+        frame = count_bad_records(frame, "__flawed", metric, location.table, facts)
+        return frame.where("NOT __lost").drop("__lost", "__flawed")
 
     @abstractmethod
     def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:

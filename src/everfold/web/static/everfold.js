@@ -5,6 +5,7 @@ const COLORS = { light: ["#1a56b0", "#a31621", "#14653a", "#7a4a00", "#6b2fa0", 
                  dark: ["#8ab8ff", "#ff9a9f", "#7fd6a2", "#f3c273", "#c9a6ff", "#aab2bb"] };
 const REFRESH_MS = 2000;
 const FEW = 40;
+const LABEL_WIDTH = 30;
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const CLOCK = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: "UTC" });
 
@@ -20,8 +21,31 @@ function createChart(box, names, data) {
   const amount = { ...axis, size: 60, values: (_, ticks) => ticks.map((each) => COMPACT.format(each)) };
   const time = { label: "time (UTC)", value: (_, at) => at == null ? "" : CLOCK.format(at * 1000) };
   const options = { width: box.clientWidth, height: 190, series: [time, ...series], axes: [clock, amount],
+                    hooks: { draw: [(chart) => markVersions(chart, box.versions)] },
                     scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } } };
   return new uPlot(options, data, box);
+}
+
+// Marks where versions of the job began: a line and the number of the version. Lines that are close
+// to each other share a label.
+function markVersions(chart, versions) {
+  chart.over.querySelectorAll(".version").forEach((mark) => mark.remove());
+  const { min, max } = chart.scales.x;
+  let label = null, labelAt = -Infinity;
+  for (const { number, time } of versions) {
+    if (time < min || time > max) continue;
+    const mark = document.createElement("div");
+    mark.className = "version";
+    const at = chart.valToPos(time, "x");
+    mark.style.left = `${at}px`;
+    if (at - labelAt > LABEL_WIDTH) {
+      [label, labelAt] = [mark, at];
+      mark.textContent = `v${number}`;
+    } else {
+      label.textContent += `, v${number}`;
+    }
+    chart.over.append(mark);
+  }
 }
 
 async function drawCharts(area) {
@@ -30,6 +54,7 @@ async function drawCharts(area) {
   const batches = await answer.json();
   for (const box of area.querySelectorAll(".chart")) {
     const names = box.dataset.series.split(",");
+    box.versions = batches.versions;
     const data = [batches.time, ...names.map((name) => batches[name])];
     if (box.chart) box.chart.setData(data);
     else box.chart = createChart(box, names, data);
