@@ -116,10 +116,20 @@ ifneq ($(LONG),)
 	@$(BIN)/python benchmarks/plot_flat_state.py scratch/bench/flat_state.jsonl --out benchmarks/flat_state.svg
 endif
 
-docs: $(READY) # generate the reference pages and recordings in docs/, and build the documentation site in site/
+# The other pictures show the shell, and a job on Spark: `make docs PICTURES=1` takes minutes, Chromium, Neovim and JupyterLab.
+PICTURES ?=
+
+docs: $(READY) # generate the reference pages and recordings in docs/, and build the site in site/; PICTURES=1 records the other pictures again
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/recordings.py
+ifneq ($(PICTURES),)
+	@$(BIN)/python tests/record_shell.py
+	@$(BIN)/python tests/record_pictures.py
+endif
 	@$(BIN)/zensical build --strict
+ifneq ($(PICTURES),)
+	@$(BIN)/python tests/record_pictures.py site
+endif
 
 build: $(READY) # build sdist and wheel in dist/
 	@rm -rf dist

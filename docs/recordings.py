@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -26,8 +27,11 @@ RECORDINGS = {
         "everfold run examples/bids/tumble.sql --engine memory",
         "everfold test tests/cases/window/cumulate.case.yaml",
     ),
+    "init": ("everfold init shop --template kafka", "everfold test shop/tests"),
 }
-"""The commands of each recording. They run in the root of the repository, and need no JVM."""
+"""The commands of each recording. They need no JVM."""
+_IN_NEW_FOLDER = {"init"}
+"""Recordings that run in an empty folder; the others run in the root of the repository."""
 
 
 def record(name: str) -> str:
@@ -40,25 +44,30 @@ def record(name: str) -> str:
         color_system="truecolor",
         legacy_windows=False,
     )
-    for command in RECORDINGS[name]:
-        program, *arguments = shlex.split(command)
-        assert program == "everfold"
-        done = subprocess.run(
-            [sys.executable, "-m", "everfold", *arguments],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
-        console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        output = Text(done.stdout)
-        output.highlight_regex(r"^error\[[a-z-]+\]", "bold red")  # the only color of these commands
-        console.print(output)
+    with tempfile.TemporaryDirectory() as new:
+        for command in RECORDINGS[name]:
+            console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+            output = Text(_run(command, Path(new) if name in _IN_NEW_FOLDER else ROOT))
+            output.highlight_regex(r"^error\[[a-z-]+\]", "bold red")  # the only color of these commands
+            console.print(output)
     picture = console.export_svg(title="everfold", unique_id=name)
     # The picture names fonts of a content delivery network. Without them, the reader's are used.
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)
+
+
+def _run(command: str, folder: Path) -> str:
+    """Run a command of everfold and return its output."""
+    program, *arguments = shlex.split(command)
+    assert program == "everfold"
+    return subprocess.run(
+        [sys.executable, "-m", "everfold", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    ).stdout
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Records docs/shell.svg: a real session of the shell. `python tests/record_shell.py` rewrites it."""
+"""Record docs/shell.svg: a real session of the shell. `make docs PICTURES=1` records it again."""
 
 from __future__ import annotations
 
 import io
 import re
 import tempfile
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
@@ -48,15 +49,30 @@ def record() -> str:
 
 def export(terminal: TerminalScreen) -> str:
     """Return the screen of a terminal as SVG."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    last = max(at for at, line in enumerate(terminal.screen.display) if line.strip())
+    return draw(read_screen(terminal), COLUMNS, "everfold-shell")
+
+
+def read_screen(terminal: TerminalScreen) -> list[Text]:
+    """Return the lines of a terminal with their colors, up to the last that is not empty."""
+    shown = terminal.screen
+    last = max((at for at, line in enumerate(shown.display) if line.strip()), default=-1)
+    lines = []
     for at in range(last + 1):
-        row, text = terminal.screen.buffer[at], Text(no_wrap=True)
-        cells = [row[column] for column in range(COLUMNS)]
+        row, text = shown.buffer[at], Text(no_wrap=True)
+        cells = [row[column] for column in range(shown.columns)]
         for style, run in groupby(cells, lambda of: _style(of.fg, of.bg, bold=of.bold, reverse=of.reverse)):
             text.append("".join(cell.data for cell in run), style)
-        console.print(text, crop=False)
-    picture = console.export_svg(title="everfold", theme=MONOKAI, unique_id="everfold-shell")
+        lines.append(text)
+    return lines
+
+
+def draw(lines: Iterable[Text], columns: int, name: str, title: str = "everfold") -> str:
+    """Return lines of a terminal as SVG. name: distinguishes its styles from those of others."""
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    for line in lines:
+        console.print(line, crop=False)
+    console.print()  # the lower edge cuts the last line
+    picture = console.export_svg(title=title, theme=MONOKAI, unique_id=name)
     # The picture names fonts of a content delivery network. Without them, the reader's are used.
     return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)
 

@@ -1,4 +1,4 @@
-"""A terminal of fixed size in which the shell runs: types keys, and reads the screen."""
+"""A terminal of fixed size in which a program runs: types keys, and reads the screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,22 @@ PATIENCE_S = 120.0
 CTRL_C, CTRL_D, CTRL_R, TAB, UP = "\x03", "\x04", "\x12", "\t", "\x1b[A"
 
 
+EVERFOLD = (sys.executable, "-m", "everfold")
+
+
 class TerminalScreen:
-    """A process of everfold in a terminal."""
+    """A process in a terminal: everfold, or another program."""
 
     def __init__(
-        self, folder: Path, cache: Path, *, columns: int = 80, lines: int = 24, arguments: Sequence[str] = ()
+        self,
+        folder: Path,
+        cache: Path,
+        *,
+        columns: int = 80,
+        lines: int = 24,
+        arguments: Sequence[str] = (),
+        program: Sequence[str] = EVERFOLD,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
@@ -33,10 +44,11 @@ class TerminalScreen:
             "PAGER": "less",
             "PROMPT_TOOLKIT_NO_CPR": "1",
             "TERM": "xterm-256color",
+            **(variables or {}),
         }
         self.process: Any = pexpect.spawn(
-            sys.executable,
-            ["-m", "everfold", *arguments],
+            program[0],
+            [*program[1:], *arguments],
             cwd=folder,
             env=environment,
             dimensions=(lines, columns),

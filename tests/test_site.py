@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import re
 import shutil
@@ -15,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from record_pictures import Project, record_job
 
 ROOT = Path(__file__).parents[1]
 _URL = re.compile(r"url\(\s*['\"]?(?P<css>[^'\")]+)|@import\s+['\"](?P<imported>[^'\"]+)")
@@ -132,7 +134,10 @@ def load_script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["check", "explain", "error", "run"])
+RECORDINGS = ("check", "explain", "error", "run", "init")
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
 def test_recordings_show_what_the_commands_print(name: str) -> None:
     recordings = load_script("recordings")
     assert name in recordings.RECORDINGS
@@ -142,9 +147,37 @@ def test_recordings_show_what_the_commands_print(name: str) -> None:
 
 def test_each_recording_is_tested_and_shown() -> None:
     files = {file.stem for file in (ROOT / "docs" / "recordings").iterdir()}
-    assert files == load_script("recordings").RECORDINGS.keys() == {"check", "explain", "error", "run"}
-    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
-    assert [name for name in sorted(files) if f"recordings/{name}.svg" not in text] == []
+    assert files == load_script("recordings").RECORDINGS.keys() == {*RECORDINGS}
+    assert files <= {shown.stem for shown in find_pictures()}
+
+
+def find_pictures() -> set[Path]:
+    """Return the pictures on the pages of docs/ and in the README."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    return {
+        (page.parent / target).resolve()
+        for page in pages
+        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+
+
+def test_each_picture_is_shown() -> None:
+    assert {*(ROOT / "docs" / "pictures").iterdir(), ROOT / "docs" / "shell.svg"} <= find_pictures()
+
+
+def read_words(picture: str) -> list[str]:
+    """Return the words in a picture of a terminal, without numbers, units and the name of the machine."""
+    text = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", picture)))
+    text = re.sub(r"process \d+ on \S+ since", "process since", text.replace("\N{NO-BREAK SPACE}", " "))
+    return [word for word in re.findall(r"[a-z_]{3,}", text) if word not in ("min", "bytes")]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_pictures_of_a_job_show_what_the_commands_print(tmp_path: Path) -> None:
+    for name, picture in record_job(Project(tmp_path / "shop", tmp_path / "cache")).items():
+        shown = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert read_words(shown) == read_words(picture), f"{name}.svg: run make docs PICTURES=1"
 
 
 def test_parameters_become_a_list() -> None:

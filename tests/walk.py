@@ -21,7 +21,7 @@ _BIN = Path(sys.executable).parent
 _INSTALL = re.compile(r"^(?:python3 -m venv|\. \.venv/bin/activate|pip install|apt-get) ?.*\n?", re.M)
 _VERDICTS = (3, 4, 5)
 """Exit codes of `everfold check`."""
-_PROGRESS = re.compile(r"^\d\d:\d\d:\d\d batch .*\n", re.M)
+_PROGRESS = re.compile(r"^\d\d:\d\d:\d\d .*\n", re.M)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 

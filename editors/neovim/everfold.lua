@@ -11,5 +11,12 @@ return {
   },
   on_attach = function(_, buffer)
     vim.lsp.inlay_hint.enable(true, { bufnr = buffer })
+    vim.lsp.codelens.refresh({ bufnr = buffer })
+    vim.api.nvim_create_autocmd({ "BufEnter", "InsertLeave", "TextChanged", "BufWritePost" }, {
+      buffer = buffer,
+      callback = function()
+        vim.lsp.codelens.refresh({ bufnr = buffer })
+      end,
+    })
   end,
 }

@@ -34,6 +34,8 @@ def test_the_notebook_of_the_examples_runs() -> None:
     assert all(f">{total}</td>" in windows for total in ("6.00", "5.00", "1.00", "9.00")), windows
     plots = [each.data for each in outputs if "application/vnd.vegalite.v6+json" in each.get("data", {})]
     assert len(plots) == 1
+    assert "application/vnd.vegalite.v5+json" in plots[0]  # what JupyterLab 4 draws by itself
+    assert "text/html" not in plots[0]  # JupyterLab would prefer it
     printed = "".join(each.text for each in outputs if each.output_type == "stream")
     assert "Ulm" in printed
     assert any("error[unknown-column]" in each for each in html)

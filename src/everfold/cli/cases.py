@@ -62,4 +62,5 @@ def _bless(outcomes: Sequence[Outcome], engine: Engine) -> None:
     for cases in failed.values():
         if cases:
             written = bless(cases[0].file, cases, engine)
-            sys.stdout.write(f"{cases[0].file.path}: {written} tables written; review the diff\n")
+            tables = "table" if written == 1 else "tables"
+            sys.stdout.write(f"{cases[0].file.path}: {written} {tables} written; review the diff\n")

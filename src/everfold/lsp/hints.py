@@ -74,7 +74,8 @@ def compare_with_jobs(analysis: Analysis, script: Path, state: Path | None = Non
         except (EverfoldError, OSError):  # it has not run yet, or its folder is damaged: `everfold run` says so
             continue
         new = [shape_of(root) for root in work.roots]
-        base = f"version {manifest.version.number} of the job in {folder}"
+        shown = Path(folder).relative_to(script.parent) if Path(folder).is_relative_to(script.parent) else folder
+        base = f"version {manifest.version.number} of the job in {shown}"
         found.append(Comparison((work,), _judge(manifest.version.query_shapes, new, work), base))
     return found
 

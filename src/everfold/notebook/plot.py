@@ -68,18 +68,22 @@ class Plot:
         if self._key is not None:
             encodings["color"] = altair.Color("key:N", title=self._names[self._key])
         chart = altair.Chart(altair.Data(values=points)).mark_line(point=True).encode(**encodings)
-        return chart.properties(width="container")
+        return chart.properties(width=600)
 
 
 def _represent(chart: Any) -> dict[str, Any]:
     """Return a chart by MIME type.
 
-    A front end that knows Vega-Lite draws it by itself. Altair alone would show HTML, for which the
-    browser loads scripts from elsewhere; it is left for the others.
+    Front ends draw Vega-Lite by themselves: JupyterLab 4 its version 5, others also newer ones. The
+    HTML of Altair is left out, because JupyterLab prefers it, and it loads scripts from elsewhere.
     """
     drawing = chart.to_dict()
     (major,) = re.findall(r"/v(\d+)[^/]*$", drawing["$schema"])
-    return {f"application/vnd.vegalite.v{major}+json": drawing, **chart._repr_mimebundle_(None, None)}
+    return {
+        f"application/vnd.vegalite.v{major}+json": drawing,
+        "application/vnd.vegalite.v5+json": {**drawing, "$schema": "https://vega.github.io/schema/vega-lite/v5.json"},
+        "text/plain": "A plot, which this front end cannot draw.",
+    }
 
 
 def _find(schema: Schema, kind: type[DataType]) -> int | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from everfold.cli.progress import format_instant, format_span
 from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.jobs.progress import Progress
 
 _WIDTH, _GAP_X, _GAP_Y, _LINE, _PADDING = 280, 56, 24, 18, 12
-_CHARACTERS = 38
+_CHARACTERS, _TITLE_CHARACTERS = 38, 29
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,11 @@ class Box:
     title: str
     lines: tuple[str, ...] = ()
     rank: int = 0
+
+    @property
+    def title_lines(self) -> list[str]:
+        """The title in at most two lines that fit into the box."""
+        return wrap(self.title, _TITLE_CHARACTERS, max_lines=2, placeholder="…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,11 @@ class PlacedBox:
     height: int
 
     @property
-    def texts(self) -> list[tuple[int, str]]:
-        """The lines with their baselines."""
-        first = self.y + _PADDING + _LINE - 5
-        return [(first + at * _LINE, _clip(line)) for at, line in enumerate((self.box.title, *self.box.lines))]
+    def texts(self) -> list[tuple[int, str, bool]]:
+        """The lines with their baselines, and whether each one is of the title."""
+        first, title = self.y + _PADDING + _LINE - 5, self.box.title_lines
+        lines = [*((line, True) for line in title), *((_clip(line), False) for line in self.box.lines)]
+        return [(first + at * _LINE, line, is_title) for at, (line, is_title) in enumerate(lines)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ def _place(boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]]) -> PlanGr
     for at, rank in enumerate(sorted(columns)):
         y = _GAP_Y
         for box in columns[rank]:
-            height = 2 * _PADDING + _LINE * (1 + len(box.lines))
+            height = 2 * _PADDING + _LINE * (len(box.title_lines) + len(box.lines))
             placed[box.key] = PlacedBox(box, _GAP_Y + at * (_WIDTH + _GAP_X), y, _WIDTH, height)
             y += height + _GAP_Y
         tallest = max(tallest, y)

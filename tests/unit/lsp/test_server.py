@@ -220,12 +220,13 @@ def test_hints_compare_each_insert_with_its_job(tmp_path: Path) -> None:
         assert [(line, label) for line, _, label in await editor.hints()] == [(3, "kept"), (3, "starts now")]
         (lens,) = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(editor.document)) or ()
         assert lens.command is not None
-        assert "compared with version 0 of the job in" in lens.command.title
+        assert f"compared with version 0 of the job in {shown})" in lens.command.title
 
+    shown = str(Path(".everfold", "job"))
     edit(tmp_path, work)
-    moved = tmp_path / "elsewhere"
+    shown = moved = str(tmp_path.parent / f"{tmp_path.name}-elsewhere")
     (tmp_path / ".everfold" / "job").rename(moved)
-    edit(tmp_path, work, jobs={"job.sql": str(moved)})
+    edit(tmp_path, work, jobs={"job.sql": moved})
 
 
 def test_hints_can_be_turned_off(tmp_path: Path) -> None:
