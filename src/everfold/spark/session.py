@@ -129,7 +129,7 @@ def _choose_python(spark: SparkSession) -> None:
     """
     context = spark.sparkContext
     is_named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if _is_in_process(context.master or "") and not is_named:
+    if _is_in_process(context.master) and not is_named:
         context.pythonExec = sys.executable
 
 
