@@ -159,7 +159,7 @@ def test_a_job_is_watched_stopped_changed_expired_and_rolled_back(tmp_path: Path
     assert "its process was killed" in command(tmp_path, "stop", "job")
     command(tmp_path, "expire", "job", "--keep", "1")
     job = start(tmp_path, SUMS)
-    wait_until(job, lambda: len(commits(tmp_path, 3)) > 10)
+    wait_until(job, lambda: status(tmp_path)["state"] == "running")
     command(tmp_path, "stop", "job")
     finish(job)
 
