@@ -1,12 +1,13 @@
-"""Measure how long the shell takes from its command to the prompt and to the first rows.
+"""Measure how long SQL shells take from the command to the prompt and to the first rows.
 
     python shell_start.py
-    python shell_start.py --repeat 5 --memory-only
+    python shell_start.py --repeat 5 --shells everfold duckdb
 
-The shell runs in a terminal. Three times are measured from the command: until the prompt is on the
-screen (on Linux also the processor time until then), until a query on the memory engine that is typed at the prompt has its result, and until a
-query on Spark has. The last one, warm, is that of a second query on the same Spark, from Enter to
-its result. The queries group a small JSON file.
+Each shell runs in a terminal, in turns. Three times are measured: from the command until the prompt
+is on the screen, from the command until the rows of a query that is typed at the prompt are, and
+for a second query of the same shell from Enter to its rows. The queries group a small JSON file.
+`everfold-spark` and `spark-sql` start Spark, and `flink` a cluster of Flink in the shell's process.
+On Linux, the processor time until the prompt is shown too, without that of child processes.
 """
 
 from __future__ import annotations
@@ -14,59 +15,108 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare import format_table
-from terminal import TerminalScreen
+from flink_environment import flink_python
+from terminal import EVERFOLD, TerminalScreen
 
-_TABLE = "CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');\r"
-_QUERY = "SELECT k, SUM(v) AS {name} FROM t GROUP BY k;\r"
-PROMPT, CPU, MEMORY, COLD, WARM = (
-    "prompt",
-    "prompt, processor time",
-    "first row in memory",
-    "first row on Spark",
-    "second query on Spark",
-)
+_TABLE = "CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json');"
+_QUERY = "SELECT k, SUM(v) + {number} AS s FROM t GROUP BY k;"
+_ROWS, _GROUPS = 30, 3
+_SUM = sum(range(0, _ROWS, _GROUPS))
+"""The sum of the first group, by which the rows of a query are recognized on the screen."""
+_FIRST, _SECOND = 1_000_000, 2_000_000
+PROMPT, CPU, ROWS, AGAIN = "prompt", "processor", "first rows", "second query"
 
 
-def measure(folder: Path, *, on_spark: bool) -> dict[str, float]:
-    """Run one shell, and return the seconds of each step."""
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A shell. program: returns its command. setup: the statements that declare the table `t`."""
+
+    program: Callable[[], Sequence[str]]
+    prompt: str
+    setup: Sequence[str]
+    variables: Callable[[], dict[str, str]] = field(default=dict)
+
+
+def _duckdb() -> Sequence[str]:
+    return [*_uv_tool("duckdb-cli"), "-no-init"]
+
+
+def _uv_tool(package: str) -> Sequence[str]:
+    """Return the command of a program that uv has installed, so that uv does not run with it."""
+    uv = [sys.executable, "-m", "uv", "tool"]
+    subprocess.run([*uv, "install", "--quiet", package], check=True)
+    folder = subprocess.run([*uv, "dir", "--bin"], check=True, capture_output=True, text=True).stdout.strip()
+    return [str(Path(folder, package.partition("-")[0]))]
+
+
+def _spark_home() -> str:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent)
+
+
+def _flink_home() -> str:
+    (folder,) = (flink_python().parent.parent / "lib").glob("python*/site-packages/pyflink")
+    return str(folder)
+
+
+SHELLS = {
+    "everfold": Shell(lambda: [*EVERFOLD, "sql"], "everfold>", [_TABLE]),
+    "everfold-spark": Shell(lambda: [*EVERFOLD, "sql", "--engine", "spark"], "everfold>", [_TABLE]),
+    "duckdb": Shell(_duckdb, "D ", ["CREATE VIEW t AS SELECT k, v::INT AS v FROM read_json('{folder}/*');"]),
+    "spark-sql": Shell(
+        lambda: [f"{_spark_home()}/bin/spark-sql", "--master", "local[2]", "--conf", "spark.ui.enabled=false"],
+        "spark-sql (default)>",
+        ["CREATE TEMPORARY VIEW t (k STRING, v INT) USING json OPTIONS (path '{folder}');"],
+        lambda: {"SPARK_HOME": _spark_home()},
+    ),
+    "flink": Shell(
+        lambda: [f"{_flink_home()}/bin/sql-client.sh", "-Dexecution.target=local"],
+        "Flink SQL>",
+        ["SET 'sql-client.execution.result-mode' = 'tableau';", "SET 'execution.runtime-mode' = 'batch';", _TABLE],
+        lambda: {"FLINK_HOME": _flink_home()},
+    ),
+}
+
+
+def measure(shell: Shell, folder: Path) -> dict[str, float]:
+    """Run a shell, and return the seconds of each step."""
+    program, variables = shell.program(), shell.variables()
     started = time.perf_counter()
-    arguments = ["sql", *(["--engine", "spark"] if on_spark else [])]
-    screen = TerminalScreen(folder, folder / "cache", arguments=arguments)
+    screen = TerminalScreen(folder, folder / "cache", columns=120, lines=60, program=program, variables=variables)
     found: dict[str, float] = {}
     try:
-        screen.wait_for("everfold>")
+        screen.wait_for(shell.prompt)
         found[PROMPT] = time.perf_counter() - started
         stat = Path("/proc", str(screen.process.pid), "stat")
         if stat.exists():
             user, system = stat.read_text().rpartition(")")[2].split()[11:13]
             found[CPU] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-        screen.type(_TABLE)
-        screen.wait_for("Table t created.")
-        screen.type(_QUERY.format(name="first"))
-        screen.wait_for(" first |")
-        found[COLD if on_spark else MEMORY] = time.perf_counter() - started
-        if on_spark:
-            screen.wait_for("rows in set")
-            screen.type("\\clear\r")
-            screen.wait_for("rows in set", absent=True)
-            again = time.perf_counter()
-            screen.type(_QUERY.format(name="second"))
-            screen.wait_for(" second |")
-            found[WARM] = time.perf_counter() - again
+        for statement in (*shell.setup, _QUERY):
+            screen.type(statement.format(folder=folder / "in", number=_FIRST) + "\r")
+        screen.wait_for(str(_FIRST + _SUM))
+        found[ROWS] = time.perf_counter() - started
+        screen.wait_for(str(_FIRST + _SUM + _ROWS // _GROUPS))  # the row of the second group
+        time.sleep(1)
+        started = time.perf_counter()
+        screen.type(_QUERY.format(number=_SECOND) + "\r")
+        screen.wait_for(str(_SECOND + _SUM))
+        found[AGAIN] = time.perf_counter() - started
     finally:
         screen.process.close(force=True)
-    if on_spark:  # its prompt appears later: options are checked first
-        del found[PROMPT]
-        found.pop(CPU, None)
     return found
 
 
@@ -74,19 +124,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table of the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--memory-only", action="store_true", help="do not start Spark")
+    parser.add_argument("--shells", nargs="+", choices=SHELLS, default=[*SHELLS])
     options = parser.parse_args(arguments)
-    times: dict[str, list[float]] = {}
+    times: dict[str, dict[str, list[float]]] = {name: {} for name in options.shells}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "in").mkdir()
-        (folder / "in" / "a").write_text("".join(f'{{"k": "k{at % 3}", "v": {at}}}\n' for at in range(30)))
+        lines = (f'{{"k": "k{at % _GROUPS}", "v": {at}}}\n' for at in range(_ROWS))
+        (folder / "in" / "a.json").write_text("".join(lines))
         for _ in range(options.repeat):
-            for on_spark in (False,) if options.memory_only else (False, True):
-                for step, seconds in measure(folder, on_spark=on_spark).items():
-                    times.setdefault(step, []).append(seconds)
-    rows = [(step, f"{statistics.median(all_):.2f}", f"{min(all_):.2f}") for step, all_ in times.items()]
-    print(format_table(("step", "median, s", "least"), rows, texts=1))
+            for shell in options.shells:
+                for step, seconds in measure(SHELLS[shell], folder).items():
+                    times[shell].setdefault(step, []).append(seconds)
+    steps = (PROMPT, CPU, ROWS, AGAIN)
+    rows = [
+        (shell, *(f"{statistics.median(found[step]):.2f} (least {min(found[step]):.2f})" for step in steps))
+        for shell, found in times.items()
+    ]
+    print(format_table(("shell, median s", *steps), rows, texts=1))
 
 
 if __name__ == "__main__":
