@@ -46,6 +46,7 @@ def test_a_job_of_an_earlier_release_resumes(run: Run) -> None:
     assert load_manifest(local(Path("state"))).version.operators == ("w1", "w3", "w2")
 
 
+@pytest.mark.slow
 def test_a_job_of_an_earlier_release_can_be_changed(run: Run) -> None:
     script = Path("job.sql").read_text()
     Path("job.sql").write_text(script.replace(", COUNT(*)\nFROM TUMBLE", ", MAX(x)\nFROM TUMBLE"))

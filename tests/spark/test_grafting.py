@@ -157,6 +157,7 @@ def test_a_new_operator_has_no_state_of_another(run: Run, spark: SparkSession, t
     )
 
 
+@pytest.mark.slow
 def test_a_new_group_above_groups_starts_with_their_results(run: Run, tmp_path: Path) -> None:
     groups = "SELECT k, SUM(x) AS s FROM t GROUP BY k"
     query = f"{RULES}SELECT s, COUNT(*) AS n FROM ({groups}) GROUP BY s;"

@@ -100,6 +100,7 @@ def sessions() -> Iterator[tuple[Any, ...]]:
 GAMING = "CREATE TABLE {}.gaming-sessions(_key STRING, points INT, country STRING) FORMAT (STRING, JSON);"
 
 
+@pytest.mark.slow
 def test_a_stream_and_a_table(job: Job) -> None:
     job.topic("gaming-sessions", sessions())
     done = job.run(

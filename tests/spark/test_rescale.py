@@ -102,6 +102,7 @@ def count_state_partitions(state: str) -> int:
     return sum(each.name.isdigit() for each in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_rescaled_job_continues_as_if_it_had_not_been_rescaled(jobs: Jobs) -> None:
     jobs.put()
     jobs.run("never")

@@ -106,14 +106,19 @@ class _Variance(Aggregate):
 
     def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         kept = result_type_of(self, of)
+        if isinstance(kept, IntegerType) and kept.bits < 64:
+            value = self._exact_sql(over, "CAST({} AS DECIMAL(10, 0))", "div")
+            return f"CAST(CAST({value} AS INT) AS {kept.spark})"
         value = f"{self._function}({'DISTINCT ' if over.distinct else ''}CAST({over.texts[0]} AS DOUBLE))"
         if isinstance(kept, IntegerType):
             # A rounding error must not make a whole-number variance one smaller by truncation.
-            value = f"CAST(ROUND({value}, 9) AS {'BIGINT' if kept.bits == 64 else 'INT'})"
+            value = f"CAST(ROUND({value}, 9) AS BIGINT)"
         return f"CAST({value} AS {kept.spark})"
 
     def duckdb_sql(self, of: Signature, over: SqlArguments) -> str:
         kept = result_type_of(self, of)
+        if isinstance(kept, IntegerType) and kept.bits < 64:
+            return write_duckdb_integer(self._exact_sql(over, "CAST({} AS HUGEINT)", "//"), kept)
         each = f"CAST({over.texts[0]} AS DOUBLE)"
         distinct = "DISTINCT " if over.distinct else ""
         finite = f"{self._function}({distinct}{each}) FILTER (WHERE isfinite({each}))"
@@ -126,6 +131,23 @@ class _Variance(Aggregate):
         if isinstance(kept, DecimalType):
             return f"TRY_CAST(CAST({value} AS VARCHAR) AS {kept.duckdb})"
         return f"CAST({value} AS {kept.duckdb})"
+
+    def _exact_sql(self, over: SqlArguments, widen: str, divide: str) -> str:
+        """Return SQL for a DOUBLE without a fraction: the result, computed in whole numbers.
+
+        widen: the template of a cast to numbers of 128 bits. divide: their integer division.
+        """
+        value, distinct = over.texts[0], "DISTINCT " if over.distinct else ""
+        wide = widen.format(value)
+        count, total = f"COUNT({distinct}{value})", f"SUM({distinct}{wide})"
+        # The squares of a number and of its negative are distinct summands.
+        parts = [f"CASE WHEN {value} {sign} 0 THEN {wide} * {wide} ELSE 0 END" for sign in (">=", "<")]
+        squares = " + ".join(f"SUM({distinct}{each})" for each in parts)
+        spread = f"{count} * ({squares}) - {total} * {total}"
+        least = int(self.sample)
+        variance = f"CASE WHEN {count} > {least} THEN ({spread}) {divide} ({count} * ({count} - {least})) END"
+        whole = f"CAST({variance} AS DOUBLE)"
+        return f"SQRT({whole})" if self.root else whole
 
     @property
     def _function(self) -> str:

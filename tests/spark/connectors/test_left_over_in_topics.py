@@ -123,6 +123,7 @@ def test_keys_that_did_not_reappear_are_counted_and_pruned(written: Start, topic
     assert written(lineage_after_rebuild(2, origin=1)).sink.report_leftovers(prune=True) is None
 
 
+@pytest.mark.slow
 def test_keys_of_later_versions_are_counted_and_pruned(written: Start, topic: Topic) -> None:
     written(lineage_after_change(1)).write(
         2, [("+U", "k0", 10), ("-D", "k7", 7), ("+I", "new", 1), ("+I", "more", 1), ("+I", "most", 1)]
@@ -138,6 +139,7 @@ def test_keys_of_later_versions_are_counted_and_pruned(written: Start, topic: To
     assert topic.content() == {**{f"k{at}": at for at in range(1, 7)}, "k0": 10, "more": 2, "most": 2}
 
 
+@pytest.mark.slow
 def test_keys_from_before_a_version_are_not_counted_as_its_own(written: Start) -> None:
     written(lineage_after_change(1)).write(2, [("+I", "new", 1)])
     written(lineage_after_change(2)).write(3, [("+I", "last", 1)])
