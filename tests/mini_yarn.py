@@ -113,7 +113,7 @@ class MiniYarn:
             folder.mkdir()
         log4j = self._home / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        jars = fetch_jars(f"hadoop-minicluster-{HADOOP}", JARS)
+        jars = fetch_jars(f"hadoop-yarn-{HADOOP}", JARS)
         own = [
             str(jar)
             for jar in sorted(jars.glob("*.jar"))
