@@ -1,12 +1,12 @@
-"""Measure how long SQL shells take from the command to the prompt and to the first rows.
+"""Measure how long the SQL shell takes from the command to the prompt and to the first rows.
 
     python shell_start.py
-    python shell_start.py --repeat 5 --shells everfold duckdb
+    python shell_start.py --repeat 5 --shells everfold
 
-Each shell runs in a terminal, in turns. Three times are measured: from the command until the prompt
+The shells run in a terminal, in turns. Three times are measured: from the command until the prompt
 is on the screen, from the command until the rows of a query that is typed at the prompt are, and
 for a second query of the same shell from Enter to its rows. The queries group a small JSON file.
-`everfold-spark` and `spark-sql` start Spark, and `flink` a cluster of Flink in the shell's process.
+`everfold-spark` runs them on Spark.
 On Linux, the processor time until the prompt is shown too, without that of child processes.
 """
 
@@ -15,19 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare import format_table
-from flink_environment import flink_python
 from terminal import EVERFOLD, TerminalScreen
 
 _TABLE = "CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json');"
@@ -41,62 +38,23 @@ PROMPT, CPU, ROWS, AGAIN = "prompt", "processor", "first rows", "second query"
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """A shell. program: returns its command. setup: the statements that declare the table `t`."""
+    """A shell. program: its command. setup: the statements that declare the table `t`."""
 
-    program: Callable[[], Sequence[str]]
+    program: Sequence[str]
     prompt: str
     setup: Sequence[str]
-    variables: Callable[[], dict[str, str]] = field(default=dict)
-
-
-def _duckdb() -> Sequence[str]:
-    return [*_uv_tool("duckdb-cli"), "-no-init"]
-
-
-def _uv_tool(package: str) -> Sequence[str]:
-    """Return the command of a program that uv has installed, so that uv does not run with it."""
-    uv = [sys.executable, "-m", "uv", "tool"]
-    subprocess.run([*uv, "install", "--quiet", package], check=True)
-    folder = subprocess.run([*uv, "dir", "--bin"], check=True, capture_output=True, text=True).stdout.strip()
-    return [str(Path(folder, package.partition("-")[0]))]
-
-
-def _spark_home() -> str:
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return str(Path(spec.origin).parent)
-
-
-def _flink_home() -> str:
-    (folder,) = (flink_python().parent.parent / "lib").glob("python*/site-packages/pyflink")
-    return str(folder)
 
 
 SHELLS = {
-    "everfold": Shell(lambda: [*EVERFOLD, "sql"], "everfold>", [_TABLE]),
-    "everfold-spark": Shell(lambda: [*EVERFOLD, "sql", "--engine", "spark"], "everfold>", [_TABLE]),
-    "duckdb": Shell(_duckdb, "D ", ["CREATE VIEW t AS SELECT k, v::INT AS v FROM read_json('{folder}/*');"]),
-    "spark-sql": Shell(
-        lambda: [f"{_spark_home()}/bin/spark-sql", "--master", "local[2]", "--conf", "spark.ui.enabled=false"],
-        "spark-sql (default)>",
-        ["CREATE TEMPORARY VIEW t (k STRING, v INT) USING json OPTIONS (path '{folder}');"],
-        lambda: {"SPARK_HOME": _spark_home()},
-    ),
-    "flink": Shell(
-        lambda: [f"{_flink_home()}/bin/sql-client.sh", "-Dexecution.target=local"],
-        "Flink SQL>",
-        ["SET 'sql-client.execution.result-mode' = 'tableau';", "SET 'execution.runtime-mode' = 'batch';", _TABLE],
-        lambda: {"FLINK_HOME": _flink_home()},
-    ),
+    "everfold": Shell([*EVERFOLD, "sql"], "everfold>", [_TABLE]),
+    "everfold-spark": Shell([*EVERFOLD, "sql", "--engine", "spark"], "everfold>", [_TABLE]),
 }
 
 
 def measure(shell: Shell, folder: Path) -> dict[str, float]:
     """Run a shell, and return the seconds of each step."""
-    program, variables = shell.program(), shell.variables()
     started = time.perf_counter()
-    screen = TerminalScreen(folder, folder / "cache", columns=120, lines=60, program=program, variables=variables)
+    screen = TerminalScreen(folder, folder / "cache", columns=120, lines=60, program=shell.program)
     found: dict[str, float] = {}
     try:
         screen.wait_for(shell.prompt)
