@@ -13,12 +13,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from everfold.errors import UsageError
+from everfold.secrets import CONTAINER_SCHEMES
 
 SCHEMES = ("s3a", "hdfs", "gs", "abfs", "abfss")
 """The stores besides the local disk; `gs` and the last two were not tried."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_CONTAINERS = ("abfs", "abfss")
-"""Schemes with a container, not a user, before the `@`."""
 _LOCAL = "file"
 _S3 = ("s3", "s3n")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
@@ -40,7 +39,7 @@ def is_remote(text: str | os.PathLike[str]) -> bool:
 def has_credentials(path: str) -> bool:
     """Return whether a URI names a user or password, as `s3a://key:secret@bucket/folder` does."""
     user, at, _ = path.partition("://")[2].partition("/")[0].rpartition("@")
-    return at != "" and (foreign_scheme(path) not in _CONTAINERS or ":" in user)
+    return at != "" and (foreign_scheme(path) not in CONTAINER_SCHEMES or ":" in user)
 
 
 def require_no_credentials(path: str) -> None:

@@ -54,7 +54,7 @@ _USER_INFO = re.compile(r"[^\s'\"`<>]*@")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
 _FAR = 1000
 """Characters around a name or a URL that are scanned, to bound the time for a long script."""
-_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """URL schemes with a container, not a user, before the `@`."""
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<text>.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
@@ -179,7 +179,7 @@ def _user_infos(text: str) -> Iterator[_Part]:
         start, end = at + 3, at + 3
         if "@" in text[start : start + _FAR] and (found := _USER_INFO.match(text, start, start + _FAR)) is not None:
             scheme = _SCHEME.search(text[max(0, at - 30) : at])
-            if scheme is None or scheme.group().lower() not in _CONTAINERS or ":" in found.group():
+            if scheme is None or scheme.group().lower() not in CONTAINER_SCHEMES or ":" in found.group():
                 end = found.end() - 1
                 yield start, end
         at = text.find("://", end)

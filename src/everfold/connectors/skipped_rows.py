@@ -40,6 +40,11 @@ class SkippedRow:
     location: str = ""
     record: str = ""
 
+    @classmethod
+    def at(cls, location: str, reason: str, table: str, record: str = "") -> SkippedRow:
+        """Create an example whose location may be shown: it is cut, and has no secrets."""
+        return cls(reason, table, redact_log(location)[:EXAMPLE_CHARACTERS], record)
+
 
 def count_bad_records(frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str]) -> DataFrame:
     """Add a metric to the frame that counts records that cannot be read, or not in full.
@@ -55,19 +60,25 @@ def count_null_rowtime(
 ) -> DataFrame:
     """Add a metric to the frame that counts rows without a time.
 
-    number: distinguishes the frame from others of the query. facts: as for `count_bad_records`.
+    number: distinguishes the frame from others of the query. facts: as for `count_bad_records`, or
+    None to keep no example.
     """
-    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{number}", table, facts or {})
+    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{number}", table, facts)
 
 
-def _observe_count(frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str]) -> DataFrame:
+def _observe_count(
+    frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str] | None
+) -> DataFrame:
     from pyspark.sql.functions import expr
 
+    count = expr(f"count_if({condition})").alias("rows")
+    if facts is None:
+        return frame.observe(name, count)
     found = {"table": spark_string(table)}
     found |= {part: f"left(CAST({sql} AS STRING), {EXAMPLE_CHARACTERS})" for part, sql in facts.items()}
     members = ", ".join(f"{spark_string(part)}, {sql}" for part, sql in found.items())
     example = f"first(IF({condition}, to_json(named_struct({members})), NULL), true)"
-    return frame.observe(name, expr(f"count_if({condition})").alias("rows"), expr(example).alias("example"))
+    return frame.observe(name, count, expr(example).alias("example"))
 
 
 def add_skipped_rows(metrics: Mapping[str, Sequence[Any]], counts: dict[str, int]) -> None:
@@ -82,12 +93,12 @@ def find_skipped_rows(metrics: Mapping[str, Sequence[Any]]) -> Iterator[SkippedR
     """Yield the examples in a query's observed metrics, by name."""
     for name, row in metrics.items():
         reason = _find_reason(name)
-        if reason is not None and row[1]:
+        if reason is not None and len(row) > 1 and row[1]:
             facts = json.loads(row[1])
             table, record = facts.pop("table"), facts.pop("record", "")
             path = facts.pop("path", "")
             location = path or ", ".join(f"{part} {value}" for part, value in facts.items())
-            yield SkippedRow(reason, table, redact_log(location), record)
+            yield SkippedRow.at(location, reason, table, record)
 
 
 def _find_reason(metric: str) -> str | None:

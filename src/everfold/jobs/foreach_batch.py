@@ -22,7 +22,6 @@ from everfold.jobs.packed_batch import TARGET, PackedBatch, run_packed_batch, ru
 from everfold.jobs.progress import OperatorProgress, Reports
 from everfold.operators.protocol import LateRow, Stats
 from everfold.plan.changelog import ORDER, REEMIT, REEMIT_DELETE, RowKind
-from everfold.secrets import redact_log
 from everfold.spark.delivery import empty_rows, find_failed_sink
 from everfold.spark.output_rows import OutputRows
 from everfold.spark.stream import Stream, union_all
@@ -310,7 +309,7 @@ class Router:
         for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
             add_counts(self._reads, {read.table: read.rows - read.handles})
             add_counts(self.dropped, read.skipped)
-            self._skipped += (SkippedRow(why, read.table, redact_log(read.location or "")) for why in read.skipped)
+            self._skipped += (SkippedRow.at(read.location or "", why, read.table) for why in read.skipped)
 
     @property
     def rows(self) -> int:

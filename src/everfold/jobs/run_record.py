@@ -93,21 +93,21 @@ def record_run(job_dir: JobDir, spec: JobSpec) -> Iterator[RunRecorder]:
 def describe_version(manifest: Manifest, spark: SparkSession) -> dict[str, Any]:
     """Return what RunInfo says about the query of a job and its JVM."""
     version = manifest.version
+    shapes = operator_shapes(version.operators, version.query_shapes)
     jvm: Any = spark._jvm
     return {
         "job": manifest.job,
         "version": version.number,
         "epoch": version.epoch,
-        "operators": {name: shape.label for name, shape in operator_shapes(version).items()},
+        "operators": {name: shape.label for name, shape in shapes.items()},
         "column_since_ms": find_column_starts(manifest),
         "jvm_pid": int(jvm.java.lang.ProcessHandle.current().pid()),
     }
 
 
-def operator_shapes(version: Version) -> dict[str, OperatorShape]:
-    """Return the shapes of the operators of a version by name."""
-    shapes = (each for shape in version.query_shapes for each in shape.operators)
-    return dict(zip(version.operators, shapes, strict=True))
+def operator_shapes(names: Sequence[str], shapes: Sequence[QueryShape]) -> dict[str, OperatorShape]:
+    """Return the shapes of the operators of queries, by name. names: in the order of the shapes."""
+    return dict(zip(names, (each for shape in shapes for each in shape.operators), strict=True))
 
 
 def find_column_starts(manifest: Manifest) -> dict[str, int]:

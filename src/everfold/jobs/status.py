@@ -84,11 +84,12 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
     """
     job_dir = JobDir(folder)
     manifest = job_dir.read_manifest()
+    folder_of_history = locate_history(job_dir.log_file)
     # The owner is looked up last: a run that ends meanwhile has then written its end.
-    history = read_history(locate_history(job_dir.log_file), batches)
+    history = read_history(folder_of_history, batches)
     owner = find_owner(folder)
     if owner is None and history.run is not None and history.end is None:
-        history = read_history(locate_history(job_dir.log_file), batches)
+        history = read_history(folder_of_history, batches)
     if manifest is None and history.run is None and owner is None:
         raise no_job_error(folder)
     version = None if manifest is None else manifest.version
@@ -106,7 +107,7 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
         last_batch=ran[1] if ran is not None and version is not None and ran[0] == version.epoch else None,
         end=None if owner is not None else history.end,
         batches=history.batches,
-        samples=read_samples(locate_history(job_dir.log_file)),
+        samples=read_samples(folder_of_history),
     )
 
 

@@ -156,7 +156,7 @@ class StreamJob:
             log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
             targets=self.targets,
             has_operators=bool(lowering.operators),
-            reports=Reports(operator_shapes(self.manifest.version)),
+            reports=Reports(operator_shapes(self.manifest.version.operators, self.manifest.version.query_shapes)),
             check_executors=self.check_executors,
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
@@ -283,14 +283,15 @@ class StreamJob:
             router.seen_batch = batch
             counts, rows = router.take_batch(batch, self._source_reports.count_rows(report))
             self._had_data = rows > 0
-            add_skipped_rows(report.observedMetrics or {}, router.dropped)
+            metrics = report.observedMetrics or {}
+            add_skipped_rows(metrics, router.dropped)
             offsets = read_positions(self._checkpoint, batch)
             for source in self.sources.opened:
                 source.after_batch(offsets)
             if self.rewind_progress is not None and not self._bounded:
                 self.rewind_progress.check_position(self.sources.opened, offsets)
             self.recorder.add(self._describe_batch(report, router, counts, rows))
-            skipped = [*counts.skipped_rows, *find_skipped_rows(report.observedMetrics or {})]
+            skipped = [*counts.skipped_rows, *find_skipped_rows(metrics)]
             self.recorder.add_samples(batch, counts.late_rows, skipped)
 
     def _describe_batch(self, report: Any, router: Router, counts: BatchCounts, rows: int) -> Progress:

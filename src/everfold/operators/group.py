@@ -152,9 +152,8 @@ class GroupOperator:
         late = _until(self._node.window) <= closed
         dropped = rows.filter(late & (pl.col(_TABLE) == 0))
         state.late += int(dropped["n"].sum())
-        end, names = pl.col(f"k{self._node.window.end}"), self._layout.page_names
-        shown = {key: names[key] for key in self._layout.keys}
-        state.late_rows += take_late_rows(dropped, end.dt.epoch("ms"), shown, watermark)
+        end = pl.col(f"k{self._node.window.end}").dt.epoch("ms")
+        state.late_rows += take_late_rows(dropped, end, self._layout.key_names, watermark)
         return rows.filter(~late)
 
     def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
@@ -393,7 +392,7 @@ class _State:
             self._expired = closed + 1 if closed != NO_WATERMARK else None
             self._touched = [_until(window).alias("touched")]
         epoch = operator._epoch
-        self._names = {key: self._layout.page_names[key] for key in self._layout.keys}
+        self._names = self._layout.key_names
         self._groups = KeyedTable.decode(store, epoch, "groups", list(self._names.values()), head.get("groups"))
         known = head.get("values", {})
         self.values = [

@@ -65,6 +65,11 @@ class Layout:
         return tuple(sorted(self.keys, key=self.page_names.__getitem__))
 
     @property
+    def key_names(self) -> dict[str, str]:
+        """The name in pages of each key, by its name in frames."""
+        return {key: self.page_names[key] for key in self.keys}
+
+    @property
     def slots(self) -> list[str]:
         """Names of all slot columns in frames."""
         return [slot for fold in self.folds for slot in fold.slots]

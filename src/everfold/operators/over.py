@@ -168,7 +168,7 @@ class OverOperator:
             **past.encode(since if clock.flush else upto),
         }
         write_head(store, self._epoch, head)
-        names = {key: self._layout.page_names[key] for key in self._keys} | self._column_names
+        names = self._layout.key_names | self._column_names
         examples = take_late_rows(late, pl.col(_TIME), names, before, is_window_end=False)
         stats = Stats(self.name, clock.watermark, head["late"], waiting.rows + past.rows, late=examples)
         return Step(out, clock.forward_meta(self.name, live, metas), stats)
@@ -354,7 +354,7 @@ class _Past:
         node, self._layout, self._keys = operator._node, operator._layout, operator._keys
         self._frame, self._by_arrival = node.frame, operator._by_arrival
         self._unbounded = node.frame.first is None
-        self._names = {key: self._layout.page_names[key] for key in self._keys}
+        self._names = self._layout.key_names
         name = "totals" if self._unbounded else "rows"
         keys = [*self._names.values(), *([] if self._unbounded else [NUMBER])]
         self._table = KeyedTable.decode(store, operator._epoch, name, keys, head.get(name))

@@ -207,7 +207,7 @@ class SessionOperator(_Sessions):
 
     @property
     def _shown_names(self) -> Mapping[str, str]:
-        return {key: self._layout.page_names[key] for key in self._keys}
+        return self._layout.key_names
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per session of the task's own rows: `hash`, keys, `start`, `end`, `n`,

@@ -97,8 +97,7 @@ class WindowOperator:
         since = self._complete(clock)
         rows, dropped = self._accept(prepared, since)
         late = head.get("late", 0) + (int(dropped["n"].sum()) if dropped.height else 0)
-        names = {key: self._layout.page_names[key] for key in self._layout.keys}
-        examples = take_late_rows(dropped, self._last_end(), names, clock.watermark)
+        examples = take_late_rows(dropped, self._last_end(), self._layout.key_names, clock.watermark)
         live = clock.advance(metas)
         upto = END_OF_TIME if clock.flush else self._complete(clock)
 

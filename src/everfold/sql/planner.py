@@ -301,7 +301,9 @@ class Session:
         if len(statements) == 1:
             match statements[0]:
                 case Query() | Insert() | StatementSet() | CreateTable(as_query=AsQuery()) as statement:
-                    return self._explain(Explain(statement=statement, span=statement.span)).rows[0][0]
+                    shown = self.execute(Explain(statement=statement, span=statement.span))
+                    assert isinstance(shown, Show)
+                    return shown.rows[0][0]
         raise UsageError.of(
             "not-a-query", "only one query, INSERT, CREATE TABLE … AS or statement set can be explained at a time"
         )

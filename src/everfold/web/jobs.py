@@ -12,6 +12,7 @@ from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.job_dir import load_manifest
 from everfold.jobs.job_list import find_jobs
 from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.run_record import operator_shapes
 from everfold.jobs.status import JobDirStatus, read_status
 from everfold.storage import Location
 from everfold.web.plan_graph import PlanGraph, draw_plan
@@ -92,8 +93,8 @@ class JobView:
         """What each operator computes, by name."""
         if self.manifest is None:
             return {}
-        operators = (each for shape in self._query_shapes for each in shape.operators)
-        return {name: each.label for name, each in zip(self.manifest.version.operators, operators, strict=True)}
+        shapes = operator_shapes(self.manifest.version.operators, self._query_shapes)
+        return {name: each.label for name, each in shapes.items()}
 
     @cached_property
     def _query_shapes(self) -> list[QueryShape]:

@@ -53,3 +53,9 @@ def test_the_examples_of_spark() -> None:
     ]
     assert len(found) == 3
     assert "hunter2" not in found[2].location
+
+
+def test_a_location_is_cut_and_has_no_secrets() -> None:
+    found = SkippedRow.at(f"/in/a.json?password=hunter2&{'x' * 300}", "without a time", "orders")
+    assert len(found.location) == 200
+    assert "hunter2" not in found.location
