@@ -12,6 +12,7 @@ files_in = $(shell find $(1) -type f -not -path '*/__pycache__/*')
 SHARED := $(call files_in,src) $(wildcard tests/*.py) pyproject.toml requirements.lock
 CASES := $(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml))))
 BEGIN = mkdir -p $(@D) && touch $@.begun
+SLOWEST := --durations=5
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
 
 .DEFAULT_GOAL := help
@@ -65,7 +66,7 @@ test-flink: $(FLINK) # a part of test-all: random queries compared with Flink; S
 .SECONDEXPANSION:
 $(PASSED)/$(SCAN)/cases/%: $(SHARED) $$(call files_in,tests/cases/$$*) | $(READY)
 	@$(BEGIN)
-	@$(PYTEST) --everfold-engine=spark --everfold-scan=$(SCAN) tests/cases/$* $(PYTEST_ARGS)
+	@$(PYTEST) $(SLOWEST) --everfold-engine=spark --everfold-scan=$(SCAN) tests/cases/$* $(PYTEST_ARGS)
 	@$(END)
 
 NOWHERE_ELSE := --ignore=tests/cases --ignore=tests/faults --ignore=tests/property --ignore=tests/flink --ignore=tests/cluster
@@ -73,6 +74,8 @@ $(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/kills: SLOW := -m slow tests/faults
 $(PASSED)/cluster: SLOW := -m slow tests/cluster
+# Its processes wait a lot, for a sign of life of each other.
+$(PASSED)/cluster: WORKERS := 3
 $(PASSED)/properties: SLOW := -m slow tests/property
 $(FLINK): PYTEST := $(BIN)/python -m pytest
 $(FLINK): SLOW := -m slow tests/flink
@@ -87,7 +90,7 @@ $(PASSED)/properties: $(call files_in,tests/property tests/unit/aggregates tests
 $(FLINK): $(call files_in,tests/flink)
 $(PASSED)/%: $(SHARED) | $(READY)
 	@$(BEGIN)
-	@$(PYTEST) $(SLOW) $(PYTEST_ARGS)
+	@$(PYTEST) $(SLOWEST) $(SLOW) $(PYTEST_ARGS)
 	@$(END)
 
 # `make bench` uses short inputs; `make bench LONG=1` measures what benchmarks/README.md reports.

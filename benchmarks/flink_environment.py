@@ -40,6 +40,15 @@ def flink_jars() -> list[Path]:
     return [_fetch_jar(*PARQUET), _fetch_jar(*KAFKA), *hadoop]
 
 
+def flink_shell() -> Path:
+    """Return the program of the SQL client. PyFlink has it, but not the gateway that it needs."""
+    (home,) = flink_python().parent.parent.glob("lib/python*/site-packages/pyflink")
+    jar = _fetch_jar("flink-sql-gateway", FLINK_VERSION)
+    if not (home / "opt" / jar.name).exists():
+        shutil.copy(jar, home / "opt")
+    return home / "bin" / "sql-client.sh"
+
+
 def _fetch_jar(artifact: str, version: str) -> Path:
     name = f"{artifact}-{version}.jar"
     jar = _cache_home() / f"flink-{FLINK_VERSION}" / name

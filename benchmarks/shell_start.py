@@ -1,12 +1,13 @@
-"""Measure how long the SQL shell takes from the command to the prompt and to the first rows.
+"""Measure how long SQL shells take from the command to the prompt and to the first rows.
 
     python shell_start.py
-    python shell_start.py --repeat 5 --shells everfold
+    python shell_start.py --repeat 5 --shells everfold duckdb
 
 The shells run in a terminal, in turns. Three times are measured: from the command until the prompt
 is on the screen, from the command until the rows of a query that is typed at the prompt are, and
 for a second query of the same shell from Enter to its rows. The queries group a small JSON file.
-`everfold-spark` runs them on Spark.
+`everfold-spark` runs them on Spark. `flink` is Flink's SQL client with a cluster of its own, and
+`duckdb` the command line of DuckDB: both are installed here at the first call.
 On Linux, the processor time until the prompt is shown too, without that of child processes.
 """
 
@@ -15,18 +16,21 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare import format_table
+from flink_environment import flink_shell
 from terminal import EVERFOLD, TerminalScreen
 
+DUCKDB_CLI = "duckdb-cli==1.5.6"
 _TABLE = "CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'json');"
 _QUERY = "SELECT k, SUM(v) + {number} AS s FROM t GROUP BY k;"
 _ROWS, _GROUPS = 30, 3
@@ -43,18 +47,53 @@ class Shell:
     program: Sequence[str]
     prompt: str
     setup: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
-SHELLS = {
-    "everfold": Shell([*EVERFOLD, "sql"], "everfold>", [_TABLE]),
-    "everfold-spark": Shell([*EVERFOLD, "sql", "--engine", "spark"], "everfold>", [_TABLE]),
+def find_duckdb() -> Shell:
+    """Return the command line of DuckDB. The first call installs it."""
+    folder = Path(__file__).resolve().parent.parent / "scratch" / "bench" / DUCKDB_CLI
+    if not folder.exists():
+        install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(folder), DUCKDB_CLI]
+        subprocess.run(install, check=True)
+    setup = "CREATE VIEW t AS FROM read_json('{folder}/*.json');"
+    program = [str(folder / "duckdb_cli" / "duckdb"), "-dark-mode"]  # otherwise it asks the terminal for its colours
+    return Shell(program, "memory D", [setup])
+
+
+def find_spark_sql() -> Shell:
+    """Return the shell of Spark."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    variables = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    setup = "CREATE TEMPORARY VIEW t USING json OPTIONS (path '{folder}');"
+    return Shell([str(home / "bin" / "spark-sql"), "--master", "local[2]"], "spark-sql (default)>", [setup], variables)
+
+
+def find_flink() -> Shell:
+    """Return the SQL client of Flink, which starts a cluster for each query."""
+    program = flink_shell()
+    settings = {"execution.target": "local", "sql-client.execution.result-mode": "tableau"}
+    setup = [*(f"SET '{name}' = '{value}';" for name, value in settings.items()), _TABLE]
+    return Shell([str(program)], "Flink SQL>", setup, {"FLINK_HOME": str(program.parent.parent)})
+
+
+SHELLS: dict[str, Callable[[], Shell]] = {
+    "everfold": lambda: Shell([*EVERFOLD, "sql"], "everfold>", [_TABLE]),
+    "everfold-spark": lambda: Shell([*EVERFOLD, "sql", "--engine", "spark"], "everfold>", [_TABLE]),
+    "duckdb": find_duckdb,
+    "spark-sql": find_spark_sql,
+    "flink": find_flink,
 }
 
 
 def measure(shell: Shell, folder: Path) -> dict[str, float]:
     """Run a shell, and return the seconds of each step."""
     started = time.perf_counter()
-    screen = TerminalScreen(folder, folder / "cache", columns=120, lines=60, program=shell.program)
+    screen = TerminalScreen(
+        folder, folder / "cache", columns=120, lines=60, program=shell.program, variables=shell.variables
+    )
     found: dict[str, float] = {}
     try:
         screen.wait_for(shell.prompt)
@@ -84,16 +123,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--shells", nargs="+", choices=SHELLS, default=[*SHELLS])
     options = parser.parse_args(arguments)
+    shells = {name: SHELLS[name]() for name in options.shells}
     times: dict[str, dict[str, list[float]]] = {name: {} for name in options.shells}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as created:
+        folder = Path(created)
         (folder / "in").mkdir()
         lines = (f'{{"k": "k{at % _GROUPS}", "v": {at}}}\n' for at in range(_ROWS))
         (folder / "in" / "a.json").write_text("".join(lines))
         for _ in range(options.repeat):
-            for shell in options.shells:
-                for step, seconds in measure(SHELLS[shell], folder).items():
-                    times[shell].setdefault(step, []).append(seconds)
+            for name, shell in shells.items():
+                for step, seconds in measure(shell, folder).items():
+                    times[name].setdefault(step, []).append(seconds)
     steps = (PROMPT, CPU, ROWS, AGAIN)
     rows = [
         (shell, *(f"{statistics.median(found[step]):.2f} (least {min(found[step]):.2f})" for step in steps))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ class Job:
         files.
         """
         out, err = job.communicate(timeout=400)
-        messages = [line for line in err.splitlines() if " batch " not in line]
+        messages = [line for line in err.splitlines() if not re.match(r"\d\d:\d\d:\d\d ", line)]
         assert not [each for each in ("Traceback", "java.", "org.apache", CANARY) if each in out + err], err
         files = [file for file in self.folder.rglob("*") if file.is_file() and file.name != "job.sql"]
         assert [file for file in files if CANARY.encode() in file.read_bytes()] == []

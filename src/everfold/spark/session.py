@@ -28,7 +28,13 @@ from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.quiet_session import quiet_session
 from everfold.spark.s3_jars import add_s3_class_path
-from everfold.spark.spark_log import prepare_log, redirect_output, watch_size, write_jvm_options
+from everfold.spark.spark_log import (
+    divert_py4j_messages,
+    prepare_log,
+    redirect_output,
+    watch_size,
+    write_jvm_options,
+)
 from everfold.spark.submit import MASTER, check_contradictions, is_submitted, read_submitted_conf
 
 if TYPE_CHECKING:
@@ -82,6 +88,11 @@ LAUNCH_CONF: Mapping[str, str] = {
     "spark.redaction.regex": NAME_PATTERN,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps about the past for its UI. With the default, 1000, the JVM grows for that
+    # many batches.
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
     "spark.driver.memory": "2g",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     # Such a message contains the whole conf, secrets included.
@@ -164,6 +175,7 @@ def start_spark(
     Spark does not start, and `spark-submit` if `master` or `conf` contradict that command.
     """
     prepare_log(log_file)
+    divert_py4j_messages(log_file)
     settings = dict(LAUNCH_CONF)
     if is_submitted():
         submitted = read_submitted_conf()
@@ -233,6 +245,7 @@ def start_gateway(
     settings = {"spark.driver.memory": LAUNCH_CONF["spark.driver.memory"]}
     settings.update({key: value for key, value in given.items() if key.startswith("spark.driver.")})
     prepare_log(log_file)
+    divert_py4j_messages(log_file)
     settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     home = spark_home_without_zip() if _is_in_process(master) else nullcontext()

@@ -8,6 +8,7 @@ be lost. Messages about expected events are left out.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -144,6 +145,28 @@ def rotate_log(log_file: Path, max_bytes: int = MAX_BYTES) -> None:
 
 def _rotated(log_file: Path, number: int) -> Path:
     return log_file.with_name(f"{log_file.name}.{number}")
+
+
+class _Py4jMessages(logging.Filter):
+    """Passes what py4j logs to the log of Spark instead, with its traceback."""
+
+    log_file = STDERR
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is not of py4j."""
+        if self.log_file == STDERR or Path(record.pathname).parent.name != "py4j":
+            return True
+        append_line(self.log_file, logging.Formatter().format(record))
+        return False
+
+
+_py4j_messages = _Py4jMessages()
+
+
+def divert_py4j_messages(log_file: Path) -> None:
+    """Keep in the log what py4j reports about a JVM that exits. By default, it would be printed."""
+    _py4j_messages.log_file = log_file
+    logging.getLogger().addFilter(_py4j_messages)
 
 
 def has_own_log(spark: SparkSession) -> bool:

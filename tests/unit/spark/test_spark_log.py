@@ -52,3 +52,31 @@ def test_the_configuration_of_the_jvm(tmp_path: Path) -> None:
         text = Path(config.partition("=file:")[2]).read_text()
         assert (f"appender.out.fileName = {log}" in text) == (log != STDERR)
         assert ("SYSTEM_ERR" in text) == (log == STDERR)
+
+
+def test_a_jvm_that_exits_during_a_call_is_reported_in_the_log(tmp_path: Path) -> None:
+    """By py4j, with a traceback. What others log stays where it was."""
+    program = """
+import logging, socket, sys, threading
+from pathlib import Path
+from py4j.java_gateway import GatewayClient, GatewayParameters
+from everfold.spark.spark_log import divert_py4j_messages
+
+divert_py4j_messages(Path(sys.argv[1]))
+listening = socket.create_server(("127.0.0.1", 0))
+
+def answer_nothing():
+    connection, _ = listening.accept()
+    connection.recv(1)
+    connection.close()  # with bytes unread: a reset
+
+threading.Thread(target=answer_nothing).start()
+client = GatewayClient(gateway_parameters=GatewayParameters(port=listening.getsockname()[1]))
+client.send_command("c\\nt\\nrandomMethod\\ne\\n", retry=False)
+logging.warning("of the application")
+"""
+    log = tmp_path / "job" / "job.log"
+    done = subprocess.run([sys.executable, "-c", program, str(log)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "WARNING:root:of the application\n")
+    assert "Exception while sending command" in log.read_text()
+    assert "Py4JNetworkError" in log.read_text()
