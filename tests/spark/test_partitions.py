@@ -41,7 +41,7 @@ def test_another_parallelism_at_each_start(
         (tmp_path / "job.sql").write_text(SCRIPT.format(parallelism=parallelism))
         done = run(*["--suspend"] * (at < len(starts) - 1))
         assert done.code == 0, done.err
-        note = f"note: `parallelism.default` is {parallelism}, but the job keeps the {starts[0]} partitions"
+        note = f"note: `parallelism.default` is {parallelism}, but the job keeps its {starts[0]} partitions"
         assert (note in done.err) == (parallelism != starts[0])
     manifest = json.loads(newest_manifest(tmp_path / ".everfold" / "job").read_text())
     assert manifest["partitions"] == starts[0]
