@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.everfold-ready
 WORKERS ?= 2
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 # Parts of test-all. A file here marks a part that has passed; its time is when that run started.
 # A part runs again when a file changes that it depends on.
@@ -74,8 +74,6 @@ $(PASSED)/spark: SLOW := -m "slow and not (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/servers: SLOW := -m "slow and (kafka or postgres)" $(NOWHERE_ELSE)
 $(PASSED)/kills: SLOW := -m slow tests/faults
 $(PASSED)/cluster: SLOW := -m slow tests/cluster
-# Its processes wait a lot, for a sign of life of each other.
-$(PASSED)/cluster: WORKERS := 3
 $(PASSED)/properties: SLOW := -m slow tests/property
 $(FLINK): PYTEST := $(BIN)/python -m pytest
 $(FLINK): SLOW := -m slow tests/flink

@@ -27,6 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from compare import format_table
+from data_sets import SCRATCH
 from flink_environment import flink_shell
 from terminal import EVERFOLD, TerminalScreen
 
@@ -52,13 +53,14 @@ class Shell:
 
 def find_duckdb() -> Shell:
     """Return the command line of DuckDB. The first call installs it."""
-    folder = Path(__file__).resolve().parent.parent / "scratch" / "bench" / DUCKDB_CLI
-    if not folder.exists():
+    folder = SCRATCH / DUCKDB_CLI
+    program = folder / "duckdb_cli" / "duckdb"
+    if not program.exists():
         install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(folder), DUCKDB_CLI]
         subprocess.run(install, check=True)
-    setup = "CREATE VIEW t AS FROM read_json('{folder}/*.json');"
-    program = [str(folder / "duckdb_cli" / "duckdb"), "-dark-mode"]  # otherwise it asks the terminal for its colours
-    return Shell(program, "memory D", [setup])
+    setup = "CREATE VIEW t AS FROM read_json('{folder}/*.json', columns = {{k: 'VARCHAR', v: 'INTEGER'}});"
+    # In its other mode, it asks the terminal for its colors.
+    return Shell([str(program), "-dark-mode"], "memory D", [setup])
 
 
 def find_spark_sql() -> Shell:
@@ -67,7 +69,7 @@ def find_spark_sql() -> Shell:
 
     home = Path(pyspark.__file__).parent
     variables = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    setup = "CREATE TEMPORARY VIEW t USING json OPTIONS (path '{folder}');"
+    setup = "CREATE TEMPORARY VIEW t (k STRING, v INT) USING json OPTIONS (path '{folder}');"
     return Shell([str(home / "bin" / "spark-sql"), "--master", "local[2]"], "spark-sql (default)>", [setup], variables)
 
 

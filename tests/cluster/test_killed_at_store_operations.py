@@ -91,5 +91,5 @@ def test_in_s3(tmp_path: Path, s3_server: S3Server) -> None:
     """A sample of the operations."""
     root = f"s3a://everfold/{tmp_path.name}"
     check_each_image(
-        make_plan(root, dict(s3_server.conf), tmp_path / "images", port=s3_server.port, every=12, copies=200)
+        make_plan(root, dict(s3_server.conf), tmp_path / "images", port=s3_server.port, every=6, copies=100)
     )

@@ -68,15 +68,19 @@ def find_process_tree(pid: int) -> list[int]:
     return found
 
 
+def find_jvm(pid: int) -> int:
+    """Return the JVM of a process tree."""
+    (jvm,) = (each for each in find_process_tree(pid) if _read_name(each) == "java")
+    return jvm
+
+
 def measure_live_heap_mb(pid: int) -> float:
     """Return the size of the objects in use in the JVM of a process tree: the least of several moments.
 
     Collects the garbage before. Needs `jcmd`, which is a part of the JDK.
     """
-    (jvm,) = (each for each in find_process_tree(pid) if _read_name(each) == "java")
-    sizes = []
+    command, sizes = ["jcmd", str(find_jvm(pid)), "GC.class_histogram"], []
     for _ in range(_HEAP_SAMPLES):
-        command = ["jcmd", str(jvm), "GC.class_histogram"]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         sizes.append(next(int(line.split()[2]) for line in reversed(lines) if line.startswith("Total")))
         time.sleep(_HEAP_EVERY_S)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from faults.sampling import find_jvm
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -53,7 +54,7 @@ def test_a_killed_jvm_or_worker_is_reported(what: str, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(SCRIPT)
     job = start_job(tmp_path)
     try:
-        (jvm,) = (each for each in find_children(job.pid) if "java" in Path(f"/proc/{each}/comm").read_text())
+        jvm = find_jvm(job.pid)
         deadline = time.monotonic() + WITHIN_S
         while job.poll() is None and time.monotonic() < deadline:
             # An idle worker is replaced; a busy one takes the job with it.
