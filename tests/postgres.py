@@ -39,7 +39,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="everfold-postgres-"))
-        self._programs = _programs()
+        self._programs = find_programs()
         [self.port] = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -109,7 +109,7 @@ class PostgresServer:
     def _make(self) -> None:
         if os.geteuid() == 0 and not _open_to_all(self._programs):
             # The wheel is in a directory that `nobody` may not enter.
-            self._programs = shutil.copytree(self._programs.parent, self._home / "programs", symlinks=True) / "bin"
+            self._programs = copy_programs(self._programs, self._home / "programs")
         password = self._home / "password"
         password.write_text(PASSWORD)
         if os.geteuid() == 0:
@@ -207,7 +207,21 @@ def _open_to_all(folder: Path) -> bool:
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
 
 
-def _programs() -> Path:
+def copy_programs(programs: Path, target: Path) -> Path:
+    """Copy an installation of PostgreSQL, and return the copy of its programs.
+
+    Those of the wheel look for libraries in a directory beside their package.
+    """
+    installation = programs.parent
+    package = installation.parent
+    copy = shutil.copytree(installation, target / package.name / installation.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name)
+    return copy / programs.name
+
+
+def find_programs() -> Path:
     """Return the directory with `initdb` and `postgres`."""
     wheel = importlib.util.find_spec("pgserver")
     if wheel is not None and wheel.submodule_search_locations:
