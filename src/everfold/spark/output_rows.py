@@ -98,8 +98,10 @@ class OutputRows:
         """Return the columns that expressions read, in their Arrow types, and the hidden ones."""
         import pyarrow as pa
 
-        used = sorted(frozenset[int]().union(*map(inputs_of, expressions)) or {0})
-        columns = {physical_name(at): rows.column(physical_name(at)).cast(self.schema[at].type.arrow) for at in used}
+        used = set[int]().union(*map(inputs_of, expressions))
+        if not all(map(inputs_of, expressions)):
+            used.add(0)  # a constant has a value for each row, which takes a column
+        columns = {physical_name(at): rows.column(physical_name(at)).cast(self.schema[at].type.arrow) for at in sorted(used)}
         for name in hidden:
             if name == ORDER and self.is_timed:
                 columns[name] = to_milliseconds(rows.column(physical_name(len(self.schema) - 2)))

@@ -79,6 +79,17 @@ def test_rows_are_returned_in_the_types_of_the_schema() -> None:
     assert output_rows().count(table()) == 3
 
 
+@pytest.mark.parametrize("columns", [(), (1,), (2, 1)])
+def test_constants_with_any_other_columns(columns: tuple[int, ...]) -> None:
+    rows = output_rows().project([number(7), *map(column, columns)])
+    assert rows is not None
+    assert rows.read(table())["c0"].to_pylist() == [7, 7, 7]
+    kept = rows.filter(build(">", (InputRef(type=BIGINT, position=0), number(6))))
+    assert kept is not None
+    assert kept.read(table(), (ORDER,))["c0"].to_pylist() == [7, 7, 7]
+    assert kept.count(table()) == 3
+
+
 def test_conditions_and_projections_are_combined() -> None:
     rows = output_rows().project([build("+", (column(1), number(1))), column(0), column(0)])
     assert rows is not None
