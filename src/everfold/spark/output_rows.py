@@ -101,7 +101,9 @@ class OutputRows:
         used = set[int]().union(*map(inputs_of, expressions))
         if not all(map(inputs_of, expressions)):
             used.add(0)  # a constant has a value for each row, which takes a column
-        columns = {physical_name(at): rows.column(physical_name(at)).cast(self.schema[at].type.arrow) for at in sorted(used)}
+        columns = {
+            physical_name(at): rows.column(physical_name(at)).cast(self.schema[at].type.arrow) for at in sorted(used)
+        }
         for name in hidden:
             if name == ORDER and self.is_timed:
                 columns[name] = to_milliseconds(rows.column(physical_name(len(self.schema) - 2)))
