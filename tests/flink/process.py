@@ -153,7 +153,8 @@ def _class_path() -> str:
 
 
 def _compile(jars: str, classes: Path) -> None:
-    compiler = next(fetch_jars(f"ecj-{COMPILER_VERSION}", [("org.eclipse.jdt", "ecj", COMPILER_VERSION)]).glob("*.jar"))
+    name = f"ecj-{COMPILER_VERSION}"
+    compiler = fetch_jars(name, [("org.eclipse.jdt", "ecj", COMPILER_VERSION)]) / f"{name}.jar"
     staging = Path(tempfile.mkdtemp(dir=classes.parent))
     try:
         services = staging / "META-INF" / "services"

@@ -56,14 +56,14 @@ def count_bad_records(frame: DataFrame, condition: str, name: str, table: str, f
 
 
 def count_null_rowtime(
-    frame: DataFrame, condition: str, number: int, table: str = "", facts: Mapping[str, str] | None = None
+    frame: DataFrame, condition: str, name: str, table: str = "", facts: Mapping[str, str] | None = None
 ) -> DataFrame:
     """Add a metric to the frame that counts rows without a time.
 
-    number: distinguishes the frame from others of the query. facts: as for `count_bad_records`, or
+    name: an identifier, unique among the frames of the query. facts: as for `count_bad_records`, or
     None to keep no example.
     """
-    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{number}", table, facts)
+    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{name}", table, facts)
 
 
 def _observe_count(

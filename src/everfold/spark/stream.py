@@ -288,7 +288,7 @@ class StreamLowering:
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
             self._observed += 1
             facts = {"path": LOCATION}
-            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", self._observed, table, facts)
+            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", str(self._observed), table, facts)
         else:
             missing_time = raise_null_rowtime(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
