@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from everfold.engine_literals import spark_string
 from everfold.secrets import redact_log
@@ -56,14 +57,13 @@ def count_bad_records(frame: DataFrame, condition: str, name: str, table: str, f
 
 
 def count_null_rowtime(
-    frame: DataFrame, condition: str, name: str, table: str = "", facts: Mapping[str, str] | None = None
+    frame: DataFrame, condition: str, table: str = "", facts: Mapping[str, str] | None = None
 ) -> DataFrame:
     """Add a metric to the frame that counts rows without a time.
 
-    name: an identifier, unique among the frames of the query. facts: as for `count_bad_records`, or
-    None to keep no example.
+    facts: as for `count_bad_records`, or None to keep no example.
     """
-    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{name}", table, facts)
+    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{uuid4().hex}", table, facts)
 
 
 def _observe_count(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
-from uuid import uuid4
 
 from everfold.aggregates.calls import write_spark_call
 from everfold.connectors.skipped_rows import count_null_rowtime
@@ -201,7 +200,7 @@ class BatchLowering:
         of = node.input.schema[node.time_column]
         at = self._scalars.milliseconds(physical_name(node.time_column), of.type, node.zone)
         timeless = f"{physical_name(node.time_column)} IS NULL"
-        counted = count_null_rowtime(frame, timeless, uuid4().hex)
+        counted = count_null_rowtime(frame, timeless)
         return counted.where(f"NOT {timeless}").selectExpr("*", f"{at} AS {_AT}")
 
     # --- groups -----------------------------------------------------------------------------------

@@ -200,7 +200,6 @@ class StreamLowering:
     worker_sources: WorkerSources | None = None
     fused: bool = True
     operators: list[StatefulNode] = field(default_factory=list)
-    _observed: int = 0
 
     @property
     def _now(self) -> list[str]:
@@ -286,9 +285,8 @@ class StreamLowering:
         table = next((each.name for each in tables_of(walk_streamed(node))), "")
         if self.drop_null_rowtime:
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
-            self._observed += 1
             facts = {"path": LOCATION}
-            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", str(self._observed), table, facts)
+            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", table, facts)
         else:
             missing_time = raise_null_rowtime(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
