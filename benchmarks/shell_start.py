@@ -115,8 +115,7 @@ def measure(shell: Shell, folder: Path) -> dict[str, float]:
         screen.wait_for(str(_SECOND + _SUM))
         found[AGAIN] = time.perf_counter() - started
     finally:
-        screen.process.ptyproc.delayafterterminate = 1.0  # a JVM takes longer to exit than the default, 0.1 s
-        screen.process.close(force=True)
+        screen.close()
     return found
 
 

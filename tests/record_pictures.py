@@ -130,7 +130,7 @@ def record_job(project: Project) -> dict[str, str]:
     project.run(stop)
     terminal.wait_for("to resume")
     progress += [Text(), Text(f"after `{stop}` in another terminal:", "dim"), *read_screen(terminal)[started - 1 :]]
-    terminal.process.close(force=True)
+    terminal.close()
     (project.folder / "spending.sql").write_text(SCRIPTS[1], encoding="utf-8")
     project.run("everfold run spending.sql --on-change backfill")
     jobs += project.run(f"everfold history {JOB}")
@@ -178,7 +178,7 @@ def record_editor(project: Project) -> str:
     terminal.wait_for("kept", absent=True)
     lines += [Text("with a mistake:", "dim"), *read_screen(terminal)[8:17]]
     terminal.type(":quit!\r")
-    terminal.process.close(force=True)
+    terminal.close()
     return draw(lines, WIDTH + 4, "everfold-editor", title="Neovim")
 
 

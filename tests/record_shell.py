@@ -43,7 +43,7 @@ def record() -> str:
         terminal.wait_for("FIRST_VALUE(")
         picture = export(terminal)
         terminal.type(f"\x03{CTRL_D}")
-        terminal.process.close(force=True)
+        terminal.close()
     return picture
 
 

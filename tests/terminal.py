@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,13 @@ class TerminalScreen:
             assert time.monotonic() < deadline, "\n".join(lines)
             lines = self.read()
         return lines
+
+    def close(self) -> None:
+        """Kill the process and its children, and wait for its end, which an overloaded machine delays."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.close()
 
     def type(self, keys: str) -> None:
         """Type keys."""

@@ -211,7 +211,7 @@ def test_a_restored_job_directory_is_refused_by_the_mark_of_a_shard(job: Job) ->
         check_not_ahead("totals", job.id(0), last)
 
 
-def test_marks_of_shards_are_no_other_job(job: Job) -> None:
+def test_marks_of_shards_are_not_another_job(job: Job) -> None:
     job.run(job.start(), 0, {0: many(0), 1: many(10)})
     assert job.start().find_other_job("another") is None
 

@@ -23,7 +23,7 @@ def screen(tmp_path: Path) -> Iterator[TerminalScreen]:
     (tmp_path / "in" / "a").write_text("".join(f'{{"id": {at}}}\n' for at in range(50)))
     found = TerminalScreen(tmp_path, tmp_path / "cache")
     yield found
-    found.process.close(force=True)
+    found.close()
 
 
 def test_a_session_in_a_terminal(screen: TerminalScreen) -> None:
