@@ -42,19 +42,16 @@ def cache_home() -> Path:
     return Path(configured) if configured else Path.home() / ".cache" / "everfold"
 
 
-def fetch_jars(name: str, jars: Sequence[Coordinates], *, only_runtime: bool = False) -> Path:
-    """Return the directory `name` in the cache, which holds these jars and all their dependencies.
+def fetch_jars(name: str, jars: Sequence[Coordinates]) -> Path:
+    """Return the directory `name` in the cache, which holds these jars and all that they need to run.
 
     The first call on a machine fetches them. The directory is either absent or complete.
-
-    only_runtime: without sources, documentation, and what the jars' own tests need. If a test jar is
-    among that, Ivy can leave out the jar of the same name that the others need.
     """
     target = cache_home() / name
     if not target.is_dir():
         with lock_file(target.with_name(f"{name}.lock")):
             if not target.is_dir():
-                _fetch(target, [_dependency(*each, only_runtime=only_runtime) for each in jars])
+                _fetch(target, [_dependency(*each) for each in jars])
     return target
 
 
@@ -96,8 +93,10 @@ def _fetch(target: Path, dependencies: Sequence[str], *, unpack: bool = False) -
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _dependency(group: str, artifact: str, version: str, more: str = "", *, only_runtime: bool = False) -> str:
-    names = f'org="{group}" name="{artifact}" rev="{version}"' + ' conf="default->default"' * only_runtime
+def _dependency(group: str, artifact: str, version: str, more: str = "") -> str:
+    # Other configurations are sources, documentation, and what the jar's own tests need. Ivy can take
+    # a test jar among them for the jar of the same name.
+    names = f'org="{group}" name="{artifact}" rev="{version}" conf="default->default"'
     return f'<dependency {names} transitive="false">{more}</dependency>' if more else f"<dependency {names}/>"
 
 

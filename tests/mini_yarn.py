@@ -114,11 +114,7 @@ class MiniYarn:
         log4j = self._home / "log4j2.properties"
         log4j.write_text(_LOG4J)
         jars = fetch_jars(f"hadoop-yarn-{HADOOP}", JARS)
-        own = [
-            str(jar)
-            for jar in sorted(jars.glob("*.jar"))
-            if not jar.name.startswith(_OF_SPARK) and not jar.stem.endswith(("-sources", "-javadoc", "-tests"))
-        ]
+        own = [str(jar) for jar in sorted(jars.glob("*.jar")) if not jar.name.startswith(_OF_SPARK)]
         log = (self._home / "yarn.log").open("w")
         port, process = launch_gateway(
             jarpath=str(next((_SPARK_HOME / "jars").glob("py4j-*.jar"))),

@@ -72,9 +72,9 @@ class TerminalScreen:
 
     def close(self) -> None:
         """Kill the process and its children, and wait for its end, which an overloaded machine delays."""
-        with contextlib.suppress(ProcessLookupError):
+        if self.process.isalive():  # else its number can belong to another process
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            self.process.wait()
         self.process.close()
 
     def type(self, keys: str) -> None:

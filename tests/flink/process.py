@@ -143,7 +143,7 @@ def _to_answer(read: dict[str, Any]) -> FlinkAnswer:
 def _class_path() -> str:
     """Return the class path of Flink's jars and the compiled `Answers.java`."""
     flink = [(_GROUP, artifact, FLINK_VERSION) for artifact in _ARTIFACTS]
-    home = fetch_jars(f"flink-{FLINK_VERSION}-runtime", flink, only_runtime=True)
+    home = fetch_jars(f"flink-{FLINK_VERSION}-runtime", flink)
     jars = os.pathsep.join(map(str, sorted(home.glob("*.jar"))))
     classes = home.with_name(f"{home.name}-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}")
     with lock_file(classes.with_name(f"{classes.name}.lock")):
@@ -154,7 +154,7 @@ def _class_path() -> str:
 
 def _compile(jars: str, classes: Path) -> None:
     name = f"ecj-{COMPILER_VERSION}"
-    compiler = fetch_jars(name, [("org.eclipse.jdt", "ecj", COMPILER_VERSION)], only_runtime=True) / f"{name}.jar"
+    compiler = fetch_jars(name, [("org.eclipse.jdt", "ecj", COMPILER_VERSION)]) / f"{name}.jar"
     staging = Path(tempfile.mkdtemp(dir=classes.parent))
     try:
         services = staging / "META-INF" / "services"
