@@ -95,3 +95,17 @@ def test_modules_are_not_tiny() -> None:
         if not file.name.startswith("__") and len(file.read_text(encoding="utf-8").splitlines()) < 25
     }
     assert small == SMALL.keys()
+
+
+def test_operators_evaluate_expressions_in_the_thread_of_the_caller() -> None:
+    """`select` and `with_columns` wait for Polars' thread pool, even if a worker has one thread
+    (docs/design/small-batches.md).
+    """
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: write {match[1]}_seq"
+        for folder in ("aggregates", "operators", "state")
+        for file in sorted((ROOT / "src" / "everfold" / folder).rglob("*.py"))
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if (match := re.search(r"\.(select|with_columns)\(", line))
+    ]
+    assert not found, "\n".join(found)

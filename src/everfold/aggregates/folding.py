@@ -30,7 +30,7 @@ class Eager(Aggregate):
         if exprs is None:
             return None
         pairs = zip(exprs, slots.columns, strict=True)
-        return slots.select(expr.alias(name) for expr, name in pairs).get_columns()
+        return slots.select_seq(expr.alias(name) for expr, name in pairs).get_columns()
 
     def compact_frame(self, of: Signature, slots: pl.DataFrame) -> Sequence[pl.Series] | None:
         """Return the settled slots of whole groups in as little space as possible.
@@ -92,7 +92,7 @@ class Fold:
         Empty if the slots need no change.
         """
         if isinstance(self.entry, Eager):
-            return self._name_columns(self.entry.settle_frame(self.of, frame.select(self.slots), whole))
+            return self._name_columns(self.entry.settle_frame(self.of, frame.select_seq(self.slots), whole))
         settled = self.entry.settle(self.of, self._slots(), whole)
         return [] if settled is None else [*self._name_slots(settled)]
 
@@ -102,19 +102,19 @@ class Fold:
         Empty if they cannot shrink.
         """
         if isinstance(self.entry, Eager):
-            return self._name_columns(self.entry.compact_frame(self.of, frame.select(self.slots)))
+            return self._name_columns(self.entry.compact_frame(self.of, frame.select_seq(self.slots)))
         return []
 
     def result(self, frame: pl.DataFrame, name: str) -> pl.Expr | pl.Series:
         """Return the value of settled slots as a named column."""
         if isinstance(self.entry, Eager):
-            return self.entry.value(self.of, frame.select(self.slots)).alias(name)
+            return self.entry.value(self.of, frame.select_seq(self.slots)).alias(name)
         return self.entry.result(self.of, self._slots()).alias(name)
 
     def check(self, frame: pl.DataFrame) -> None:
         """Raise ConnectorError if settled slots have no valid value because of the input data."""
         for fault in self.entry.faults(self.of, self._slots()):
-            if frame.select(fault.where.any()).item():
+            if frame.select_seq(fault.where.any()).item():
                 raise ConnectorError.of(fault.code, fault.message)
 
     def _rows(self) -> tuple[list[pl.Expr], pl.Expr | None]:
@@ -166,7 +166,7 @@ def settle(frame: pl.DataFrame, folds: Sequence[Fold], whole: bool) -> pl.DataFr
     if frame.is_empty():
         return frame
     netted = [column for fold in folds for column in fold.settle(frame, whole)]
-    return frame.with_columns(netted) if netted else frame
+    return frame.with_columns_seq(netted) if netted else frame
 
 
 def compact_slots(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
@@ -177,7 +177,7 @@ def compact_slots(frame: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     if frame.is_empty():
         return frame
     smaller = [column for fold in folds for column in fold.compact(frame)]
-    return frame.with_columns(smaller) if smaller else frame
+    return frame.with_columns_seq(smaller) if smaller else frame
 
 
 def compute_results(frame: pl.DataFrame, folds: Sequence[Fold], names: Sequence[str]) -> list[pl.Series]:
@@ -187,19 +187,28 @@ def compute_results(frame: pl.DataFrame, folds: Sequence[Fold], names: Sequence[
     """
     for fold in folds:
         fold.check(frame)
-    return frame.select(fold.result(frame, name) for fold, name in zip(folds, names, strict=True)).get_columns()
+    return frame.select_seq(fold.result(frame, name) for fold, name in zip(folds, names, strict=True)).get_columns()
+
+
+def reduce_groups(frame: pl.DataFrame, by: Sequence[str], exprs: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Return one row per group: `by`, the values of the expressions.
+
+    Without `by` the whole frame is the group. A single row is not grouped, which takes longer.
+    """
+    if by and frame.height != 1:
+        return frame.group_by(by).agg(exprs)
+    columns = [*by, *exprs]
+    return frame.select_seq(columns) if columns else frame.head(1)
 
 
 def _fold(frame: pl.DataFrame, by: Sequence[str], exprs: Sequence[pl.Expr]) -> pl.DataFrame:
-    if not by:
-        return frame.select(exprs) if exprs else frame.head(1)
-    if len(by) == 1 or frame.height < _LARGE or frame.is_empty():
-        return frame.group_by(by).agg(exprs)
+    if len(by) <= 1 or frame.height < _LARGE:
+        return reduce_groups(frame, by, exprs)
     # The first column is a window or slice with few values. Grouping each one by the other keys
     # alone is several times faster.
     first, *keys = by
     if frame[first].n_unique() * _LARGE > frame.height * 8:
         return frame.group_by(by).agg(exprs)
     parts = frame.partition_by(first, as_dict=True)
-    folded = [part.group_by(keys).agg(exprs).with_columns(pl.lit(at).alias(first)) for (at,), part in parts.items()]
-    return pl.concat(folded).with_columns(pl.col(first).cast(frame.schema[first])).select(*by, pl.exclude(by))
+    folded = [part.group_by(keys).agg(exprs).with_columns_seq(pl.lit(at).alias(first)) for (at,), part in parts.items()]
+    return pl.concat(folded).with_columns_seq(pl.col(first).cast(frame.schema[first])).select_seq(*by, pl.exclude(by))

@@ -141,7 +141,7 @@ class OverDistinctRows(OverDistinct, Eager):
         values = lists.present_values(pl.col(name)) if of.retracting else pl.col(name)
         element = pl.element()
         fields = [element] if len(of.args) == 1 else [element.struct.field(f"f{at}") for at in range(len(of.args))]
-        rows = slots.select(values.list.eval(_rows(fields, None))).to_series()
+        rows = slots.select_seq(values.list.eval(_rows(fields, None))).to_series()
         return self._python.compute_values(Signature(of.args), rows)
 
 

@@ -119,11 +119,15 @@ class Duck:
 
     def rows(self, relation: str, schema: Schema, hidden: Sequence[str] = ()) -> pa.Table:
         """Return the rows of a relation in the schema's Arrow types, with its hidden columns."""
-        table = self._plain.get(relation)
+        table = self.plain_table(relation)
         if table is None or not all(map(_is_stored_as, table.schema.types, schema.arrow.types)):
             table = self.run(relation)
         fields = [*schema.arrow, *(table.schema.field(name) for name in hidden)]
-        return table.rename_columns([*physical_names(schema), *hidden]).cast(pa.schema(fields))
+        return cast_table(table.rename_columns([*physical_names(schema), *hidden]), pa.schema(fields))
+
+    def plain_table(self, relation: str) -> pa.Table | None:
+        """Return the table of which a relation selects all columns, None if it computes any."""
+        return self._plain.get(relation)
 
     def clear_tables(self) -> None:
         """Forget the tables of all relations; those of the next batch replace them in DuckDB."""
@@ -133,7 +137,7 @@ class Duck:
 
     def project(self, below: str, expressions: Sequence[Expr], width: int, hidden: Sequence[str] = ()) -> str:
         """Project to one column per expression, none a Python call, and the hidden columns."""
-        table = self._plain.get(below)
+        table = self.plain_table(below)
         if table is not None and all(isinstance(each, InputRef) for each in expressions):
             names = [physical_name(each.position) for each in expressions if isinstance(each, InputRef)]
             renamed = [*_columns(len(names)), *hidden]
@@ -298,6 +302,11 @@ class Duck:
         bounded = f"SELECT *, {self.window_start(node.window, '__end')} AS __start FROM ({ended})"
         outputs = [*_columns(width), *self.window_columns(node, width), *hidden]
         return f"SELECT {', '.join(outputs)} FROM ({bounded})"
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast to a schema with the same names; comparing types takes less time than casting a row."""
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def physical_names(schema: Schema) -> list[str]:

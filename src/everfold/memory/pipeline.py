@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from everfold.compat import CompatOptions, judge_pairs, pair_queries, shape_of
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
-from everfold.memory.duck import Duck
+from everfold.memory.duck import Duck, cast_table
 from everfold.memory.python import project
 from everfold.operators.backfill import is_fillable, restrict_to_emitted, restrict_to_new_calls
 from everfold.operators.change_plan import plan_operators
@@ -28,6 +28,7 @@ from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
 from everfold.operators.reemit import bootstrap, split_reemitted
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.plan.emitted_changes import is_updating
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -51,7 +52,7 @@ from everfold.plan.walk import operators_of, tables_of, walk_streamed
 from everfold.sql.settings import NULL_ROWTIME_HELP, Settings
 from everfold.state.bucket_head import read_head
 from everfold.state.store import MemoryStore
-from everfold.types import physical_name
+from everfold.types import IntervalType, physical_name
 
 
 @dataclass(slots=True)
@@ -356,8 +357,14 @@ class _Batch:
             self.pipeline.count_dropped(nulls)
             table = table.filter(pc.invert(missing))
         relation = duck.register_table(table, schema, below.hidden)
-        moved = duck.milliseconds(duck.render_sql(node.watermark, table.column_names), node.watermark.type)
-        highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
+        shifted = _shifted_column(node.watermark)
+        if shifted is None:
+            moved = duck.milliseconds(duck.render_sql(node.watermark, table.column_names), node.watermark.type)
+            highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
+        else:  # a query of one row costs ten times as much
+            position, by_ms = shifted
+            latest = pc.max(_to_milliseconds(table.column(position))).as_py()
+            highest = None if latest is None else latest + by_ms
         watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
         return _Stream(relation, below.splits, watermarks, below.hidden)
 
@@ -383,7 +390,7 @@ class _Batch:
         stage.past, stage.repeat = None, False
         stage.stats = [step.stats for step in steps]
         rows = pl.concat([*changed, *(step.rows for step in steps)])
-        if ORDER in rows.columns:
+        if ORDER in rows.columns and not rows[ORDER].is_sorted():
             rows = rows.sort(ORDER, maintain_order=True)
         table = rows.to_arrow(compat_level=pl.CompatLevel.oldest())
         hidden = (KIND,) if is_updating(node) else ()
@@ -391,33 +398,77 @@ class _Batch:
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
 
+def _shifted_column(watermark: Expr) -> tuple[int, int] | None:
+    """Return the column and the milliseconds by which a watermark differs from it.
+
+    None if the watermark is anything else.
+    """
+    match watermark:
+        case InputRef(position=position):
+            return position, 0
+        case Call(
+            function="SHIFT", args=(InputRef(position=position), Literal(value=int() as by, type=IntervalType() as of))
+        ):
+            return None if of.months else (position, by)
+    return None
+
+
+def _to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return timestamps as BIGINT milliseconds, rounded down."""
+    utc = times.cast(pa.timestamp("us"))
+    return pc.floor_temporal(utc, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
+
+
 def _prepare_input(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
-    """Return the input columns that the operator requires, including `kind` and `seq`."""
-    columns = [physical_name(at) for at in range(len(node.input.schema))]
-    input_columns = []
+    """Return the input columns that the operator requires, including `hash`, `kind` and `seq`."""
+    table = _select_input(duck, below.relation, operator)
+    if table is None:
+        table = _compute_input(duck, below.relation, len(node.input.schema), operator)
+    types = {each.name: each.expression.type.arrow if each.as_hash else each.type.arrow for each in operator.inputs}
+    types |= {"hash": pa.int64(), "kind": pa.int8()}
+    frame = pl.from_arrow(cast_table(table, pa.schema([(name, types[name]) for name in table.column_names])))
+    assert isinstance(frame, pl.DataFrame)
+    hashed = {each.name: [each.name] for each in operator.inputs if each.as_hash}
+    if operator.hash_columns:
+        hashed["hash"] = list(operator.hash_columns)
+    for name, columns in hashed.items():
+        hashes = frame[columns].hash_rows().to_numpy().view(np.int64)
+        frame.replace_column(frame.get_column_index(name), pl.Series(name, hashes))
+    if operator.ordered:
+        frame.insert_column(frame.width, pl.Series("seq", np.arange(frame.height)))
+    return frame
+
+
+def _select_input(duck: Duck, relation: str, operator: Operator) -> pa.Table | None:
+    """Return an operator's input columns if they are columns of a table: a query of one row costs
+    several times as much.
+    """
+    table = duck.plain_table(relation)
+    if table is None:
+        return None
+    columns = {"hash": pa.array(np.zeros(table.num_rows, np.int64))}
+    for each in operator.inputs:
+        if not isinstance(each.expression, InputRef):
+            return None
+        column = table.column(each.expression.position)
+        columns[each.name] = _to_milliseconds(column) if each.as_ms else column
+    if operator.updating:
+        columns["kind"] = table.column(KIND)
+    return pa.table(columns)
+
+
+def _compute_input(duck: Duck, relation: str, width: int, operator: Operator) -> pa.Table:
+    """Return an operator's input columns by a query."""
+    columns = [physical_name(at) for at in range(width)]
+    outputs = ["CAST(0 AS BIGINT) AS hash"]
     for each in operator.inputs:
         text = duck.render_sql(each.expression, columns)
         if each.as_ms:
             text = duck.milliseconds(text, each.expression.type, each.zone)
-        if each.as_hash:
-            text = _hash(text)
-        input_columns.append(f"{text} AS {each.name}")
+        outputs.append(f"{text} AS {each.name}")
     if operator.updating:
-        input_columns.append(f"{KIND} AS kind")
-    keys = operator.hash_columns
-    if input_columns:
-        hashed = _hash(*keys) if keys else "CAST(0 AS BIGINT)"
-        table = duck.run(f"SELECT {hashed} AS hash, * FROM (SELECT {', '.join(input_columns)} FROM ({below.relation}))")
-    else:
-        # Only the number of rows is needed: COUNT(*) over all of them.
-        table = duck.run(f"SELECT CAST(0 AS BIGINT) AS hash FROM ({below.relation})")
-    if operator.ordered:
-        table = table.append_column("seq", pa.array(np.arange(table.num_rows)))
-    types = {each.name: each.type.arrow for each in operator.inputs} | {"kind": pa.int8()}
-    fields = [pa.field(name, types.get(name, pa.int64())) for name in table.column_names]
-    frame = pl.from_arrow(table.cast(pa.schema(fields)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+        outputs.append(f"{KIND} AS kind")
+    return duck.run(f"SELECT {', '.join(outputs)} FROM ({relation})")
 
 
 def _split_by_bucket(rows: pl.DataFrame, buckets: int) -> list[pl.DataFrame]:
@@ -434,10 +485,6 @@ def _to_sink_kinds(rows: pa.Table) -> pa.Table:
     kinds = pc.if_else(pc.equal(kinds, REEMIT), pa.scalar(RowKind.UPDATE_AFTER.value, pa.int8()), kinds)
     kinds = pc.if_else(pc.equal(kinds, REEMIT_DELETE), pa.scalar(RowKind.DELETE.value, pa.int8()), kinds)
     return rows.set_column(rows.schema.get_field_index(KIND), KIND, kinds)
-
-
-def _hash(*texts: str) -> str:
-    return f"CAST(hash({', '.join(texts)}) % 9223372036854775807 AS BIGINT)"
 
 
 def _final_until(stage: _Stage) -> int | None:

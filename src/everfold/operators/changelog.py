@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from everfold.operators.few_rows import pick_rows
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
 from everfold.types import Schema, physical_name
@@ -37,7 +38,7 @@ def diff_rows(
     """
     differs = pl.any_horizontal(pl.col(now).ne_missing(pl.col(before)) for now, before in zip(new, old, strict=True))
     changed = had & has & differs if new else pl.lit(False)
-    rows = rows.with_columns(
+    rows = rows.with_columns_seq(
         had.alias("__had"),
         has.alias("__has"),
         (changed | (had & ~has)).alias("__retracted"),
@@ -46,10 +47,12 @@ def diff_rows(
     order = pl.col("seq").alias(ORDER)
     before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
     parts = [
-        _pick(rows, rows["__retracted"]).select(
+        pick_rows(rows, rows["__retracted"]).select_seq(
             *before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order
         ),
-        _pick(rows, rows["__added"]).select(*new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order),
+        pick_rows(rows, rows["__added"]).select_seq(
+            *new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order
+        ),
     ]
     return parts[0].vstack(parts[1]).sort(ORDER, maintain_order=True)
 
@@ -62,18 +65,13 @@ def sort_deletes_first(found: pl.DataFrame) -> pl.DataFrame:
     """
     deleted = pl.col(KIND) == RowKind.DELETE.value
     order = pl.when(deleted).then(pl.lit(NO_WATERMARK, dtype=pl.Int64)).otherwise(pl.col(ORDER))
-    return found.with_columns(order.alias(ORDER)).sort(ORDER, maintain_order=True)
+    return found.with_columns_seq(order.alias(ORDER)).sort(ORDER, maintain_order=True)
 
 
 def empty_changes(schema: Schema) -> pl.DataFrame:
     """Return an empty table of changes for a schema."""
     fields = {physical_name(at): of.type.polars for at, of in enumerate(schema)}
     return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
-
-
-def _pick(rows: pl.DataFrame, wanted: pl.Series) -> pl.DataFrame:
-    """Filter rows; for a batch of one row, a filter would cost more than the test."""
-    return rows if wanted.all(ignore_nulls=False) else rows.filter(wanted)
 
 
 def _kind(when: pl.Expr, then: RowKind, otherwise: RowKind) -> pl.Expr:

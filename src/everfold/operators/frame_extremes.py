@@ -69,4 +69,4 @@ def _clear(values: pl.Series, codes: npt.NDArray[np.int64]) -> pl.Series:
     """Return the values with NULL where there is none."""
     if codes.all():
         return values
-    return values.to_frame().select(pl.when(pl.lit(pl.Series(codes != _NO_VALUE))).then(pl.first())).to_series()
+    return values.to_frame().select_seq(pl.when(pl.lit(pl.Series(codes != _NO_VALUE))).then(pl.first())).to_series()

@@ -47,7 +47,7 @@ def merge_pieces(
     """
     slots = [slot for fold in folds for slot in fold.slots]
     levels = _levels(part, first, last)
-    merged = [rows.select(slots)]
+    merged = [rows.select_seq(slots)]
     for level in levels[1:]:
         merged.append(_merge_pairs(merged[-1], level.pairs, folds))
     every = pl.concat(merged)
@@ -61,8 +61,8 @@ def merge_pieces(
             whole = _merge_pairs(whole, np.arange(len(frames)) - nth % 2, folds)
             frames = frames[nth % 2 == 0]
         wanted = pl.DataFrame({_FRAME: np.arange(min(_BLOCK_FRAMES, len(first) - start))})
-        whole = whole.with_columns(pl.Series(_FRAME, frames).set_sorted())
-        found.append(wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select(slots))
+        whole = whole.with_columns_seq(pl.Series(_FRAME, frames).set_sorted())
+        found.append(wanted.join(whole, on=_FRAME, how="left", maintain_order="left").select_seq(slots))
     return pl.concat(found)
 
 
@@ -120,7 +120,7 @@ def _merge_pairs(rows: pl.DataFrame, pairs: Positions, folds: Sequence[Fold]) ->
 
     Numbers are ascending; a row may be alone.
     """
-    numbered = rows.with_columns(pl.Series(_PIECE, pairs).set_sorted())
+    numbered = rows.with_columns_seq(pl.Series(_PIECE, pairs).set_sorted())
     return fold_slots(numbered, [_PIECE], folds).sort(_PIECE).drop(_PIECE)
 
 

@@ -61,7 +61,7 @@ def aggregate_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions
             others.append(fold)
     if others:
         columns += merge_pieces(rows, part, others, first, last).get_columns()
-    return pl.DataFrame(columns).select(slot for fold in folds for slot in fold.slots)
+    return pl.DataFrame(columns)[[slot for fold in folds for slot in fold.slots]]
 
 
 def is_exact_fold(rows: pl.DataFrame, fold: Fold) -> bool:
@@ -79,14 +79,14 @@ def _differences(slot: pl.Series, first: Positions, last: Positions) -> pl.Serie
     # Sums of 64 or 128 bits wrap around, and so do their differences.
     end = np.maximum(last + 1, first)
     if slot.dtype == pl.Int64:
-        values = slot.fill_null(0).to_numpy()
+        values = (slot.fill_null(0) if slot.has_nulls() else slot).to_numpy()
         if len(values) and (values == values[0]).all():  # as a count of rows
             return pl.Series(slot.name, (end - first) * values[0])
         running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
         return pl.Series(slot.name, running[end] - running[first])
     unscaled = slot.to_physical().fill_null(0)
     totals = unscaled.clear().extend_constant(0, 1).append(unscaled).cum_sum()
-    found = pl.select(totals.gather(end) - totals.gather(first)).to_series()
+    found = totals.gather(end) - totals.gather(first)
     return found.reinterpret(dtype=slot.dtype).alias(slot.name)
 
 
@@ -164,10 +164,12 @@ def _search(block: Positions, at: Positions, distance: int, scale: int, side: Li
 def add_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     """Add to each row the slots of an aggregate over it alone."""
     lifted = [fold.lift() for fold in folds]
-    rows = rows.with_columns(expr for each in lifted if each is not None for expr in each)
+    rows = rows.with_columns_seq(expr for each in lifted if each is not None for expr in each)
     others = [fold for fold, each in zip(folds, lifted, strict=True) if each is None]
-    if not others or rows.is_empty():
-        return rows.with_columns(pl.lit(None).alias(slot) for fold in others for slot in fold.slots)
+    if not others:
+        return rows
+    if rows.is_empty():
+        return rows.with_columns_seq(pl.lit(None).alias(slot) for fold in others for slot in fold.slots)
     alone = fold_rows(rows.with_row_index("__row"), ["__row"], others, []).sort("__row").drop("__row")
     return rows.hstack(alone)
 
@@ -177,27 +179,29 @@ def sort_by_partition(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     `part`.
     """
     order, part = partition_order(rows, keys)
-    return take_rows(rows, order).with_columns(pl.Series(PART, part))
+    return take_rows(rows, order).with_columns_seq(pl.Series(PART, part))
 
 
 def partition_order(rows: pl.DataFrame, keys: Sequence[str]) -> tuple[Positions, Positions]:
     """Return the positions of rows sorted by partition, those of a partition in their order, and
     the number of the partition of each.
     """
-    if not keys:
+    if not keys or rows.height == 1:
         return np.arange(rows.height), np.zeros(rows.height, dtype=np.int64)
-    groups = rows.select("hash", row=pl.int_range(pl.len())).group_by("hash", maintain_order=True).agg("row")
+    groups = rows.select_seq("hash", row=pl.int_range(pl.len())).group_by("hash", maintain_order=True).agg("row")
     order = groups["row"].explode().to_numpy() if rows.height else np.zeros(0, dtype=np.int64)
     begins = np.zeros(rows.height, dtype=bool)
     begins[np.cumsum(groups["row"].list.len().to_numpy(), dtype=np.int64)[:-1]] = True
     if rows.height:
         begins[0] = True
-    ordered = take_rows(rows.select(keys), order)
-    differs = ordered.select(pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys))
+    ordered = take_rows(rows[list(keys)], order)
+    differs = ordered.select_seq(pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys))
     if (differs.to_series().to_numpy() & ~begins).any():
         # Two partitions have the same hash: only sorting by the keys separates them.
-        rows = rows.select("hash", *keys, row=pl.int_range(pl.len())).sort("hash", *keys, maintain_order=True)
-        differs = rows.select(pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in ["hash", *keys]))
+        rows = rows.select_seq("hash", *keys, row=pl.int_range(pl.len())).sort("hash", *keys, maintain_order=True)
+        differs = rows.select_seq(
+            pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in ["hash", *keys])
+        )
         order, begins = rows["row"].to_numpy(), differs.to_series().to_numpy().copy()
         begins[0] = True
     return order, np.cumsum(begins) - 1

@@ -17,9 +17,18 @@ from typing import Any
 
 import polars as pl
 
-from everfold.aggregates.folding import Fold, compact_slots, compute_results, fold_rows, fold_slots, settle
+from everfold.aggregates.folding import (
+    Fold,
+    compact_slots,
+    compute_results,
+    fold_rows,
+    fold_slots,
+    reduce_groups,
+    settle,
+)
 from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
+from everfold.operators.few_rows import join_found
 from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, page_columns
@@ -32,6 +41,7 @@ from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.partition_rows import lowest_position, position_ranges, row_position
+from everfold.state.segments import keep_rows
 from everfold.state.store import Store
 from everfold.types import physical_name
 
@@ -82,14 +92,14 @@ class GroupOperator:
         normalized = normalize_keys(self._layout.inputs, [*keys, *dict.fromkeys(floats)])
         signs = [sign().alias("sign")] if self.updating else []
         if normalized or signs:
-            rows = rows.with_columns(*normalized, *signs)
+            rows = rows.with_columns_seq(*normalized, *signs)
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
         slots = None if folding else self._slots_of_rows(rows)
         parts = [
             fold_rows(rows, keys, self._plain, [*facts, _tag(0)])
             if slots is None
-            else rows.select(*keys, "hash", "seq", pl.lit(1, dtype=pl.Int64).alias("n"), _tag(0), *slots)
+            else rows.select_seq(*keys, "hash", "seq", pl.lit(1, dtype=pl.Int64).alias("n"), _tag(0), *slots)
         ]
         parts += [self._values_of(rows, table, _tag(at)) for at, table in enumerate(self._tables, 1)]
         return pl.concat(parts, how="diagonal")
@@ -108,10 +118,10 @@ class GroupOperator:
             if values is not None:
                 first = rows.filter(values.is_first_distinct())
                 counts = [pl.lit(1, dtype=pl.Int64).alias(count.name) for count in table.counts]
-                return first.select(*self._layout.keys, *table.columns, "hash", *table.hashes, "seq", tag, *counts)
+                return first.select_seq(*self._layout.keys, *table.columns, "hash", *table.hashes, "seq", tag, *counts)
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
-        found = rows.group_by(*self._layout.keys, *table.columns).agg(*facts, *counts)
+        found = reduce_groups(rows, [*self._layout.keys, *table.columns], [*facts, *counts])
         return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
 
     def _count(self, count: Count) -> pl.Expr:
@@ -162,11 +172,11 @@ class GroupOperator:
         prepared = pl.concat(frames, how="diagonal")
         prepared = prepared if prepared["seq"].is_sorted() else prepared.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
-        groups = prepared.filter(pl.col(_TABLE) == 0) if self._tables else prepared
+        groups = _of_table(prepared, 0) if self._tables else prepared
         repeated = several or groups["hash"].n_unique() < groups.height
         groups = self._fold_groups(groups) if repeated else groups
         old = self._old(groups, state)
-        groups = groups.with_columns(old["g"], old["had"], pl.col("n") + old["n"].fill_null(0))
+        groups = groups.with_columns_seq(old["g"], old["had"], pl.col("n") + old["n"].fill_null(0))
         if self.updating:
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
@@ -174,8 +184,9 @@ class GroupOperator:
         parts = self._slots_of(groups, old)
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
-            values = prepared.filter(pl.col(_TABLE) == at + 1)
-            values = values.join(groups.select("g", *keys), on=keys, nulls_equal=True, maintain_order="left")
+            values = _of_table(prepared, at + 1)
+            values = join_found(values, groups.select_seq("g", *keys), keys)
+            values = values.drop_nulls("g") if self.updating else values
             moves.append(state.values[at].apply(values))
             parts += self._fold_appeared(table, moves[-1])
         merged = self._merge_slots(groups, parts)
@@ -189,14 +200,14 @@ class GroupOperator:
         """Return the slots of the stored groups, then those of the batch, by `g`."""
         slots = [name for fold in self._plain for name in fold.slots]
         stored = old if old["had"].all() else old.filter("had")
-        return [stored.select("g", *self._layout.slots), groups.select("g", *slots)]
+        return [stored.select_seq("g", *self._layout.slots), groups.select_seq("g", *slots)]
 
     def _merge_slots(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the groups with their slots merged from all parts."""
         if not self._layout.slots:
             return groups
         merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
-        return groups.with_columns(merged[slot] for slot in self._layout.slots)
+        return groups.with_columns_seq(merged[slot] for slot in self._layout.slots)
 
     def _store(
         self, merged: pl.DataFrame, old: pl.DataFrame, state: _State, missing: Collection[int] = ()
@@ -224,9 +235,8 @@ class GroupOperator:
         """
         keys = ["hash", *self._layout.keys]
         joined = state.find_groups(groups)
-        if joined.height < groups.height or not all(joined[key].equals(groups[key]) for key in keys):
-            joined = groups.select(keys).join(joined, on=keys, how="left", nulls_equal=True, maintain_order="left")
-        return joined.with_columns(pl.col("had").fill_null(False), pl.int_range(pl.len()).alias("g"))
+        joined = join_found(groups[keys], joined, keys)
+        return joined.with_columns_seq(pl.col("had").fill_null(False), pl.int_range(pl.len()).alias("g"))
 
     # --- backfill ---------------------------------------------------------------------------------
 
@@ -250,15 +260,15 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         state = _State(self, store, head, clock.now_ms, closed)
         rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
-        groups = self._fold_groups(rows.with_columns(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
+        groups = self._fold_groups(rows.with_columns_seq(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
         old = self._old(groups, state)
         exists = old["had"]
         facts = [old[name] for name in ("g", "had", "n", "touched") if name in old.columns]
-        groups, old = groups.with_columns(facts).filter(exists), old.filter(exists)
+        groups, old = groups.with_columns_seq(facts).filter(exists), old.filter(exists)
         if groups.is_empty():
             return empty_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
-        groups = groups.with_columns(before)
+        groups = groups.with_columns_seq(before)
         newest = self._newest
         missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == newest]
         rows = self._store(self._merge_slots(groups, self._slots_of(groups, old)), old, state, missing)
@@ -273,7 +283,7 @@ class GroupOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
         names = [physical_name(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
-        return mark_reemitted(groups.select(*self._keys_out(), *self._results(groups, names)))
+        return mark_reemitted(groups.select_seq(*self._keys_out(), *self._results(groups, names)))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
@@ -282,7 +292,7 @@ class GroupOperator:
         state = _State(self, store, head, clock.now_ms, None)
         frames = [self._only_newest(frame) for frame in prepared]
         before = pl.col("seq") + NO_WATERMARK + 1
-        found = self._apply([frame.with_columns(before) for frame in frames], state)
+        found = self._apply([frame.with_columns_seq(before) for frame in frames], state)
         write_head(store, self._epoch, head | state.encode())
         return found
 
@@ -302,7 +312,7 @@ class GroupOperator:
         for at, table in enumerate(self._tables, 1):
             for count in table.counts:
                 known.setdefault(count.name, []).extend([at] * (count.since < newest))
-        return rows.with_columns(
+        return rows.with_columns_seq(
             *(pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots & set(rows.columns)),
             *(
                 pl.when(pl.col(_TABLE).is_in(tables)).then(0).otherwise(pl.col(name)).alias(name)
@@ -321,7 +331,7 @@ class GroupOperator:
         found = []
         for position, count in table.distinct:
             signs = pl.col(f"is{count}").cast(pl.Int64) - pl.col(f"was{count}").cast(pl.Int64)
-            rows = moved.with_columns(signs.alias("sign")).filter(pl.col("sign") != 0)
+            rows = moved.with_columns_seq(signs.alias("sign")).filter(pl.col("sign") != 0)
             found.append((position, rows))
         for position, count in table.extremes:
             found.append((position, moved.filter(pl.col(f"is{count}") & ~pl.col(f"was{count}"))))
@@ -334,18 +344,22 @@ class GroupOperator:
         better one.
         """
         (slot,), (column,) = fold.slots, fold.columns
-        gone = moved.filter(pl.col(f"was{count}") & ~pl.col(f"is{count}")).select("g", column)
+        gone = moved.filter(pl.col(f"was{count}") & ~pl.col(f"is{count}")).select_seq("g", column)
         if gone.is_empty():
             return merged
-        gone = gone.join(old.select("g", slot), on="g").filter(pl.col(column).eq_missing(pl.col(slot)))
-        lost = merged.select(pl.col("g").is_in(gone["g"].implode()) & pl.col(slot).eq_missing(old[slot])).to_series()
+        gone = gone.join(old.select_seq("g", slot), on="g").filter(pl.col(column).eq_missing(pl.col(slot)))
+        lost = merged.select_seq(
+            pl.col("g").is_in(gone["g"].implode()) & pl.col(slot).eq_missing(old[slot])
+        ).to_series()
         if not lost.any():
             return merged
         groups = merged.filter(lost)
         left = values.of_groups(groups).filter(pl.col(f"n{count}") > 0)
         found = fold_rows(left, ["g"], [fold], [])
-        found = groups.select("g").join(found, on="g", how="left")
-        return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select(merged.columns)]).sort("g")
+        found = groups.select_seq("g").join(found, on="g", how="left")
+        return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select_seq(merged.columns)]).sort(
+            "g"
+        )
 
     # --- output -----------------------------------------------------------------------------------
 
@@ -360,7 +374,7 @@ class GroupOperator:
         new = self._results(merged, new_names, merged["n"] > 0 if self.updating else None)
         before = self._results(old, old_names, old["had"])
         before = [each.clear(old.height) if at in missing else each for at, each in enumerate(before)]
-        rows = merged.select("seq", "had", self._has.alias("has"), *self._keys_out(), *new, *before)
+        rows = merged.select_seq("seq", "had", self._has.alias("has"), *self._keys_out(), *new, *before)
         keys = [physical_name(at) for at in range(len(layout.keys))]
         return diff_rows(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
 
@@ -373,8 +387,8 @@ class GroupOperator:
         if exists is None or exists.all():
             return compute_results(groups, folds, names)
         found = groups.filter(exists)
-        values = found.select("g").with_columns(compute_results(found, folds, names))
-        return groups.select("g").join(values, on="g", how="left", maintain_order="left").get_columns()[1:]
+        values = found.select_seq("g").with_columns_seq(compute_results(found, folds, names))
+        return groups.select_seq("g").join(values, on="g", how="left", maintain_order="left").get_columns()[1:]
 
 
 class _State:
@@ -422,7 +436,7 @@ class _State:
         where it is stored.
         """
         keys = [pl.col(key).alias(name) for key, name in self._names.items()]
-        wanted = groups.select(_POSITION, *keys)
+        wanted = groups.select_seq(_POSITION, *keys)
         page = self._groups.find(wanted, expired_before=self._expired)
         number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
         touched = [pl.col("touched")] if self._touched and "touched" in page.columns else []
@@ -443,7 +457,7 @@ class _State:
         changed = self._has
         if not self._touched:
             stored = [*self._layout.slots, *["n"] * self._updating]
-            merged = merged.with_columns(old[name].alias(f"old_{name}") for name in stored)
+            merged = merged.with_columns_seq(old[name].alias(f"old_{name}") for name in stored)
             differs = [pl.col(name).ne_missing(pl.col(f"old_{name}")) for name in stored]
             changed = changed & pl.any_horizontal(~pl.col("had"), *differs)
         alive = merged.filter(changed)
@@ -459,10 +473,10 @@ class _State:
         page = self._layout.to_page(rows, [_POSITION])
         more = [rows["n"]] if self._updating else []
         more += [
-            rows["touched"] if "touched" in rows.columns else rows.with_columns(each).get_column("touched")
+            rows["touched"] if "touched" in rows.columns else rows.with_columns_seq(each).get_column("touched")
             for each in self._touched
         ]
-        return page.with_columns(more) if more else page
+        return page.with_columns_seq(more) if more else page
 
 
 class _Values:
@@ -496,26 +510,26 @@ class _Values:
         columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
         adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
         facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
-        rows = rows.group_by("g", *columns).agg(*facts).sort("seq").with_columns(self._place().alias("h"))
+        rows = reduce_groups(rows, ["g", *columns], facts).sort("seq").with_columns_seq(self._place().alias("h"))
         page = self.table.find(self._rename(rows), expired_before=self._expired)
         stored = page_columns(page, self._names, self._types)
         old = [
             each.alias(f"old_{name}") if name in counts else each
             for name, each in zip(self._names, stored, strict=True)
         ]
-        found = page.select("h", *old, pl.lit(True).alias("there"))
+        found = page.select_seq("h", *old, pl.lit(True).alias("there"))
         on = ["h", *self._keys, *columns]
-        rows = rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
+        rows = join_found(rows, found, on)
         before = {name: pl.col(f"old_{name}").fill_null(0) for name in counts}
         now = [
             pl.col(name) + old if self._updating else pl.max_horizontal(name, old).alias(name)
             for name, old in before.items()
         ]
-        rows = rows.with_columns(*now, *before.values(), pl.col("there").fill_null(False))
+        rows = rows.with_columns_seq(*now, *before.values(), pl.col("there").fill_null(False))
         changed = pl.any_horizontal(pl.col(name) != pl.col(f"old_{name}") for name in counts)
         some = pl.any_horizontal(pl.col(name) != 0 for name in counts)
         self._write(rows.filter(some if self._touched else some & changed), rows.filter(~some & pl.col("there")))
-        return rows.select(
+        return rows.select_seq(
             "g",
             "seq",
             *columns,
@@ -529,8 +543,8 @@ class _Values:
         groups: `g`, `hash`, keys.
         """
         page = self._from_page(self.table.scan(position_ranges(groups), expired_before=self._expired))
-        owners = groups.select("g", lowest_position().alias("low"), *self._keys)
-        page = page.with_columns(lowest_position("h").alias("low"))
+        owners = groups.select_seq("g", lowest_position().alias("low"), *self._keys)
+        page = page.with_columns_seq(lowest_position("h").alias("low"))
         return page.join(owners, on=["low", *self._keys], nulls_equal=True)
 
     def forget(self, groups: pl.DataFrame) -> None:
@@ -554,15 +568,19 @@ class _Values:
 
     def _rename(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]
-        return rows.select("h", *named, *self._touched)
+        return rows.select_seq("h", *named, *self._touched)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        return page.select("h", *page_columns(page, self._names, self._types))
+        return page.select_seq("h", *page_columns(page, self._names, self._types))
 
 
 def _until(window: InWindow) -> pl.Expr:
     """Return the time up to which the window of a group accepts rows."""
     return pl.col(f"k{window.end}").dt.epoch("ms") + window.lateness_ms
+
+
+def _of_table(prepared: pl.DataFrame, table: int) -> pl.DataFrame:
+    return keep_rows(prepared, prepared[_TABLE].to_numpy() == table)
 
 
 def _tag(table: int) -> pl.Expr:

@@ -72,13 +72,13 @@ class KeptRows:
         """
         partition = ["hash", *self._rows.keys]
         first = rows.group_by(partition).agg(pl.col(NUMBER).min().alias(TURN))
-        old = self.of(first).with_columns(pl.lit(True).alias(OLD))
-        rows = pl.concat([old, rows.with_columns(pl.lit(False).alias(OLD))], how="diagonal")
+        old = self.of(first).with_columns_seq(pl.lit(True).alias(OLD))
+        rows = pl.concat([old, rows.with_columns_seq(pl.lit(False).alias(OLD))], how="diagonal")
         ignored = 0
         if updating:
             rows, ignored = retract(rows, [*partition, *self._rows.columns])
         else:
-            rows = rows.with_columns(pl.lit(True).alias(ALIVE))
+            rows = rows.with_columns_seq(pl.lit(True).alias(ALIVE))
         return rows.join(first, on=partition, nulls_equal=True, maintain_order="left"), ignored
 
     def keep(self, rows: pl.DataFrame, stays: pl.Expr) -> None:
@@ -86,7 +86,7 @@ class KeptRows:
 
         rows: all rows of the touched partitions, with `old`.
         """
-        rows = rows.with_columns(stays.alias("stays"))
+        rows = rows.with_columns_seq(stays.alias("stays"))
         dead = rows.filter(pl.col(OLD) & ~pl.col("stays"))
         # A partition expires as a whole, so with a TTL all its rows are touched.
         written = rows.filter("stays" if self._ttl_ms else pl.col("stays") & ~pl.col(OLD))
@@ -117,9 +117,11 @@ def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]
     rows: with `sign` (NULL for stored ones). Each retraction removes the first of the rows that
     equal it in the columns `like`.
     """
-    rows = rows.with_columns(pl.col("sign").fill_null(1)).sort(NUMBER)
+    rows = rows.with_columns_seq(pl.col("sign").fill_null(1)).sort(NUMBER)
     is_added, is_retracted = pl.col("sign") > 0, pl.col("sign") < 0
-    rows = rows.with_columns(is_added.cum_sum().over(like).alias("nth"), is_retracted.sum().over(like).alias("leaving"))
+    rows = rows.with_columns_seq(
+        is_added.cum_sum().over(like).alias("nth"), is_retracted.sum().over(like).alias("leaving")
+    )
     added, retracted = rows.filter(is_added), rows.filter(is_retracted)
-    added = added.with_columns((pl.col("nth") > pl.col("leaving")).alias(ALIVE))
+    added = added.with_columns_seq((pl.col("nth") > pl.col("leaving")).alias(ALIVE))
     return added.drop("sign", "nth", "leaving"), retracted.height - int((~added[ALIVE]).sum())

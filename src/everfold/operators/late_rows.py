@@ -30,7 +30,7 @@ def take_late_rows(
     if late.is_empty():
         return ()
     shown = dict(list(names.items())[:_COLUMNS])
-    found = late.head(_PER_BATCH).select(time.alias("__time"), *shown)
+    found = late.head(_PER_BATCH).select_seq(time.alias("__time"), *shown)
     return tuple(
         LateRow(
             time_ms=row.pop("__time"),

@@ -86,8 +86,8 @@ class Layout:
         """
         columns = [pl.col(name).alias(known) for name, known in self.page_names.items()]
         if not columns and not kept:
-            return frame.select(pl.repeat(True, pl.len()).alias(_PRESENT))
-        return frame.select(*kept, *columns)
+            return frame.select_seq(pl.repeat(True, pl.len()).alias(_PRESENT))
+        return frame.select_seq(*kept, *columns)
 
     def from_page(self, page: pl.DataFrame, kept: Sequence[str | pl.Expr] = ()) -> pl.DataFrame:
         """Rename the columns of a page to their names in the frames of this query.
@@ -111,7 +111,7 @@ class Layout:
                     help="the state belongs to a query with other keys: start a new job, or reset the operator",
                 )
             columns.append(column.alias(name))
-        return page.select(columns or page.columns[:1])
+        return page.select_seq(columns or page.columns[:1])
 
     def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:
         """Return an empty frame with the columns `kept`, keys and slots."""

@@ -53,7 +53,7 @@ class NormalizeOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the last row of each key: `hash`, `seq`, `kind`, columns."""
-        return self._last(rows.with_columns(*normalize_keys(self.inputs, self.hash_columns)))
+        return self._last(rows.with_columns_seq(*normalize_keys(self.inputs, self.hash_columns)))
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Compare the last row of each key with the stored one."""
@@ -78,7 +78,7 @@ class NormalizeOperator:
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._from_page(table.all(expired_before=now_ms - self._node.ttl_ms if self._node.ttl_ms else None))
         return mark_reemitted(
-            rows.select(pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._values))
+            rows.select_seq(pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._values))
         )
 
     def _last(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -91,14 +91,16 @@ class NormalizeOperator:
         if frames:
             rows = self._last(pl.concat(frames).sort("seq", maintain_order=True))
             named = {key: known for key, known in self._page_names.items() if key in self.hash_columns}
-            wanted = rows.select(pl.col("hash").alias("h"), *(pl.col(key).alias(name) for key, name in named.items()))
+            wanted = rows.select_seq(
+                pl.col("hash").alias("h"), *(pl.col(key).alias(name) for key, name in named.items())
+            )
             rows = self._with_old(rows, self._from_page(table.find(wanted, expired_before=expired)))
         else:
             rows = self._with_old(self._none(), self._none())
         had = pl.col("had")
         has = ~is_retraction()
         alive, dead = rows.filter(has), rows.filter(had & ~has)
-        added = int(alive.select((~had).sum()).item()) - dead.height
+        added = int(alive.select_seq((~had).sum()).item()) - dead.height
         alive_page, dead_page = self._to_page(alive, now_ms), self._to_page(dead, now_ms)
         table.write(alive_page, dead_page, added=added, expired_before=expired)
         found = diff_rows(rows, self._values, [_OLD + name for name in self._values], had=had, has=has)
@@ -106,11 +108,11 @@ class NormalizeOperator:
 
     def _with_old(self, rows: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
         """Add the stored rows as `old_…`, and `had`: whether there was one."""
-        renamed = old.select(
+        renamed = old.select_seq(
             *self.hash_columns, *(pl.col(name).alias(_OLD + name) for name in self._values), pl.lit(True).alias("had")
         )
         joined = rows.join(renamed, on=self.hash_columns, how="left", nulls_equal=True)
-        return joined.with_columns(pl.col("had").fill_null(False))
+        return joined.with_columns_seq(pl.col("had").fill_null(False))
 
     def _none(self) -> pl.DataFrame:
         types = {each.name: each.type.polars for each in self.inputs}
@@ -120,7 +122,7 @@ class NormalizeOperator:
     def _to_page(self, rows: pl.DataFrame, now_ms: int) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._page_names.items()]
         touched = [pl.lit(now_ms, dtype=pl.Int64).alias(_TOUCHED)] if self._node.ttl_ms else []
-        return rows.select(pl.col("hash").alias("h"), *named, *touched)
+        return rows.select_seq(pl.col("hash").alias("h"), *named, *touched)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        return page.select(page_columns(page, self._page_names, self._none().schema))
+        return page.select_seq(page_columns(page, self._page_names, self._none().schema))

@@ -123,16 +123,17 @@ class OverOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return each row with normalized keys: `hash`, `seq` and the columns of `inputs`."""
-        rows = rows.with_columns(*normalize_keys(self.inputs, self._keys))
-        return rows.select("hash", "seq", *(each.name for each in self.inputs))
+        normalized = normalize_keys(self.inputs, self._keys)
+        rows = rows.with_columns_seq(normalized) if normalized else rows
+        return rows[["hash", "seq", *(each.name for each in self.inputs)]]
 
     def _add_slots(self, rows: pl.DataFrame, order: str) -> pl.DataFrame:
         """Return prepared rows with the slots of each alone: `hash`, `time`, keys, columns, slots,
         and the column `order`.
         """
         repeated = [pl.col(name).alias(again) for again, name in self._repeated.items()]
-        rows = add_slots(rows.with_columns(repeated), self._layout.folds)
-        return rows.select("hash", _TIME, *self._keys, *self._columns, *self._layout.slots, order)
+        rows = add_slots(rows.with_columns_seq(repeated) if repeated else rows, self._layout.folds)
+        return rows[["hash", _TIME, *self._keys, *self._columns, *self._layout.slots, order]]
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class OverOperator:
         rows = self._number(prepared, head)
         late = rows.clear()
         if self._by_arrival:
-            due = rows.with_columns(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
+            due = rows.with_columns_seq(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
@@ -199,7 +200,7 @@ class OverOperator:
             out = out.filter(pl.col(_TIME) >= (kept.over(self._keys) if self._keys else kept))
         else:
             out = out.filter(pl.col(_TIME) >= since - frame_retention_ms(frame))
-        return self._layout.to_page(pl.concat([out.select(rows.columns), waiting]), ["hash", "seq", _TIME])
+        return self._layout.to_page(pl.concat([out.select_seq(rows.columns), waiting]), ["hash", "seq", _TIME])
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Add past slots to the waiting rows, and to what is stored of emitted rows.
@@ -215,7 +216,7 @@ class OverOperator:
         rows = pl.concat([self._layout.from_page(each, fixed) for each in histories]).sort("seq")
         past.fill(rows, self.final_until(head))
         pages = [
-            self._from_page(page).with_columns(pl.lit(at, dtype=pl.Int64).alias("at"))
+            self._from_page(page).with_columns_seq(pl.lit(at, dtype=pl.Int64).alias("at"))
             for at in waiting.index
             for page in waiting.read(at)
         ]
@@ -239,15 +240,15 @@ class OverOperator:
         nth = pl.int_range(pl.len(), 0, -1) if last else pl.int_range(pl.len())
         by = ["hash", *self._keys, _TIME]
         rows, history = (
-            each.with_columns(nth.over(by).alias("nth")) for each in (rows.sort(NUMBER), history.sort("seq"))
+            each.with_columns_seq(nth.over(by).alias("nth")) for each in (rows.sort(NUMBER), history.sort("seq"))
         )
         slots = self._layout.slots
-        wanted = rows.select(*by, "nth").with_row_index("row")
-        found = wanted.join(history.select(*by, "nth", *slots), on=[*by, "nth"], nulls_equal=True)
-        both = pl.concat([rows.select(slots).with_row_index("row"), found.select("row", *slots)])
+        wanted = rows.select_seq(*by, "nth").with_row_index("row")
+        found = wanted.join(history.select_seq(*by, "nth", *slots), on=[*by, "nth"], nulls_equal=True)
+        both = pl.concat([rows.select_seq(slots).with_row_index("row"), found.select_seq("row", *slots)])
         merged = fold_slots(both, ["row"], self._layout.folds).sort("row")
         merged = settle(merged, self._layout.folds, whole=False)
-        return rows.drop("nth", *slots).hstack(merged.select(slots)).select(rows.drop("nth").columns)
+        return rows.drop("nth", *slots).hstack(merged.select_seq(slots)).select_seq(rows.drop("nth").columns)
 
     # --- the rows of a batch ----------------------------------------------------------------------
 
@@ -273,15 +274,17 @@ class OverOperator:
                 waiting.drop(at)
             rows = pl.concat([*(self._from_page(pl.concat(each)) for each in pages.values()), rows])
             rows = _sort_by_time(rows.rechunk())
-            count = int(rows[_TIME].search_sorted(upto, "right"))
+            count = int(rows[_TIME].to_numpy().searchsorted(upto, "right"))
             rows, left = rows.head(count), rows.slice(count)
         else:
             rows = self._none
         if left.height:
-            lowest, highest = left.select(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(0)
+            lowest, highest = left.select_seq(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(
+                0
+            )
             places = min(-(-left.height // _PLACE_ROWS), _WAITING_PLACES)
             width = 1 << max(0, (highest - lowest) // places).bit_length()
-            numbered = left.with_columns((pl.col(_TIME) // width * width).alias("at"))
+            numbered = left.with_columns_seq((pl.col(_TIME) // width * width).alias("at"))
             for (at,), part in numbered.partition_by("at", as_dict=True, include_key=False).items():
                 waiting.append(at, self._to_page(part))
                 waiting.compact(at, self._compact)
@@ -295,16 +298,16 @@ class OverOperator:
         if due.is_empty():
             return self._result_rows(self._none, [])
         order, part = partition_order(due, self._keys)
-        rows = due.select("hash", _TIME, NUMBER, *self._keys, *self._layout.slots)
-        before = past.of(take_rows(due.select("hash", *self._keys), order[np.flatnonzero(np.diff(part, prepend=-1))]))
+        rows = due[["hash", _TIME, NUMBER, *self._keys, *self._layout.slots]]
+        before = past.of(take_rows(due[["hash", *self._keys]], order[np.flatnonzero(np.diff(part, prepend=-1))]))
         if before.height:
             # The earlier rows of a partition come first: a stable sort keeps the order of both.
             order = np.concatenate((np.arange(before.height), order + before.height))
             part = np.concatenate((before[PART].to_numpy(), part))
             by_part = np.argsort(part, kind="stable")
             order, part = order[by_part], part[by_part]
-            rows = pl.concat([before.select(rows.columns), rows], rechunk=True)
-        ordered = take_rows(rows.select(_TIME, *self._layout.slots), order).with_columns(pl.Series(PART, part))
+            rows = pl.concat([before[rows.columns], rows], rechunk=True)
+        ordered = take_rows(rows[[_TIME, *self._layout.slots]], order).hstack([pl.Series(PART, part)])
         first, last = frame_bounds(part, ordered[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival)
         is_due = order >= before.height
         if before.height:
@@ -323,7 +326,7 @@ class OverOperator:
         if not values:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(physical_name(len(columns) + at), [], of) for at, of in enumerate(types)]
-        return due.select(*columns, *values, pl.col(_TIME).alias(ORDER))
+        return due.select_seq(*columns, *values, pl.col(_TIME).alias(ORDER))
 
     # --- pages of waiting rows --------------------------------------------------------------------
 
@@ -333,12 +336,12 @@ class OverOperator:
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
         fixed = ["hash", _TIME, NUMBER]
-        return rows.select(*named, *self._layout.to_page(rows, fixed).get_columns())
+        return rows.select_seq(*named, *self._layout.to_page(rows, fixed).get_columns())
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         columns = page_columns(page, self._column_names, self._types)
         fixed = self._layout.from_page(page, ["hash", _TIME, NUMBER])
-        return page.select(columns).hstack(fixed).select(self._none.columns)
+        return page.select_seq(columns).hstack(fixed)[self._none.columns]
 
     def _empty(self) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), _TIME: pl.Int64()}
@@ -398,7 +401,9 @@ class _Past:
             return rows.filter(kept), rows.filter(~kept)
         maybe = rows.filter(pl.col(_TIME) <= since)
         partition = ["hash", *self._keys]
-        youngest = self.of(maybe.select(partition).unique()).group_by(partition).agg(pl.col(_TIME).max().alias("last"))
+        youngest = (
+            self.of(maybe.select_seq(partition).unique()).group_by(partition).agg(pl.col(_TIME).max().alias("last"))
+        )
         late = maybe.join(youngest, on=partition, nulls_equal=True).filter(pl.col(_TIME) <= pl.col("last"))
         return rows.filter(~pl.col(NUMBER).is_in(late[NUMBER].implode())), late
 
@@ -409,28 +414,28 @@ class _Past:
         partitions: `hash` and keys, none twice.
         """
         on = ["hash", *self._keys]
-        numbered = partitions.select(*on, pl.int_range(pl.len(), dtype=pl.Int64).alias(PART))
+        numbered = partitions[on].hstack([pl.Series(PART, np.arange(partitions.height))])
         if self._unbounded:
             keys = [pl.col(key).alias(name) for key, name in self._names.items()]
-            wanted = partitions.select(pl.col("hash").alias("h"), *keys)
+            wanted = partitions.select_seq(pl.col("hash").alias("h"), *keys)
             page = self._table.find(wanted, expired_before=self._expired)
-            found = self._layout.from_page(page.with_columns(pl.col("h").alias("hash")), ["hash"])
+            found = self._layout.from_page(page.with_columns_seq(pl.col("h").alias("hash")), ["hash"])
             first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
-            found = found.with_columns(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
+            found = found.with_columns_seq(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
             return found.join(numbered, on=on, nulls_equal=True)
         page = self._table.scan(position_ranges(partitions), expired_before=self._expired)
         if page.is_empty():
             fixed = {"hash": pl.Int64(), _TIME: pl.Int64(), NUMBER: pl.Int64(), PART: pl.Int64()}
             return self._layout.empty(fixed)
         found = self._layout.from_page(page, ["hash", _TIME, NUMBER])
-        return _sort_by_time(found.join(numbered, on=on, nulls_equal=True))
+        return _sort_by_time(_add_part(found, numbered, on))
 
     def fill(self, history: pl.DataFrame, upto: int) -> None:
         """Add past slots to the stored rows, without adding a partition or a row.
 
         upto: the time up to which the bucket's rows have been emitted.
         """
-        stored = self.of(history.select("hash", *self._keys).unique()).drop(PART)
+        stored = self.of(history.select_seq("hash", *self._keys).unique()).drop(PART)
         if stored.is_empty():
             return
         if not self._unbounded:
@@ -439,15 +444,15 @@ class _Past:
         else:
             out = history.filter(pl.col(_TIME) <= upto)
             slots = ["hash", *self._keys, *self._layout.slots]
-            out = out.join(stored, on=["hash", *self._keys], how="semi", nulls_equal=True).select(slots)
+            out = out.join(stored, on=["hash", *self._keys], how="semi", nulls_equal=True).select_seq(slots)
             facts = [pl.col("hash").first().alias("h")]
             merged = fold_slots(
-                pl.concat([stored.select(slots), out]), ["hash", *self._keys], self._layout.folds, facts
+                pl.concat([stored.select_seq(slots), out]), ["hash", *self._keys], self._layout.folds, facts
             )
             folds = self._layout.folds
             page = self._layout.to_page(compact_slots(settle(merged, folds, whole=True), folds), ["h"])
             if self._ttl_ms:
-                page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+                page = page.with_columns_seq(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         self._table.write(page, added=0, expired_before=self._expired)
 
     def keep(
@@ -502,28 +507,40 @@ class _Past:
         folds = self._layout.folds
         # The frame of a partition's last row is the partition.
         exact = [slot for fold in folds if is_exact_fold(ordered, fold) for slot in fold.slots]
-        totals = partitions.select(pl.col("hash").alias("h"), *self._keys)
+        totals = partitions.select_seq(pl.col("hash").alias("h"), *self._keys)
         if exact:
-            totals = totals.hstack(take_rows(merged.select(exact), (np.cumsum(is_due) - 1)[ends]))
+            totals = totals.hstack(take_rows(merged.select_seq(exact), (np.cumsum(is_due) - 1)[ends]))
         others = [fold for fold in folds if not is_exact_fold(ordered, fold)]
         if others:
-            folded = fold_slots(ordered.with_columns(pl.col(PART).set_sorted()), [PART], others).sort(PART)
+            folded = fold_slots(ordered.with_columns_seq(pl.col(PART).set_sorted()), [PART], others).sort(PART)
             totals = totals.hstack(folded.drop(PART))
         page = self._layout.to_page(compact_slots(settle(totals, folds, whole=True), folds), ["h"])
         if self._ttl_ms:
-            page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+            page = page.with_columns_seq(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         stored = int((~is_due).sum())  # one row per partition
         self._table.write(page, added=page.height - stored, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        page = self._layout.to_page(
-            rows.with_columns(row_position(pl.col(NUMBER)).alias("h")), ["h", "hash", _TIME, NUMBER]
-        )
+        page = self._layout.to_page(rows, [row_position(pl.col(NUMBER)).alias("h"), "hash", _TIME, NUMBER])
         if self._timed:
-            page = page.with_columns(pl.col(_TIME).alias("touched"))
+            page = page.hstack([page[_TIME].alias("touched")])
         elif self._ttl_ms:
-            page = page.with_columns(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
+            page = page.with_columns_seq(pl.lit(self._now_ms, dtype=pl.Int64).alias("touched"))
         return page
+
+
+def _add_part(found: pl.DataFrame, partitions: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """Return the stored rows of these partitions with the columns of their partition.
+
+    found: at least one row. partitions: has `hash` and the other keys `on`, none twice.
+    """
+    hashes = partitions["hash"].to_numpy()
+    order = np.argsort(hashes)
+    nth = np.searchsorted(hashes[order], found["hash"].to_numpy())
+    owners = take_rows(partitions, order[np.minimum(nth, len(order) - 1)])
+    if all(owners[key].equals(found[key]) for key in on):  # no two partitions have the same hash
+        return found.hstack(owners[[name for name in owners.columns if name not in on]])
+    return found.join(partitions, on=on, nulls_equal=True)
 
 
 def _sort_by_time(rows: pl.DataFrame) -> pl.DataFrame:

@@ -58,21 +58,21 @@ class OverBatch:
 
         rows: all rows of some partitions, with `hash`, `arrival` and the columns of `inputs`.
         """
-        rows = rows.with_columns(*normalize_keys(self.inputs, self.keys)).sort(ARRIVAL)
+        rows = rows.with_columns_seq(*normalize_keys(self.inputs, self.keys)).sort(ARRIVAL)
         for name, key in reversed([*zip(self._order, self._node.order, strict=True)]):
             rows = rows.sort(name, descending=key.descending, nulls_last=not key.nulls_first, maintain_order=True)
-        rows = sort_by_partition(add_slots(rows, self._folds), self.keys).with_columns(self._at())
+        rows = sort_by_partition(add_slots(rows, self._folds), self.keys).with_columns_seq(self._at())
         width = len(self._columns)
         columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
-        found = rows.select(
+        found = rows.select_seq(
             *columns, *(self._neighbor(rows, at).alias(physical_name(width + at)) for at in self._lookups)
         )
         if self._folds:
             first, last = self._frames(rows)
             merged = settle(aggregate_frames(rows, self._folds, first, last), self._folds, whole=True)
             names = [physical_name(width + at) for at in self._folded]
-            found = found.with_columns(*compute_results(merged, [self._folds[at] for at in self._calls], names))
-        return found.select(physical_name(at) for at in range(len(self._node.schema)))
+            found = found.with_columns_seq(*compute_results(merged, [self._folds[at] for at in self._calls], names))
+        return found.select_seq(physical_name(at) for at in range(len(self._node.schema)))
 
     def _neighbor(self, rows: pl.DataFrame, at: int) -> pl.Series:
         """Return the value of the row at an offset before (LAG) or after each row in its partition,

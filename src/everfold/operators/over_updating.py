@@ -68,7 +68,7 @@ class UpdatingOverOperator:
         """Return each row with the slots of it alone, and `sign` where rows may be retracted."""
         rows = add_slots(self._rows.normalize(rows), self._layout.folds)
         signs = [sign().alias("sign")] if self.updating else []
-        return rows.select("hash", "seq", *self._rows.types, *signs)
+        return rows.select_seq("hash", "seq", *self._rows.types, *signs)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Process a batch's rows, advance the clock, and emit the changes."""
@@ -94,7 +94,7 @@ class UpdatingOverOperator:
         """Return all rows with their aggregates."""
         head = read_head(store, self._epoch)
         rows = self._load(store, head, Clock.decode(self._clock, head.get("clock")).now_ms).all()
-        return mark_reemitted(self._result_rows(self._all(rows), "has").select(self._columns))
+        return mark_reemitted(self._result_rows(self._all(rows), "has").select_seq(self._columns))
 
     # --- backfill ---------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ class UpdatingOverOperator:
         slots = [slot for slot in self._layout.slots if named[slot] in histories[0].columns]
         like = ["hash", *self._rows.columns]
         past = pl.concat([self._rows.from_page(each, ["hash"]) for each in histories]).unique(like)
-        filled = rows.drop(slots).join(past.select(*like, *slots), on=like, how="left", nulls_equal=True)
-        filled = filled.select(rows.columns)
+        filled = rows.drop(slots).join(past.select_seq(*like, *slots), on=like, how="left", nulls_equal=True)
+        filled = filled.select_seq(rows.columns)
         kept.rewrite(filled)
         write_head(store, self._epoch, head | {"rows": kept.encode()})
         newest = max(call.since for call in self._node.calls)
@@ -132,7 +132,7 @@ class UpdatingOverOperator:
             [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == newest]
         )
         before = self._result_rows(self._all(rows), "had")
-        before = before.with_columns(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
+        before = before.with_columns_seq(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
         return self._differences(before, self._result_rows(self._all(filled), "has"))
 
     # --- the rows of a batch ----------------------------------------------------------------------
@@ -149,19 +149,19 @@ class UpdatingOverOperator:
         kept.keep(rows, pl.col(ALIVE))
         rows = self._in_order(rows)
         changed = pl.col(_AT).filter(~(pl.col(OLD) & pl.col(ALIVE))).min().over(PART)
-        return rows.with_columns((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
+        return rows.with_columns_seq((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
 
     def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Sort rows by partition and order, and add the number of their peer group."""
         rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
         columns = [PART, *self._rows.order]
         differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
-        return rows.with_columns(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
+        return rows.with_columns_seq(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
 
     def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return stored rows in order, as if each were affected, before those of a batch."""
         turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(TURN)
-        return self._in_order(rows.with_columns(turn, pl.lit(True).alias(_AFFECTED)))
+        return self._in_order(rows.with_columns_seq(turn, pl.lit(True).alias(_AFFECTED)))
 
     # --- output -----------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class UpdatingOverOperator:
         old_columns = [f"old_{name}" for name in self._columns]
         before = before.rename(dict(zip(self._columns, old_columns, strict=True)))
         pairs = now.join(before, on=["id", "nth"], how="full", coalesce=True, nulls_equal=True, suffix="_before")
-        pairs = pairs.with_columns(pl.coalesce(name, f"{name}_before").alias(name) for name in (TURN, "place"))
+        pairs = pairs.with_columns_seq(pl.coalesce(name, f"{name}_before").alias(name) for name in (TURN, "place"))
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         rows = pairs.rename({TURN: "seq"}).sort("seq", "place")
         return sort_deletes_first(diff_rows(rows, self._columns, old_columns, had=had, has=has))
@@ -198,12 +198,12 @@ class UpdatingOverOperator:
         else:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(name, [], of) for name, of in zip(names, types, strict=True)]
-        shown = shown.select(
+        shown = shown.select_seq(
             *columns, *values, TURN, NUMBER, pl.int_range(pl.len()).alias("place"), pl.lit(True).alias(flag)
         )
         same = [NUMBER] if self._identity is None else self._identity
-        shown = shown.with_columns(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))
-        return shown.with_columns(pl.int_range(pl.len()).over("id").alias("nth")).drop(NUMBER)
+        shown = shown.with_columns_seq(pl.struct(same).alias("id") if same else pl.lit(0).alias("id"))
+        return shown.with_columns_seq(pl.int_range(pl.len()).over("id").alias("nth")).drop(NUMBER)
 
 
 class _OverRows(RankedRows):
@@ -222,4 +222,4 @@ class _OverRows(RankedRows):
     def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
         """Return the rows of a page; a column or slot that it lacks is NULL."""
         columns = page_columns(page, self._own, self.types)
-        return page.select(*fixed, *columns).hstack(self.layout.from_page(page))
+        return page.select_seq(*fixed, *columns).hstack(self.layout.from_page(page))

@@ -34,7 +34,9 @@ def pack_columns(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series | None
         if room >= _MOST or not -_MOST < low <= high < _MOST:
             return None
         found = found * count + (pl.nth(at).cast(pl.Int64) - (low - 1)).fill_null(0)
-    return pl.DataFrame([each.alias(str(at)) for at, each in enumerate(physical)]).select(found.alias("")).to_series()
+    return (
+        pl.DataFrame([each.alias(str(at)) for at, each in enumerate(physical)]).select_seq(found.alias("")).to_series()
+    )
 
 
 def repeat_rarely(groups: pl.Series, share: float) -> bool:
@@ -43,5 +45,5 @@ def repeat_rarely(groups: pl.Series, share: float) -> bool:
     groups: an integer or a hash of each row's group. An estimate from a sixteenth of the groups.
     """
     mixed = pl.first() * _MIX
-    sample = groups.to_frame().select(pl.first().filter((mixed & (0xF << 58)) == 0)).to_series()
+    sample = groups.to_frame().select_seq(pl.first().filter((mixed & (0xF << 58)) == 0)).to_series()
     return sample.n_unique() > share * len(sample)

@@ -90,11 +90,11 @@ class RankOperator:
         """Return the rows that may be among the first, with `sign` where they may be retracted."""
         rows = self._rows.normalize(rows)
         if self.updating:
-            return rows.with_columns(sign().alias("sign")).drop(INPUT_KIND)
+            return rows.with_columns_seq(sign().alias("sign")).drop(INPUT_KIND)
         if self._time is not None:
             # Late rows are determined in `step`.
             return rows
-        first = self._rows.sort_rows(rows.with_columns(pl.col("seq").alias(NUMBER))).drop(NUMBER)
+        first = self._rows.sort_rows(rows.with_columns_seq(pl.col("seq").alias(NUMBER))).drop(NUMBER)
         return sort_by_partition(first, self._rows.keys).filter(_row_numbers() <= self._node.last).drop(PART)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
@@ -128,9 +128,9 @@ class RankOperator:
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._load(store, head, now_ms).all()
         rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
+        rows = rows.with_columns_seq(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
         columns = [physical_name(at) for at in range(len(self.schema))]
-        return mark_reemitted(self._result_rows(rows, _NOW, columns).select(columns))
+        return mark_reemitted(self._result_rows(rows, _NOW, columns).select_seq(columns))
 
     def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.keys) if self._keeps_numbers else list(self._rows.page_names)
@@ -142,7 +142,7 @@ class RankOperator:
         """
         rows, ignored = kept.merge(rows, updating=self.updating)
         rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns(_number_where(OLD).alias(_BEFORE), _number_where(ALIVE).alias(_NOW))
+        rows = rows.with_columns_seq(_number_where(OLD).alias(_BEFORE), _number_where(ALIVE).alias(_NOW))
         stays = pl.col(ALIVE)
         if not is_updating(self._node.input):
             stays &= pl.col(_NOW) <= self._node.last
@@ -160,7 +160,9 @@ class RankOperator:
         before = before.rename(dict(zip(columns, old_columns, strict=True)))
         identity = [name for name in now.columns if name.startswith("id")]
         pairs = now.join(before, on=identity, how="full", coalesce=True, nulls_equal=True, suffix="_before")
-        pairs = pairs.with_columns(pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before"))
+        pairs = pairs.with_columns_seq(
+            pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before")
+        )
         had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
         found = diff_rows(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
         return self._changes_only(found if self._identity is None else sort_deletes_first(found))
@@ -174,11 +176,13 @@ class RankOperator:
         them.
         """
         node = self._node
-        rows = rows.filter(pl.col(number).is_between(node.first, node.last)).with_columns(pl.col(number).alias("rank"))
+        rows = rows.filter(pl.col(number).is_between(node.first, node.last)).with_columns_seq(
+            pl.col(number).alias("rank")
+        )
         names = [*self._rows.columns, *(["rank"] if node.numbered else [])]
         shown = [pl.col(name).alias(column) for name, column in zip(names, columns, strict=True)]
         flag = pl.lit(True).alias("had" if number == _BEFORE else "has")
-        return rows.select(*shown, *self._identities(), "turn", "rank", flag)
+        return rows.select_seq(*shown, *self._identities(), "turn", "rank", flag)
 
     def _identities(self) -> list[pl.Expr]:
         """Return the columns that identify a row before and after a batch."""

@@ -45,7 +45,7 @@ class RankedRows:
 
     def normalize(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Normalize the keys, so that equal ones have the same bits."""
-        return rows.with_columns(*normalize_keys(self._inputs, self.keys))
+        return rows.with_columns_seq(*normalize_keys(self._inputs, self.keys))
 
     def sort_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Sort rows by the order, equal ones by arrival.
@@ -58,11 +58,11 @@ class RankedRows:
         """Rename columns of rows to their names in pages, after the columns `fixed`, which keep
         their names.
         """
-        return rows.select(*fixed, *(pl.col(name).alias(self.page_names[name]) for name in names))
+        return rows.select_seq(*fixed, *(pl.col(name).alias(self.page_names[name]) for name in names))
 
     def from_page(self, page: pl.DataFrame, fixed: Sequence[str]) -> pl.DataFrame:
         """Return the rows of a page; a column that it lacks is NULL."""
-        return page.select(*fixed, *page_columns(page, self.page_names, self.types))
+        return page.select_seq(*fixed, *page_columns(page, self.page_names, self.types))
 
     def _key(self, at: int, key: Expr) -> str:
         if isinstance(key, InputRef) and not isinstance(key.type, FloatingType):

@@ -138,7 +138,7 @@ def mark_reemitted(rows: pl.DataFrame) -> pl.DataFrame:
     """Mark the rows of a result as re-emitted: they come before all other rows."""
     import polars as pl
 
-    return rows.with_columns(
+    return rows.with_columns_seq(
         pl.lit(REEMIT, dtype=pl.Int8).alias(KIND), pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(ORDER)
     )
 
@@ -154,6 +154,6 @@ def split_reemitted(rows: pl.DataFrame, kind: str) -> tuple[pl.DataFrame, pl.Dat
     if not is_reemitted.any():
         return rows, rows.clear()
     reemitted = rows.filter(pl.col(kind) == REEMIT)
-    return rows.filter(~is_reemitted), reemitted.with_columns(
+    return rows.filter(~is_reemitted), reemitted.with_columns_seq(
         pl.lit(RowKind.INSERT.value, dtype=rows.schema[kind]).alias(kind)
     )

@@ -80,7 +80,7 @@ class _Sessions(ABC):
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return a batch's items."""
         empty = self._empty()
-        return pl.concat([empty, *(frame.select(empty.columns) for frame in prepared if frame.height)])
+        return pl.concat([empty, *(frame.select_seq(empty.columns) for frame in prepared if frame.height)])
 
     @property
     @abstractmethod
@@ -129,9 +129,9 @@ class _Sessions(ABC):
         if self._node.time is TimeKind.PROCTIME and since != NO_WATERMARK:
             # The clock has stepped back: no row is late, and rows count at the time that the clock
             # had reached.
-            items = items.with_columns(pl.col("start").clip(since), pl.col("end").clip(since + self._gap_ms))
+            items = items.with_columns_seq(pl.col("start").clip(since), pl.col("end").clip(since + self._gap_ms))
         touched = {part for part, end in earliest.items() if end <= upto}
-        touched.update(items.select(_part(parts).unique()).to_series().to_list())
+        touched.update(items.select_seq(_part(parts).unique()).to_series().to_list())
         old = [self._from_page(page) for part in touched for page in table.read(part)]
         before, done = pl.concat([self._empty(), *old]), self._empty()
         if old or items.height:
@@ -144,7 +144,7 @@ class _Sessions(ABC):
             done = items.filter(pl.col("end") <= upto)
             kept = items.filter(pl.col("end") > max(since, upto))
             columns = [*self._empty().columns, "at"]
-            frames = [kept.select(columns)]
+            frames = [kept.select_seq(columns)]
             rows = kept.height + sum(
                 run.rows for part in table.index if part not in touched for run in table.index[part]
             )
@@ -153,12 +153,12 @@ class _Sessions(ABC):
                     parts *= 2
                 others = [part for part in table.index if part not in touched]
                 pages = [self._from_page(page) for part in others for page in table.read(part)]
-                frames += [page.with_columns(pl.col("start").alias("at")).select(columns) for page in pages]
+                frames += [page.with_columns_seq(pl.col("start").alias("at")).select_seq(columns) for page in pages]
                 touched.update(others)
             for part in touched:
                 table.drop(part)
                 earliest.pop(part, None)
-            placed = pl.concat(frames).with_columns(_part(parts).alias("part"))
+            placed = pl.concat(frames).with_columns_seq(_part(parts).alias("part"))
             for (part,), page in placed.partition_by("part", as_dict=True).items():
                 table.append(part, self._to_page(page))
                 earliest[part] = int(page["end"].min())  # type: ignore[arg-type]
@@ -216,22 +216,22 @@ class SessionOperator(_Sessions):
         If most keys have a single row, the rows are returned unfolded, since folding would not pay
         off.
         """
-        rows = rows.with_columns(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
-        rows = rows.with_columns((pl.col("start") + self._gap_ms).alias("end"))
+        rows = rows.with_columns_seq(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns_seq((pl.col("start") + self._gap_ms).alias("end"))
         if self.updating:
-            rows = rows.with_columns(sign().alias(SIGN))
+            rows = rows.with_columns_seq(sign().alias(SIGN))
         lifted = [fold.lift() for fold in self._layout.folds]
         if not self.ordered and rows.height > FEW_ROWS and repeat_rarely(rows["hash"], _DISTINCT):
             slots = [slot for each in lifted if each is not None for slot in each]
             if None not in lifted:
                 one = pl.lit(1, dtype=pl.Int64).alias("n")
-                return rows.select("hash", *self._keys, "start", "end", one, *slots)
+                return rows.select_seq("hash", *self._keys, "start", "end", one, *slots)
         rows = _number_sessions(rows, self._keys)
         facts = [*self._facts(), pl.len().cast(pl.Int64).alias("n")]
         if self.ordered:
             rows, facts = rows.sort("seq", maintain_order=True), [*facts, pl.col("seq").min()]
         folded = settle(fold_rows(rows, ["session"], self._layout.folds, facts), self._layout.folds, whole=False)
-        return folded.select("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
+        return folded.select_seq("hash", *self._keys, "start", "end", "n", *self._slots, *["seq"] * self.ordered)
 
     def final_until(self, head: Mapping[str, Any]) -> int:
         """Return the end of the last session that is complete, in local milliseconds."""
@@ -243,7 +243,7 @@ class SessionOperator(_Sessions):
 
         None can be omitted: rows of other tasks may connect it to an open session.
         """
-        rows = rows.with_columns(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
+        rows = rows.with_columns_seq(*normalize_keys(self._layout.inputs, self._keys)).rename({"ts": "start"})
         facts = [pl.col("hash").first(), *(pl.col("seq").min() for _ in range(self.ordered))]
         folded = fold_rows(rows, ["start", *self._keys], self._layout.folds, facts)
         folded = settle(folded, self._layout.folds, whole=False)
@@ -257,12 +257,14 @@ class SessionOperator(_Sessions):
         head = read_head(store, self._epoch)
         table = Runs.decode(store, self._epoch, "sessions", head.get("sessions"))
         rows = pl.concat([self._layout.from_page(each, ["hash", "start"]) for each in sort_histories(histories)])
-        rows = rows.with_columns(pl.col("start").alias("end"), pl.lit(1, dtype=pl.Int64).alias("n"))
+        rows = rows.with_columns_seq(pl.col("start").alias("end"), pl.lit(1, dtype=pl.Int64).alias("n"))
         parts: int = head.get("parts", 1)
-        for (part,), added in rows.with_columns(_part(parts).alias("part")).partition_by("part", as_dict=True).items():
+        for (part,), added in (
+            rows.with_columns_seq(_part(parts).alias("part")).partition_by("part", as_dict=True).items()
+        ):
             stored = [self._from_page(page) for page in table.read(part)]
             if stored:
-                table.append(part, self._to_page(self._within(pl.concat(stored), added.select(stored[0].columns))))
+                table.append(part, self._to_page(self._within(pl.concat(stored), added.select_seq(stored[0].columns))))
         write_head(store, self._epoch, head | {"sessions": table.encode()})
         return self._emit(self._empty())
 
@@ -275,7 +277,7 @@ class SessionOperator(_Sessions):
         bounds = items.filter(pl.col("n") == 0).group_by("session").agg(pl.col("start").min(), pl.col("end").max())
         found = items.filter(pl.col("n") > 0).join(bounds, on="session", suffix="_of", maintain_order="left")
         inside = (pl.col("start") >= pl.col("start_of")) & (pl.col("start") + self._gap_ms <= pl.col("end_of"))
-        found = found.filter(inside).with_columns(pl.col("start_of").alias("start"), pl.col("end_of").alias("end"))
+        found = found.filter(inside).with_columns_seq(pl.col("start_of").alias("start"), pl.col("end_of").alias("end"))
         return fold_slots(found, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
 
     def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -290,7 +292,7 @@ class SessionOperator(_Sessions):
         else:
             items = _number_sessions(items, self._keys)
         folded = fold_slots(items, ["session"], self._layout.folds, [*self._facts(), pl.col("n").sum()])
-        return settle(folded, self._layout.folds, whole=True).with_columns(pl.col("start").alias("at"))
+        return settle(folded, self._layout.folds, whole=True).with_columns_seq(pl.col("start").alias("at"))
 
     def _facts(self) -> list[pl.Expr]:
         return [pl.col("hash", *self._keys).first(), pl.col("start").min(), pl.col("end").max()]
@@ -299,14 +301,14 @@ class SessionOperator(_Sessions):
         return self._layout.to_page(items, ["hash", "start", "end"])
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        items = self._layout.from_page(page, ["hash", "start", "end"]).with_columns(
+        items = self._layout.from_page(page, ["hash", "start", "end"]).with_columns_seq(
             pl.lit(0, dtype=pl.Int64).alias("n")
         )
-        return items.select(self._empty().columns)
+        return items.select_seq(self._empty().columns)
 
     def _empty(self) -> pl.DataFrame:
         fixed = dict.fromkeys(("hash", "start", "end", "n"), pl.Int64())
-        return self._layout.empty(fixed).select("hash", *self._keys, "start", "end", "n", *self._slots)
+        return self._layout.empty(fixed).select_seq("hash", *self._keys, "start", "end", "n", *self._slots)
 
     def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
         if items.is_empty():
@@ -330,10 +332,10 @@ class GrowingSessionOperator(SessionOperator):
         names = old.columns
         by = [*names[: len(self._keys)], *names[-3:]]
         values = [name for name in names if name not in by]
-        old = old.rename({name: f"old_{name}" for name in values}).with_columns(pl.lit(True).alias("had"))
-        new = new.with_columns(pl.lit(True).alias("has"))
+        old = old.rename({name: f"old_{name}" for name in values}).with_columns_seq(pl.lit(True).alias("had"))
+        new = new.with_columns_seq(pl.lit(True).alias("has"))
         both = new.join(old, on=by, how="full", coalesce=True, nulls_equal=True)
-        both = both.with_columns(
+        both = both.with_columns_seq(
             pl.col("had", "has").fill_null(False),
             pl.lit(0, dtype=pl.Int64).alias("seq"),
             *(pl.col(name).alias(f"old_{name}") for name in by),
@@ -367,25 +369,25 @@ class SessionRowsOperator(_Sessions):
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns."""
-        rows = rows.with_columns(*normalize_keys(self.inputs, self._keys)).rename({"ts": "start"})
-        return rows.with_columns(
+        rows = rows.with_columns_seq(*normalize_keys(self.inputs, self._keys)).rename({"ts": "start"})
+        return rows.with_columns_seq(
             (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
-        ).select(self._empty().columns)
+        ).select_seq(self._empty().columns)
 
     def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
         items = _number_sessions(items, self._keys)
         bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
-        own = items.with_columns(pl.col("start").alias("at"))
+        own = items.with_columns_seq(pl.col("start").alias("at"))
         number = items["session"]
-        return own.with_columns(bounds["start"].gather(number), bounds["end"].gather(number)).drop("session")
+        return own.with_columns_seq(bounds["start"].gather(number), bounds["end"].gather(number)).drop("session")
 
     def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._page_names.items()]
-        return items.select("hash", *self._keys, "at", *named)
+        return items.select_seq("hash", *self._keys, "at", *named)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(known).alias(name) for name, known in self._page_names.items()]
-        return page.select(
+        return page.select_seq(
             "hash",
             *self._keys,
             pl.col("at").alias("start"),
@@ -406,7 +408,7 @@ class SessionRowsOperator(_Sessions):
         if "at" in items.columns:
             items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
         columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
-        return items.select(
+        return items.select_seq(
             *columns, *window_values(items["end"], self.schema, self._node.zone, has_local_zone(self.schema))
         )
 
@@ -428,13 +430,13 @@ def _number_sessions(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame
     changed = pl.any_horizontal(pl.col(key).ne_missing(pl.col(key).shift()) for key in keys) if keys else pl.lit(False)
     hashed = pl.col("hash") != pl.col("hash").shift()
     first = pl.int_range(pl.len()) == 0
-    if keys and items.select((changed & ~hashed & ~first).any()).item():
+    if keys and items.select_seq((changed & ~hashed & ~first).any()).item():
         # Two keys have the same hash: only sorting by the keys separates them.
         items = items.sort("hash", *keys, "start", maintain_order=True)
-    items = items.with_columns(
+    items = items.with_columns_seq(
         (~first & (changed | hashed) if keys else pl.lit(False)).cum_sum().cast(pl.Int64).alias("group")
     )
-    lowest, highest = items.select(pl.col("start").min().alias("low"), pl.col("end").max().alias("high")).row(0)
+    lowest, highest = items.select_seq(pl.col("start").min().alias("low"), pl.col("end").max().alias("high")).row(0)
     groups = 0 if items.is_empty() else int(items["group"][-1]) + 1
     if groups * (highest - lowest + 1 if groups else 0) < 1 << 62:
         # Shift each key to a separate range of time, so that one running maximum works for all
@@ -445,5 +447,5 @@ def _number_sessions(items: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame
     else:
         reached = pl.col("end").cum_max().over("group").shift()
         begins = ((pl.col("start") > reached) | (pl.col("group") != pl.col("group").shift())).fill_null(False)
-    numbered = items.with_columns(begins.cum_sum().cast(pl.Int64).alias("session")).drop("group")
-    return numbered.with_columns(pl.col("session").set_sorted())
+    numbered = items.with_columns_seq(begins.cum_sum().cast(pl.Int64).alias("session")).drop("group")
+    return numbered.with_columns_seq(pl.col("session").set_sorted())

@@ -39,11 +39,11 @@ def merge_into_hops(rows: pl.DataFrame, window: Tumble | Hop, layout: Layout, si
     pieces = window.size_ms // width
     while True:
         if pieces & span:
-            parts.insert(0, table.with_columns(pl.col("end") + offset * width))
+            parts.insert(0, table.with_columns_seq(pl.col("end") + offset * width))
             offset += span
         if offset == pieces:
             break
-        later = table.with_columns(pl.col("end") + span * width)
+        later = table.with_columns_seq(pl.col("end") + span * width)
         both = pl.concat([later, table]).filter(pl.col("end") <= upto)
         table = fold_slots(both, by, layout.folds, newest_first=True)
         span *= 2
@@ -66,12 +66,12 @@ def merge_into_steps(rows: pl.DataFrame, window: Cumulate, layout: Layout, upto:
     if sum(map(len, due.values())) <= _REPEATS * len(slices):
         return _repeat(rows, due, layout)
     limit = pl.col("end").replace_strict(limits, return_dtype=pl.Int64)
-    table = rows.rename({"slice": "end"}).with_columns(limit.alias("limit"))
+    table = rows.rename({"slice": "end"}).with_columns_seq(limit.alias("limit"))
     span = 1
     while span < max(map(len, due.values())):
-        later = table.with_columns(pl.col("end") + span * window.step_ms).filter(pl.col("end") <= pl.col("limit"))
+        later = table.with_columns_seq(pl.col("end") + span * window.step_ms).filter(pl.col("end") <= pl.col("limit"))
         table = fold_slots(pl.concat([later, table]), by, layout.folds, [pl.col("limit").first()])
-        table = table.select(*by, *layout.slots, "limit")
+        table = table.select_seq(*by, *layout.slots, "limit")
         span *= 2
     return table.drop("limit")
 
@@ -88,7 +88,7 @@ def _repeat(rows: pl.DataFrame, due: dict[int, range], layout: Layout, newest_fi
     if layout.ordered:
         rows = rows.sort("slice")
     if len(ends := {end for each in due.values() for end in each}) == 1 and all(due.values()):
-        spread = rows.with_columns(pl.lit(ends.pop(), dtype=pl.Int64).alias("end"))
+        spread = rows.with_columns_seq(pl.lit(ends.pop(), dtype=pl.Int64).alias("end"))
     else:
         pairs = {"slice": [at for at in due for _ in due[at]], "end": [end for each in due.values() for end in each]}
         table = pl.DataFrame(pairs, schema={"slice": pl.Int64, "end": pl.Int64})

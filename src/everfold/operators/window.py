@@ -73,18 +73,18 @@ class WindowOperator:
         and key, the rows are returned unfolded, since folding would not pay off.
         """
         layout, order = self._layout, ["seq"] * self.ordered
-        rows = rows.with_columns(self._slice().alias("slice"), *normalize_keys(layout.inputs, layout.keys))
+        rows = rows.with_columns_seq(self._slice().alias("slice"), *normalize_keys(layout.inputs, layout.keys))
         if isinstance(self._window, Hop) and self._window.has_gaps:
             rows = rows.filter(self._last_end() >= pl.col("slice"))
         if self.updating:
-            rows = rows.with_columns(sign().alias(SIGN))
+            rows = rows.with_columns_seq(sign().alias(SIGN))
         lifted = [fold.lift() for fold in layout.folds]
         if rows.height > FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
             slots = [expr for each in lifted if each is not None for expr in each]
-            return rows.select("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"), *order)
+            return rows.select_seq("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"), *order)
         extra = [pl.col("hash").first(), pl.len().cast(pl.Int64).alias("n"), *(pl.col(each).min() for each in order)]
         folded = settle(fold_rows(rows, self._by, layout.folds, extra), layout.folds, whole=False)
-        return folded.select("hash", *self._by, *layout.slots, "n", *order)
+        return folded.select_seq("hash", *self._by, *layout.slots, "n", *order)
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Add a batch's slots to the bucket's slices, advance the clock, and emit the windows that
@@ -133,16 +133,16 @@ class WindowOperator:
         since = self.final_until(head)
         slices, totals = self._tables(store, head)
         rows = pl.concat([self._layout.from_page(each, ["hash", "slice"]) for each in sort_histories(histories)])
-        rows = rows.with_columns(self._last_end().alias("last")).filter(pl.col("last") > since)
+        rows = rows.with_columns_seq(self._last_end().alias("last")).filter(pl.col("last") > since)
         pages = self._read_runs(slices, slices.index)
         for start in totals.index:
             pages += self._read_runs(totals, [start], label=start + self._window.slice_ms)
-        alive = [page.select(self._last_end().alias("last"), *self._layout.keys) for page in pages]
-        present = pl.concat(alive).unique() if alive else rows.clear().select("last", *self._layout.keys)
+        alive = [page.select_seq(self._last_end().alias("last"), *self._layout.keys) for page in pages]
+        present = pl.concat(alive).unique() if alive else rows.clear().select_seq("last", *self._layout.keys)
         rows = rows.join(present, on=present.columns, how="semi", nulls_equal=True, maintain_order="left")
         if isinstance(self._window, Cumulate) and since != NO_WATERMARK:
-            rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
-        self._keep(rows.select(*self._by, *self._layout.slots), slices, since)
+            rows = rows.with_columns_seq(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
+        self._keep(rows.select_seq(*self._by, *self._layout.slots), slices, since)
         write_head(store, self._epoch, head | {"slices": slices.encode()})
         return self._no_output
 
@@ -156,7 +156,7 @@ class WindowOperator:
         """Whether nearly every row has a different slice and key, by a cheap estimate over the
         hashes of the keys.
         """
-        mixed = rows.select(pl.col("hash") ^ (pl.col("slice") * 0x1E3779B97F4A7C15)).to_series()
+        mixed = rows.select_seq(pl.col("hash") ^ (pl.col("slice") * 0x1E3779B97F4A7C15)).to_series()
         return repeat_rarely(mixed, _DISTINCT)
 
     def _complete(self, clock: Clock) -> int:
@@ -173,7 +173,7 @@ class WindowOperator:
         if not frames:
             return layout.empty({"slice": pl.Int64()}), pl.DataFrame()
         rows, late = pl.concat(frames) if len(frames) > 1 else frames[0], pl.DataFrame()
-        rows = (rows.sort("seq", maintain_order=True) if self.ordered else rows).select(columns)
+        rows = (rows.sort("seq", maintain_order=True) if self.ordered else rows).select_seq(columns)
         if since != NO_WATERMARK and rows["slice"].min() <= since:  # type: ignore[operator]
             if self._node.time is TimeKind.PROCTIME:
                 pass  # the clock has stepped back: nothing is late, and rows count in the open window
@@ -181,7 +181,7 @@ class WindowOperator:
                 kept = self._last_end() > since
                 rows, late = rows.filter(kept), rows.filter(~kept)
             if self._node.time is TimeKind.PROCTIME or isinstance(self._window, Cumulate):
-                rows = rows.with_columns(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
+                rows = rows.with_columns_seq(pl.col("slice").clip(lower_bound=slice_end(self._window, since)))
         return rows.drop("n"), late
 
     def _last_end(self) -> pl.Expr:
@@ -245,8 +245,8 @@ class WindowOperator:
         columns = [*self._by, *self._layout.slots]
         return [
             self._layout.from_page(page)
-            .with_columns(pl.lit(at if label is None else label, dtype=pl.Int64).alias("slice"))
-            .select(columns)
+            .with_columns_seq(pl.lit(at if label is None else label, dtype=pl.Int64).alias("slice"))
+            .select_seq(columns)
             for at in positions
             for page in runs.read(at)
         ]
@@ -315,7 +315,7 @@ class WindowOperator:
             return frame
         repeated = groups.is_in(groups.filter(~is_first).implode())
         folded = fold_slots(frame.filter(repeated), self._by, self._layout.folds)
-        return pl.concat([frame.filter(~repeated), folded.select(frame.columns)])
+        return pl.concat([frame.filter(~repeated), folded.select_seq(frame.columns)])
 
     def _emit(self, results: pl.DataFrame) -> pl.DataFrame:
         return self._no_output if results.is_empty() else self._to_output(results)
@@ -331,4 +331,4 @@ class WindowOperator:
             start = end - 1 - (end - 1 - window.offset_ms) % window.size_ms
         else:
             start = end - window.size_ms
-        return window_rows(results.with_columns(start.alias("start")), self._layout, self.schema, self._node.zone)
+        return window_rows(results.with_columns_seq(start.alias("start")), self._layout, self.schema, self._node.zone)

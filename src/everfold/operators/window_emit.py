@@ -99,7 +99,7 @@ class EmitOperator:
         if not frames:
             return self._none(), first
         rows = number_rows(frames, first)
-        return rows.select(self._none().columns), first + rows.height
+        return rows.select_seq(self._none().columns), first + rows.height
 
     def _is_due(self, end: int, waited_ms: int, since: int, upto: int) -> bool:
         """Whether the changes of a window are due.
@@ -134,7 +134,7 @@ class EmitOperator:
             (~retracts.last()).alias("has"),
             pl.col(NUMBER).first(),
         )
-        return found.with_columns(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
+        return found.with_columns_seq(pl.col(name).alias(f"old_{name}") for name in self.hash_columns)
 
     # --- pages ------------------------------------------------------------------------------------
 
@@ -145,10 +145,10 @@ class EmitOperator:
         return self._to_page(rows.filter((nth == 0) | (nth == pl.len().over(_END, *self.hash_columns) - 1)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.select(pl.col(name).alias(known) for name, known in self._page_names.items())
+        return rows.select_seq(pl.col(name).alias(known) for name, known in self._page_names.items())
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        return page.select(page_columns(page, self._page_names, self._none().schema))
+        return page.select_seq(page_columns(page, self._page_names, self._none().schema))
 
     def _none(self) -> pl.DataFrame:
         fixed = {_END: pl.Int64(), INPUT_KIND: pl.Int8(), NUMBER: pl.Int64()}

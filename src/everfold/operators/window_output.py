@@ -26,7 +26,7 @@ def window_rows(merged: pl.DataFrame, layout: Layout, schema: Schema, zone: str 
     keys = [pl.col(key).alias(physical_name(at)) for at, key in enumerate(layout.keys)]
     names = [physical_name(len(keys) + at) for at in range(len(layout.calls))]
     values = compute_results(merged, [layout.folds[fold] for fold in layout.calls], names)
-    return merged.select(*keys, *values, *window_values(merged["end"], schema, zone, has_local_zone(schema)))
+    return merged.select_seq(*keys, *values, *window_values(merged["end"], schema, zone, has_local_zone(schema)))
 
 
 def sort_windows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

@@ -50,7 +50,7 @@ class WindowRankOperator:
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that may be among the first."""
-        rows = self._rows.normalize(rows).with_columns(pl.col("seq").alias(NUMBER))
+        rows = self._rows.normalize(rows).with_columns_seq(pl.col("seq").alias(NUMBER))
         return self._first(rows).drop(NUMBER, PART, "rank")
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
@@ -100,14 +100,14 @@ class WindowRankOperator:
         number as `rank`.
         """
         rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
+        rows = rows.with_columns_seq(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
         return rows.filter(pl.col("rank") <= self._node.last)
 
     def _result_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.filter(pl.col("rank") >= self._node.first).sort(_END, PART, "rank")
         names = [*self._rows.columns, *(["rank"] if self._node.numbered else [])]
         columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(names)]
-        return rows.select(*columns, pl.col(_END).alias(ORDER))
+        return rows.select_seq(*columns, pl.col(_END).alias(ORDER))
 
     # --- pages ------------------------------------------------------------------------------------
 

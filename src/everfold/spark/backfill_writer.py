@@ -38,12 +38,12 @@ class BackfillWriter:
         for chunk in combine_batches(batches):
             position = pl.col(LOCATION).replace_strict(self.order, default=task_number(), return_dtype=pl.Int64)
             seq = position * (1 << TASK_SHIFT)
-            rows = chunk.with_columns((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
+            rows = chunk.with_columns_seq((seq + pl.int_range(count, count + chunk.height)).alias("seq"))
             count += chunk.height
             wanted = [column.name for column in self.operator.inputs]
             wanted += ["seq"] * self.operator.ordered
             with transport_errors():
-                found = self.operator.history(rows.select(HASH, *wanted), self.since)
+                found = self.operator.history(rows.select_seq(HASH, *wanted), self.since)
             lines = [
                 f"{BACKFILL_COMMAND} {self.operator.name} {bucket} {b64encode(to_ipc(part)).decode()}"
                 for bucket, part in split_by_bucket(found, self.bucket_ids)

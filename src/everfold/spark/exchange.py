@@ -146,7 +146,7 @@ class Pack:
             # The buckets of the operator below arrive one after another: only `__order` tells which
             # row was first.
             ordered = ORDER in data.columns
-            data = data.with_columns((pl.coalesce(ORDER, arrival) if ordered else arrival).alias("seq"))
+            data = data.with_columns_seq((pl.coalesce(ORDER, arrival) if ordered else arrival).alias("seq"))
             data = data.sort("seq", maintain_order=True) if ordered else data
         wire = self._read_commands(chunk.controls)
         if self.operator.updating:
@@ -159,7 +159,7 @@ class Pack:
             return []
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
-        prepared = self.operator.prepare(rows.select(HASH, *wanted))
+        prepared = self.operator.prepare(rows.select_seq(HASH, *wanted))
         return [(bucket, to_ipc(part, what)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
 
     def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, Blob]]:
@@ -205,7 +205,7 @@ def split_by_bucket(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[t
     import polars as pl
 
     index = pl.col(HASH) & (len(bucket_ids) - 1)
-    parts = rows.with_columns(index.alias("__bucket")).partition_by("__bucket", as_dict=True, include_key=False)
+    parts = rows.with_columns_seq(index.alias("__bucket")).partition_by("__bucket", as_dict=True, include_key=False)
     yield from ((bucket_ids[at], part) for (at,), part in parts.items())
 
 

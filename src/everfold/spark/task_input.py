@@ -133,7 +133,7 @@ class CatalystRows:
         has_controls = rows[CONTROL].null_count() < rows.height
         controls = rows[CONTROL].drop_nulls().to_list() if has_controls else []
         forwarded = rows[FORWARDED].drop_nulls().to_list() if FORWARDED in rows.columns else []
-        now: int | None = rows.select(pl.col(NOW).max()).item() if NOW in rows.columns else read_batch_time()
+        now: int | None = rows.select_seq(pl.col(NOW).max()).item() if NOW in rows.columns else read_batch_time()
         own = Meta(NO_WATERMARK if now is None else now, self._find_watermarks(rows), FLUSH in controls)
         metas = [own, *(Meta.decode(blob[1:]) for blob in forwarded if blob[:1] == META)]
         data = rows
@@ -149,7 +149,7 @@ class CatalystRows:
         import polars as pl
 
         if SPLIT not in rows.columns:
-            greatest: int | None = rows.select(pl.col(WATERMARK).max()).item()
+            greatest: int | None = rows.select_seq(pl.col(WATERMARK).max()).item()
             return {} if greatest is None else {self.split: greatest}
         moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
         return {split if split is not None else self.split: at for split, at in moves.iter_rows()}

@@ -32,7 +32,9 @@ from everfold.state.segments import (
     Positions,
     Segment,
     Segments,
+    keep_rows,
     positions_of,
+    sort_rows,
     take_rows,
 )
 from everfold.state.store import Store
@@ -145,7 +147,7 @@ class KeyedTable:
         `damaged-page` or `foreign-state`.
         """
         columns = [POSITION, *self.keys]
-        wanted = _sort(wanted if wanted.columns == columns else wanted.select(columns))
+        wanted = sort_rows(wanted if wanted.columns == columns else wanted.select_seq(columns))
         found = self._find_by_position(wanted, expired_before)
         if found is None:
             found = self._find_by_keys(wanted, expired_before)
@@ -156,8 +158,7 @@ class KeyedTable:
 
         ranges: `low` and `high`, both included, Int64.
         """
-        ranges = _merge_ranges(ranges)
-        lows, highs = positions_of(ranges, "low"), positions_of(ranges, "high")
+        lows, highs = _merge_ranges(ranges)
         versions = []
         for level in reversed(self._levels()):
             for segment in level:
@@ -191,10 +192,10 @@ class KeyedTable:
         """
         if dead is not None and dead.height:
             when = [TOUCHED] if TOUCHED in dead.columns else []
-            deleted = dead.select(POSITION, *self.keys, *when, pl.lit(True).alias(DEAD))
+            deleted = dead.select_seq(POSITION, *self.keys, *when, pl.lit(True).alias(DEAD))
             rows = pl.concat([rows, deleted], how="diagonal")
         if rows.height:
-            self._append(_sort(rows), added)
+            self._append(sort_rows(rows), added)
         self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
@@ -371,7 +372,7 @@ class KeyedTable:
         """
         if len(versions) == 1:
             return versions[0]
-        rows = _concat([*map(self._check_keys, versions)]).sort(POSITION, maintain_order=True)
+        rows = sort_rows(_concat([*map(self._check_keys, versions)]))
         positions = positions_of(rows)
         shares_position = np.append(positions[1:] == positions[:-1], False)
         if not shares_position.any():
@@ -379,7 +380,7 @@ class KeyedTable:
         earlier = np.flatnonzero(shares_position)
         if not self._have_equal_keys(take_rows(rows, earlier), take_rows(rows, earlier + 1)):
             return rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
-        return rows.filter(~shares_position)
+        return keep_rows(rows, ~shares_position)
 
     def _have_equal_keys(self, left: pl.DataFrame, right: pl.DataFrame) -> bool:
         """Return whether the rows of two frames have the same keys, one by one."""
@@ -429,17 +430,14 @@ def _rows_up_to(rows: pl.DataFrame, high: int) -> pl.DataFrame:
     return rows.head(int(positions_of(rows).searchsorted(high, "right")))
 
 
-def _merge_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Sort ranges and merge those that overlap."""
-    ranges = ranges.select("low", "high").sort("low")
-    begins = (pl.col("low") > pl.col("high").cum_max().shift()).fill_null(True)
-    return ranges.group_by(begins.cum_sum().alias("range"), maintain_order=True).agg(
-        pl.col("low").first(), pl.col("high").max()
-    )
-
-
-def _sort(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.sort(POSITION) if rows.height > 1 else rows
+def _merge_ranges(ranges: pl.DataFrame) -> tuple[Positions, Positions]:
+    """Return the lows and highs of ranges, sorted, with those that overlap merged."""
+    lows, highs = positions_of(ranges, "low"), positions_of(ranges, "high")
+    order = np.argsort(lows)
+    lows, highs = lows[order], np.maximum.accumulate(highs[order])
+    begins = np.ones(len(lows), dtype=bool)
+    begins[1:] = lows[1:] > highs[:-1]
+    return lows[begins], highs[np.roll(begins, -1)]
 
 
 def _concat(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -451,7 +449,9 @@ def _concat(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _drop_dead(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.filter(pl.col(DEAD).is_null()).drop(DEAD) if DEAD in rows.columns else rows
+    if DEAD not in rows.columns:
+        return rows
+    return keep_rows(rows[[name for name in rows.columns if name != DEAD]], rows[DEAD].is_null().to_numpy())
 
 
 def _drop_expired(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:

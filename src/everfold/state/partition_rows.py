@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 NUMBER = "number"
@@ -20,9 +21,10 @@ def number_rows(prepared: Sequence[pl.DataFrame], first: int) -> pl.DataFrame:
 
     There is at least one task. Rows of equal `seq` keep their order. Numbers count up from `first`.
     """
-    rows = pl.concat(prepared, rechunk=True)
-    rows = (rows if rows["seq"].is_sorted() else rows.sort("seq", maintain_order=True)).drop("seq")
-    return rows.with_columns(pl.int_range(first, first + pl.len(), dtype=pl.Int64).alias(NUMBER))
+    rows = pl.concat(prepared, rechunk=True) if len(prepared) > 1 else prepared[0]
+    rows = rows if rows["seq"].is_sorted() else rows.sort("seq", maintain_order=True)
+    numbers = pl.Series(NUMBER, np.arange(first, first + rows.height))
+    return rows[[name for name in rows.columns if name != "seq"]].hstack([numbers])
 
 
 def lowest_position(column: str = "hash") -> pl.Expr:
@@ -43,6 +45,7 @@ def row_position(number: pl.Expr) -> pl.Expr:
 def position_ranges(partitions: pl.DataFrame) -> pl.DataFrame:
     """Return the position range of each partition as `low` and `high`.
 
-    partitions: has `hash`; partitions of equal hash share one range.
+    partitions: has `hash`; partitions of equal hash have equal ranges.
     """
-    return partitions.select(lowest_position().alias("low"), (lowest_position() + (_HALF - 1)).alias("high")).unique()
+    low = partitions["hash"].to_numpy() // _HALF * _HALF
+    return pl.DataFrame({"low": low, "high": low + (_HALF - 1)})

@@ -33,6 +33,8 @@ SEGMENT_BYTES = 4 << 20
 """
 Positions: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
+_FEW_ROWS = 10_000
+"""Up to so many rows, sorting and filtering by NumPy takes less time than by Polars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +221,24 @@ def positions_of(rows: pl.DataFrame, column: str = POSITION) -> Positions:
 
 def take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
     """Return the rows at these indexes."""
-    if len(at) == 1:  # a slice is much quicker
-        return rows.slice(int(at[0]), 1)
+    count = len(at)
+    if count and int(at[-1]) - int(at[0]) == count - 1 and (at[1:] > at[:-1]).all():  # a slice is much quicker
+        return rows.slice(int(at[0]), count)
     return rows[pl.Series(at.astype(np.uint32))]
+
+
+def keep_rows(rows: pl.DataFrame, kept: npt.NDArray[np.bool_]) -> pl.DataFrame:
+    """Return the rows that are marked."""
+    if rows.height <= _FEW_ROWS:  # a filter takes several times as long
+        return rows if kept.all() else take_rows(rows, np.flatnonzero(kept))
+    return rows.filter(kept)
+
+
+def sort_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows by position; those of a position keep their order."""
+    if rows.height <= _FEW_ROWS:  # Polars takes several times as long
+        return take_rows(rows, np.argsort(positions_of(rows), kind="stable")) if rows.height > 1 else rows
+    return rows.sort(POSITION, maintain_order=True)
 
 
 def _concat_pages(pages: list[pl.DataFrame]) -> pl.DataFrame:
