@@ -24,6 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as ConsumedMessage
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from jvm import SHORT_LIVED
 from maven import fetch_jars, java_program
 from servers import end_server, free_ports, port_is_open, watchdog
 
@@ -35,7 +36,7 @@ START_TIMEOUT_S = 60.0  # usually seconds; a loaded machine takes longer
 CLIENT_TIMEOUT_S = 30.0
 ANY_PARTITION = -1
 
-_JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM_FLAGS = ("-Xmx512m", *SHORT_LIVED, "-Djava.awt.headless=true")
 
 Text = str | bytes
 Headers = Sequence[tuple[str, bytes]]

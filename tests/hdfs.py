@@ -16,12 +16,13 @@ from typing import Any, Self
 
 import pyspark
 import pytest
+from jvm import SHORT_LIVED
 from maven import fetch_jars, java_program
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from servers import free_ports
 
 VERSION = "3.5.0"
-_JVM_FLAGS = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+_JVM_FLAGS = ["-Xmx400m", *SHORT_LIVED]
 
 
 @dataclass(slots=True)

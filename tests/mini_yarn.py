@@ -16,6 +16,7 @@ from typing import Any, Self
 from xml.sax.saxutils import escape
 
 import pyspark
+from jvm import SHORT_LIVED, SHORT_LIVED_SPARK
 from maven import fetch_jars
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
@@ -121,6 +122,7 @@ class MiniYarn:
             classpath=":".join([*own, str(_SPARK_HOME / "jars" / "*")]),
             javaopts=[
                 "-Xmx512m",
+                *SHORT_LIVED,
                 f"-Djava.io.tmpdir={self._home}",
                 f"-Dlog4j2.configurationFile=file:{log4j}",
                 "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -150,4 +152,5 @@ class MiniYarn:
             (self.hadoop_conf / name).write_text("\n".join(["<configuration>", *rows, "</configuration>"]))
         (self.spark_conf / "spark-defaults.conf").write_text(
             f"spark.yarn.jars local:{_SPARK_HOME}/jars/*\nspark.yarn.stagingDir file://{self._home}/staging\n"
+            + "".join(f"{key} {value}\n" for key, value in SHORT_LIVED_SPARK.items())
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jvm import SHORT_LIVED
 from maven import fetch_archive, java_program
 from servers import end_server, free_ports, watchdog
 
@@ -28,7 +29,7 @@ def run_schema_registry() -> Iterator[str]:
     home = fetch_archive(f"apicurio-{VERSION}", ("io.apicurio", "apicurio-registry-app", VERSION), "all")
     [port] = free_ports(1)
     data = Path(tempfile.mkdtemp(prefix="apicurio-"))
-    flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
+    flags = [*SHORT_LIVED, "-Xmx512m"]
     settings = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
     command = [java_program(), *flags, *settings, "-jar", str(next(home.glob("*-runner.jar")))]
     log = data / "log.txt"

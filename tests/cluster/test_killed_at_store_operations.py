@@ -17,6 +17,7 @@ from cluster.totals import (
     compute_totals,
     write_orders,
 )
+from jvm import SHORT_LIVED_DRIVER, conf_options
 from s3 import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -25,8 +26,7 @@ TIMEOUT_S = 3600.0
 
 def make_plan(root: str, conf: dict[str, str], file: Path, **members: object) -> Plan:
     """Return the commands of a user, from the first start to a rescaled job."""
-    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    options = ["--master", "local[2]", *options]
+    options = ["--master", "local[2]", *conf_options({**SHORT_LIVED_DRIVER, **conf})]
     job = f"{root}/job"
 
     def run(query: dict[str, str], *more: str) -> list[str]:

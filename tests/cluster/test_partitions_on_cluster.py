@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from jvm import conf_options
 from standalone import CLUSTER_CONF, StandaloneCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -17,7 +18,7 @@ CREATE TABLE orders (k STRING) WITH ('connector' = 'filesystem', 'path' = 'order
 CREATE TABLE counts (k STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'counts', 'format' = 'debezium-json');
 INSERT INTO counts SELECT k, COUNT(*) FROM orders GROUP BY k;
 """
-OPTIONS = [part for key, value in CLUSTER_CONF.items() for part in ("--conf", f"{key}={value}")]
+OPTIONS = conf_options(CLUSTER_CONF)
 
 
 def everfold(*arguments: str) -> str:

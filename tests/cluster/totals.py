@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from cluster.warm_process import Done, WarmProcess
 from hdfs import HdfsCluster
+from jvm import SHORT_LIVED_DRIVER, conf_options
 from s3 import S3Server
 
 from everfold.spark.hadoop import connect_without_spark
@@ -61,8 +62,7 @@ class Folder:
         return [sys.executable, "-m", "everfold", *self._add_conf(arguments, conf)]
 
     def _add_conf(self, arguments: Sequence[str], conf: Mapping[str, str] | None) -> list[str]:
-        pairs = {**self.conf, **(conf or {})}.items()
-        return [*arguments, *(part for key, value in pairs for part in ("--conf", f"{key}={value}"))]
+        return [*arguments, *conf_options({**SHORT_LIVED_DRIVER, **self.conf, **(conf or {})})]
 
     def try_to_run(self, *arguments: str, conf: Mapping[str, str] | None = None) -> Done:
         """Run a command to its end."""

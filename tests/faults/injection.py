@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from jvm import SHORT_LIVED_DRIVER, conf_options
+
 HOOKS = Path(__file__).parent / "hooks"
 
 
@@ -72,6 +74,7 @@ class Plan:
 def start_job(folder: Path, plan: Plan, *options: str) -> subprocess.Popen[bytes]:
     """Start `everfold run job.sql` in a new process group. Its output is appended to `log.txt`."""
     command = [sys.executable, "-m", "everfold", "run", "job.sql", "--state", "state", *options]
+    command += conf_options(SHORT_LIVED_DRIVER)
     with (folder / "log.txt").open("ab") as out:
         return subprocess.Popen(
             command, cwd=folder, stdout=out, stderr=out, start_new_session=True, env=plan.environment

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from broker import kafka_broker
+from jvm import SHORT_LIVED_DRIVER
 from spark.running import Run, runner
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from everfold.spark.session import start_spark
 
     log_file = tmp_path_factory.mktemp("spark") / "spark.log"
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session = start_spark(master="local[2]", conf=conf, log_file=log_file)
+    session = start_spark(master="local[2]", conf=SHORT_LIVED_DRIVER, log_file=log_file)
     yield session
     session.stop()
 

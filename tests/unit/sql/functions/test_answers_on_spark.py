@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jvm import SHORT_LIVED_DRIVER
 from unit.sql.functions.flink_answers import answers, expected_outcome, is_outcome, outcomes_of, row
 from unit.sql.functions.test_registry import CONSTANTS
 
@@ -30,8 +31,9 @@ def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str
     from everfold.spark.session import create_session, start_spark
 
     log_file = tmp_path_factory.mktemp("functions") / "spark.log"
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session: SparkSession = create_session(start_spark(master="local[2]", conf=conf, log_file=log_file), 1)
+    session: SparkSession = create_session(
+        start_spark(master="local[2]", conf=SHORT_LIVED_DRIVER, log_file=log_file), 1
+    )
     session.createDataFrame(row()).createOrReplaceTempView("functions_row")
 
     def evaluate_on_spark(texts: Sequence[str]) -> Sequence[Any]:
