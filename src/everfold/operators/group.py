@@ -357,9 +357,8 @@ class GroupOperator:
         left = values.of_groups(groups).filter(pl.col(f"n{count}") > 0)
         found = fold_rows(left, ["g"], [fold], [])
         found = groups.select_seq("g").join(found, on="g", how="left")
-        return pl.concat([merged.filter(~lost), groups.drop(slot).join(found, on="g").select_seq(merged.columns)]).sort(
-            "g"
-        )
+        looked_up = groups.drop(slot).join(found, on="g").select_seq(merged.columns)
+        return pl.concat([merged.filter(~lost), looked_up]).sort("g")
 
     # --- output -----------------------------------------------------------------------------------
 

@@ -279,9 +279,8 @@ class OverOperator:
         else:
             rows = self._none
         if left.height:
-            lowest, highest = left.select_seq(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high")).row(
-                0
-            )
+            bounds = left.select_seq(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high"))
+            lowest, highest = bounds.row(0)
             places = min(-(-left.height // _PLACE_ROWS), _WAITING_PLACES)
             width = 1 << max(0, (highest - lowest) // places).bit_length()
             numbered = left.with_columns_seq((pl.col(_TIME) // width * width).alias("at"))
