@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from _pytest.mark import ParameterSet
 from hdfs import HdfsCluster
+from jvm import conf_options
 from s3 import S3Server
 from standalone import CLUSTER_CONF, HOSTS, NAMESPACE, StandaloneCluster
 
@@ -69,9 +70,7 @@ def build_command(
 ) -> list[str]:
     """Return the command that runs a script on a cluster."""
     command = [sys.executable, "-m", "everfold", "run", "-e", script, "--state", str(state), "--master", cluster.url]
-    for key, value in {**CLUSTER_CONF, **(conf or {})}.items():
-        command += ["--conf", f"{key}={value}"]
-    return command
+    return [*command, *conf_options({**CLUSTER_CONF, **(conf or {})})]
 
 
 def run(

@@ -13,6 +13,7 @@ import pytest
 from cluster.totals import COUNTS, DDL, TIMEOUT_S, Folder, compute_totals, make_folder_in_s3, stop
 from faults.injection import Fault, Plan
 from faults.test_each_step import BUCKET, COPY
+from jvm import conf_options
 from s3 import S3Server
 from standalone import CLUSTER_CONF, HOSTS, StandaloneCluster
 
@@ -48,9 +49,9 @@ def test_a_job_survives_the_loss_of_a_worker(step: str, s3_server: S3Server, tmp
     plan = Plan(tmp_path, fault.function)
     plan.set(fault)
     names = ("PYTHONPATH", "EVERFOLD_FAULT_AT", "EVERFOLD_FAULT_PLAN")
-    of_executors = [f"spark.executorEnv.{name}={plan.environment[name]}" for name in names]
+    of_executors = {f"spark.executorEnv.{name}": plan.environment[name] for name in names}
     with StandaloneCluster() as cluster:
-        job = start(folder, cluster, plan.environment, *(part for each in of_executors for part in ("--conf", each)))
+        job = start(folder, cluster, plan.environment, *conf_options(of_executors))
         try:
             pid = plan.wait(TIMEOUT_S, job)
             cluster.kill_worker(cluster.find_worker(pid) if fault.function == BUCKET else 1)

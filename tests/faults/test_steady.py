@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from faults.sampling import Sampler, fit_growth, measure_live_heap_mb
+from jvm import conf_options
 from killing import commits
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -72,7 +73,7 @@ def test_memory_files_and_threads_do_not_grow(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "job.sql").write_text(SCRIPT)
     command = [sys.executable, "-c", EVERFOLD, "run", "job.sql", "--state", "state", "--master", "local[2]"]
-    command += [part for key, value in HEAP.items() for part in ("--conf", f"{key}={value}")]
+    command += conf_options(HEAP)
     expected: Counter[str] = Counter()
     log = tmp_path / "log.txt"
     with log.open("wb") as out:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jvm import SHORT_LIVED
 from maven import fetch_jars, java_program, lock_file
 
 FLINK_VERSION = "2.3.0"
@@ -36,8 +37,7 @@ _WORKERS = 2
 _SECONDS_PER_QUESTION = 120
 _JVM_FLAGS = (
     "-Xmx2g",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIVED,
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.time")),
 )
 # Flink's watermark assigner emits a watermark when it has risen by more than this interval.

@@ -24,11 +24,11 @@ from everfold.memory.python import project
 from everfold.operators.backfill import is_fillable, restrict_to_emitted, restrict_to_new_calls
 from everfold.operators.change_plan import plan_operators
 from everfold.operators.factory import clock_of, operator_of
-from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats
+from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, Stats, to_milliseconds
 from everfold.operators.reemit import bootstrap, split_reemitted
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, RowKind
 from everfold.plan.emitted_changes import is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.expressions import InputRef, Literal, split_shift
 from everfold.plan.nodes import (
     Filter,
     Join,
@@ -357,14 +357,12 @@ class _Batch:
             self.pipeline.count_dropped(nulls)
             table = table.filter(pc.invert(missing))
         relation = duck.register_table(table, schema, below.hidden)
-        shifted = _shifted_column(node.watermark)
-        if shifted is None:
-            moved = duck.milliseconds(duck.render_sql(node.watermark, table.column_names), node.watermark.type)
-            highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
-        else:  # a query of one row costs ten times as much
-            position, by_ms = shifted
-            latest = pc.max(_to_milliseconds(table.column(position))).as_py()
-            highest = None if latest is None else latest + by_ms
+        match split_shift(node.watermark):
+            case (column, None | Literal(type=IntervalType(months=False)) as by):
+                highest = _find_latest(table.column(column.position), by)
+            case _:  # for one row, a query costs ten times as much
+                moved = duck.milliseconds(duck.render_sql(node.watermark, table.column_names), node.watermark.type)
+                highest = duck.run(f"SELECT max({moved}) AS high FROM ({relation})")["high"][0].as_py()
         watermarks = {split: int(highest) for split in below.splits} if highest is not None else {}
         return _Stream(relation, below.splits, watermarks, below.hidden)
 
@@ -398,25 +396,13 @@ class _Batch:
         return _Stream(relation, (operator.name,), steps[0].meta.watermarks, hidden)
 
 
-def _shifted_column(watermark: Expr) -> tuple[int, int] | None:
-    """Return the column and the milliseconds by which a watermark differs from it.
-
-    None if the watermark is anything else.
-    """
-    match watermark:
-        case InputRef(position=position):
-            return position, 0
-        case Call(
-            function="SHIFT", args=(InputRef(position=position), Literal(value=int() as by, type=IntervalType() as of))
-        ):
-            return None if of.months else (position, by)
-    return None
-
-
-def _to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps as BIGINT milliseconds, rounded down."""
-    utc = times.cast(pa.timestamp("us"))
-    return pc.floor_temporal(utc, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
+def _find_latest(times: pa.ChunkedArray, by: Literal | None) -> int | None:
+    """Return the greatest time in ms, shifted by an interval that is not in months."""
+    latest: int | None = pc.max(to_milliseconds(times)).as_py()
+    if latest is None or by is None:
+        return latest
+    assert isinstance(by.value, int), by
+    return latest + by.value
 
 
 def _prepare_input(duck: Duck, node: StatefulNode, below: _Stream, operator: Operator) -> pl.DataFrame:
@@ -451,7 +437,7 @@ def _select_input(duck: Duck, relation: str, operator: Operator) -> pa.Table | N
         if not isinstance(each.expression, InputRef):
             return None
         column = table.column(each.expression.position)
-        columns[each.name] = _to_milliseconds(column) if each.as_ms else column
+        columns[each.name] = to_milliseconds(column) if each.as_ms else column
     if operator.updating:
         columns["kind"] = table.column(KIND)
     return pa.table(columns)

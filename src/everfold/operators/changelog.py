@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from everfold.operators.few_rows import pick_rows
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
+from everfold.state.segments import keep_rows
 from everfold.types import Schema, physical_name
 
 INPUT_KIND = "kind"
@@ -47,10 +47,10 @@ def diff_rows(
     order = pl.col("seq").alias(ORDER)
     before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
     parts = [
-        pick_rows(rows, rows["__retracted"]).select_seq(
+        keep_rows(rows, rows["__retracted"]).select_seq(
             *before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order
         ),
-        pick_rows(rows, rows["__added"]).select_seq(
+        keep_rows(rows, rows["__added"]).select_seq(
             *new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order
         ),
     ]

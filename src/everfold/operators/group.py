@@ -28,7 +28,6 @@ from everfold.aggregates.folding import (
 )
 from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
-from everfold.operators.few_rows import join_found
 from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, page_columns
@@ -185,7 +184,7 @@ class GroupOperator:
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             values = _of_table(prepared, at + 1)
-            values = join_found(values, groups.select_seq("g", *keys), keys)
+            values = _join_found(values, groups.select_seq("g", *keys), keys)
             values = values.drop_nulls("g") if self.updating else values
             moves.append(state.values[at].apply(values))
             parts += self._fold_appeared(table, moves[-1])
@@ -235,7 +234,7 @@ class GroupOperator:
         """
         keys = ["hash", *self._layout.keys]
         joined = state.find_groups(groups)
-        joined = join_found(groups[keys], joined, keys)
+        joined = _join_found(groups[keys], joined, keys)
         return joined.with_columns_seq(pl.col("had").fill_null(False), pl.int_range(pl.len()).alias("g"))
 
     # --- backfill ---------------------------------------------------------------------------------
@@ -518,7 +517,7 @@ class _Values:
         ]
         found = page.select_seq("h", *old, pl.lit(True).alias("there"))
         on = ["h", *self._keys, *columns]
-        rows = join_found(rows, found, on)
+        rows = _join_found(rows, found, on)
         before = {name: pl.col(f"old_{name}").fill_null(0) for name in counts}
         now = [
             pl.col(name) + old if self._updating else pl.max_horizontal(name, old).alias(name)
@@ -578,8 +577,20 @@ def _until(window: InWindow) -> pl.Expr:
     return pl.col(f"k{window.end}").dt.epoch("ms") + window.lateness_ms
 
 
+def _join_found(rows: pl.DataFrame, found: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """Return rows in their order with the other columns of the found row of their keys, NULL if
+    there is none.
+
+    found: no key twice. NULL keys are equal. Nothing is joined if it has the keys of `rows` one by
+    one, as often for a single row.
+    """
+    if found.height == rows.height and all(found[key].equals(rows[key]) for key in on):
+        return rows.hstack(found[[name for name in found.columns if name not in on]])
+    return rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
+
+
 def _of_table(prepared: pl.DataFrame, table: int) -> pl.DataFrame:
-    return keep_rows(prepared, prepared[_TABLE].to_numpy() == table)
+    return keep_rows(prepared, prepared[_TABLE] == table)
 
 
 def _tag(table: int) -> pl.Expr:

@@ -20,6 +20,7 @@ from everfold.types import DataType, Schema
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
 NO_WATERMARK = -(1 << 62)
 """A watermark before all times."""
@@ -168,6 +169,16 @@ class InputColumn:
     def of(cls, name: str, expression: Expr) -> InputColumn:
         """Return the value of an expression unchanged."""
         return cls(name=name, expression=expression, type=expression.type)
+
+
+def to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return timestamps in microseconds as BIGINT milliseconds, rounded down."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = times.cast(pa.int64())
+    whole = pc.divide(micros, 1000)
+    return pc.subtract(whole, pc.less(micros, pc.multiply(whole, 1000)).cast(pa.int64()))
 
 
 class Operator(Protocol):

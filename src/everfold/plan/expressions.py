@@ -165,6 +165,19 @@ def join_balanced(parts: Sequence[Expr], join: Callable[[Expr, Expr], Expr]) -> 
     return join(join_balanced(parts[:half], join), join_balanced(parts[half:], join))
 
 
+def split_shift(expr: Expr) -> tuple[InputRef, Literal | None] | None:
+    """Return the column and the constant interval after it, None for no interval.
+
+    None if the expression is neither a column nor a constant time before or after it.
+    """
+    match expr:
+        case InputRef():
+            return expr, None
+        case Call(function="SHIFT", args=(InputRef() as column, Literal() as by)):
+            return column, by
+    return None
+
+
 def inputs_of(expr: Expr) -> frozenset[int]:
     """Return the positions of the input columns that the expression reads."""
     return frozenset(part.position for part in walk(expr) if isinstance(part, InputRef))

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from everfold.operators.protocol import Operator
+from everfold.operators.protocol import Operator, to_milliseconds
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import Expr, column_references, conjunction, inputs_of, substitute, walk
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.task_input import ROWS
-from everfold.spark.worker_inputs import to_milliseconds
 from everfold.spark.worker_scalars import evaluate_expressions
 from everfold.types import Schema, physical_name
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from everfold.operators.protocol import InputColumn, Meta, Operator
+from everfold.operators.protocol import InputColumn, Meta, Operator, to_milliseconds
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import Expr
 from everfold.spark.delivery import Delivery
 from everfold.spark.output_rows import OutputRows, decode_rows, read_payloads
 from everfold.spark.task_input import CHUNK_ROWS, FLUSH, FORWARDED, META, ROWS, Chunk, read_time, split_commands
-from everfold.spark.worker_inputs import add_hashes, reason_not_prepared, to_milliseconds
+from everfold.spark.worker_inputs import add_hashes, reason_not_prepared
 from everfold.types import physical_name
 
 if TYPE_CHECKING:

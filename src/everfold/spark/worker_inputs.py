@@ -55,13 +55,3 @@ def add_hashes(rows: pa.Table, keys: Sequence[str], hashed: Sequence[str]) -> pl
         hashes = np.zeros(rows.num_rows, np.int64)
     frame = pl.DataFrame(pl.from_arrow(rows))
     return frame.insert_column(0, pl.Series(HASH, hashes, pl.Int64))
-
-
-def to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps in microseconds as BIGINT milliseconds, rounded down."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    micros = times.cast(pa.int64())
-    whole = pc.divide(micros, 1000)
-    return pc.subtract(whole, pc.less(micros, pc.multiply(whole, 1000)).cast(pa.int64()))

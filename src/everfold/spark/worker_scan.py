@@ -18,10 +18,10 @@ from everfold.connectors.skipped_rows import NO_TIME
 from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader, drop_front
 from everfold.memory.duck import Duck, connect
 from everfold.operators.factory import clock_of, operator_of
-from everfold.operators.protocol import NO_WATERMARK, Meta, Operator
+from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, to_milliseconds
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, inputs_of, substitute
+from everfold.plan.expressions import Expr, InputRef, inputs_of, split_shift, substitute
 from everfold.plan.nodes import (
     Filter,
     Plan,
@@ -35,7 +35,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.task_input import FLUSH, TABLE, Chunk, TaskReads, read_time, split_commands
-from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared, to_milliseconds
+from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared
 from everfold.types import TimestampType, physical_name
 
 if TYPE_CHECKING:
@@ -306,16 +306,6 @@ def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_time
     return writer.finish(below, operator)
 
 
-def _grows_with(watermark: Expr, column: int) -> bool:
-    """Return whether a watermark is a column, or a constant time before or after it."""
-    match watermark:
-        case InputRef():
-            return watermark.position == column
-        case Call(function="SHIFT", args=(InputRef() as of, Literal())):
-            return of.position == column
-    return False
-
-
 class _QueryWriter:
     """Writes the SQL of a part of a plan, from the scan upwards."""
 
@@ -361,7 +351,8 @@ class _QueryWriter:
         moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
         counted = f"count(*) FILTER (WHERE {missing}) AS missing"
         self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({below})"
-        if isinstance(node.input, Scan) and not self._hidden and _grows_with(node.watermark, node.column):
+        shift = split_shift(node.watermark)
+        if isinstance(node.input, Scan) and not self._hidden and shift is not None and shift[0].position == node.column:
             self._latest = physical_name(node.column)
         self._timeless, self._column = f"SELECT {missing} FROM ({below})", node.schema[node.column].name
         return f"SELECT * FROM ({below}) WHERE NOT {missing}" if self._drops else below

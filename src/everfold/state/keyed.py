@@ -380,7 +380,7 @@ class KeyedTable:
         earlier = np.flatnonzero(shares_position)
         if not self._have_equal_keys(take_rows(rows, earlier), take_rows(rows, earlier + 1)):
             return rows.unique(subset=[POSITION, *self.keys], keep="last", maintain_order=True)
-        return keep_rows(rows, ~shares_position)
+        return keep_rows(rows, pl.Series(~shares_position))
 
     def _have_equal_keys(self, left: pl.DataFrame, right: pl.DataFrame) -> bool:
         """Return whether the rows of two frames have the same keys, one by one."""
@@ -451,7 +451,7 @@ def _concat(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
 def _drop_dead(rows: pl.DataFrame) -> pl.DataFrame:
     if DEAD not in rows.columns:
         return rows
-    return keep_rows(rows[[name for name in rows.columns if name != DEAD]], rows[DEAD].is_null().to_numpy())
+    return keep_rows(rows[[name for name in rows.columns if name != DEAD]], rows[DEAD].is_null())
 
 
 def _drop_expired(rows: pl.DataFrame, expired_before: int | None) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import pytest
 from everfold.connectors.blackhole import CountRows
 from everfold.connectors.filesystem.parts import PackedPartWriter, PartWriter
 from everfold.connectors.formats.format import RecordColumn
-from everfold.operators.protocol import Meta
+from everfold.operators.protocol import Meta, to_milliseconds
 from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import InputRef, Literal, column_references
 from everfold.spark.delivery import empty_rows, find_failed_sink
@@ -34,7 +34,6 @@ from everfold.spark.task_input import (
     WATERMARK,
     CatalystRows,
 )
-from everfold.spark.worker_inputs import to_milliseconds
 from everfold.sql.functions import build
 from everfold.types import BIGINT, STRING, DataType, Field, Schema, TimestampType
 
