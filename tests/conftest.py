@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from postgres import database, postgres_server
+from s3 import s3_jars, s3_server
+from warm_process import warm_process
 
-__all__ = ["database", "postgres_server"]
+__all__ = ["database", "postgres_server", "s3_jars", "s3_server", "warm_process"]
 
 settings.register_profile("everfold", deadline=None, print_blob=True)
 settings.load_profile("everfold")

@@ -6,9 +6,9 @@ It runs with the Hadoop of PySpark's jars. It ends with the test process.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -67,7 +67,6 @@ class MiniYarn:
 
     _home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="everfold-yarn-")))
     _gateway: Any = None
-    _cluster: Any = None
 
     @property
     def hadoop_conf(self) -> Path:
@@ -93,15 +92,13 @@ class MiniYarn:
         self.close()
 
     def close(self) -> None:
-        """Stop the containers and the cluster."""
-        if self._cluster is not None:
-            with suppress(Exception):
-                self._cluster.stop()
+        """Kill the cluster and what is left of its containers. A node that is stopped waits 15 s."""
         if self._gateway is not None:
             self._gateway.shutdown()
-            self._gateway.java_process.stdin.close()
+            subprocess.run(["pkill", "-KILL", "-f", str(self._home)], check=False)
             self._gateway.java_process.wait()
-        self._cluster = self._gateway = None
+            self._gateway.java_process.stdin.close()
+        self._gateway = None
         shutil.rmtree(self._home, ignore_errors=True)
 
     def find_output(self) -> str:
@@ -138,12 +135,12 @@ class MiniYarn:
         conf = hadoop.yarn.conf.YarnConfiguration()
         for key, value in {"hadoop.tmp.dir": str(self._home / "tmp"), **_SETTINGS}.items():
             conf.set(key, value)
-        self._cluster = hadoop.yarn.server.MiniYARNCluster("everfold", NODES, 1, 1)
-        self._cluster.init(conf)
-        self._cluster.start()
-        if not self._cluster.waitForNodeManagersToConnect(START_TIMEOUT_MS):
+        cluster = hadoop.yarn.server.MiniYARNCluster("everfold", NODES, 1, 1)
+        cluster.init(conf)
+        cluster.start()
+        if not cluster.waitForNodeManagersToConnect(START_TIMEOUT_MS):
             raise TimeoutError("the nodes of YARN do not connect")
-        actual = self._cluster.getConfig()
+        actual = cluster.getConfig()
         self._write_conf({key: actual.get(key) for key in _FOR_CLIENTS})
 
     def _write_conf(self, settings: Mapping[str, str]) -> None:

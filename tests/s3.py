@@ -115,7 +115,9 @@ def s3_jars() -> str:
 
 @pytest.fixture(scope="session")
 def s3_server(s3_jars: str) -> Iterator[S3Server]:
-    """A server with a bucket `everfold`."""
+    """A server with a bucket `everfold`, for all tests: a JVM that keeps its connections would not use
+    a second one.
+    """
     with S3Server() as server:
         server.create_bucket("everfold")
         yield server

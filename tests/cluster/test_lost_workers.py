@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cluster.totals import COUNTS, DDL, TIMEOUT_S, Folder, compute_totals, make_folder_in_s3, stop
 from faults.injection import Fault, Plan
 from faults.test_each_step import BUCKET, COPY
 from jvm import conf_options
 from s3 import S3Server
 from standalone import CLUSTER_CONF, HOSTS, StandaloneCluster
+from totals import COUNTS, DDL, TIMEOUT_S, Folder, compute_totals, make_folder_in_s3, stop
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 STEPS = {

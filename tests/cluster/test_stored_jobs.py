@@ -14,7 +14,11 @@ from pathlib import Path
 
 import flights
 import pytest
-from cluster.totals import (
+from faults.injection import Fault, Plan
+from faults.test_each_step import COPY, RECORD, ROUTER
+from s3 import S3Server
+from standalone import CLUSTER_CONF, StandaloneCluster
+from totals import (
     COUNTS,
     ORDERS,
     SUMS,
@@ -27,11 +31,7 @@ from cluster.totals import (
     stop,
     wait_for_batch,
 )
-from cluster.warm_process import WarmProcess
-from faults.injection import Fault, Plan
-from faults.test_each_step import COPY, RECORD, ROUTER
-from s3 import S3Server
-from standalone import CLUSTER_CONF, StandaloneCluster
+from warm_process import WarmProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 DAYS = 3

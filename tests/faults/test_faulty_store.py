@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.totals import COUNTS, DDL, SUMS, Folder, compute_totals, make_folder_in_s3
-from cluster.warm_process import WarmProcess
 from fault_proxy import Fault, FaultProxy, Request, s3_error
 from killing import seed_random
 from s3 import S3Server, connect, s3_conf
+from totals import COUNTS, DDL, SUMS, Folder, compute_totals, make_folder_in_s3
+from warm_process import WarmProcess
 
 from everfold.jobs.job_dir import locate_log
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cluster.warm_process import Done, WarmProcess
 from hdfs import HdfsCluster
 from jvm import SHORT_LIVED_DRIVER, conf_options
 from s3 import S3Server
+from warm_process import Done, WarmProcess
 
 from everfold.spark.hadoop import connect_without_spark
 from everfold.storage import Location

@@ -7,8 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cluster.crash_images import Plan, Recording, Step, load_recording, run_plan
-from cluster.totals import (
+from faults.crash_images import Plan, Recording, Step, load_recording, run_plan
+from jvm import SHORT_LIVED_DRIVER, conf_options
+from s3 import S3Server
+from totals import (
     COUNTS,
     DDL,
     SUMS,
@@ -17,8 +19,6 @@ from cluster.totals import (
     compute_totals,
     write_orders,
 )
-from jvm import SHORT_LIVED_DRIVER, conf_options
-from s3 import S3Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 TIMEOUT_S = 3600.0

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster.warm_process import run_command
+from warm_process import run_command
 
 BEATS = "everfold-beat"
 OPERATIONS = {
@@ -186,7 +186,7 @@ def run_plan(plan: Plan, action: str, timeout_s: float) -> list[dict[str, Any]]:
     file.write_text(json.dumps(asdict(plan)))
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [sys.executable, "-m", "cluster.crash_images", action, str(file)],
+        [sys.executable, "-m", "faults.crash_images", action, str(file)],
         capture_output=True,
         text=True,
         check=False,
@@ -272,7 +272,7 @@ def recover(plan: Plan) -> None:
 
 if __name__ == "__main__":
     # The images are pickled: their classes must have the same names here and in the test.
-    from cluster import crash_images
+    from faults import crash_images
 
     members = json.loads(Path(sys.argv[2]).read_text())
     members["steps"] = [crash_images.Step(**each) for each in members["steps"]]

@@ -35,9 +35,9 @@ class WarmProcess:
     """The process, which runs until the end of the block."""
 
     def __enter__(self) -> WarmProcess:
-        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.warm_process"],
+            [sys.executable, "-m", "warm_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
