@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 
@@ -100,7 +101,7 @@ def test_projections_are_merged() -> None:
 @pytest.mark.parametrize("rule", [*RULES, *SHORTENING_RULES], ids=lambda rule: rule.__name__)
 def test_a_rule_is_a_module_with_an_example(rule: Callable[..., object]) -> None:
     assert rule.__module__ == f"everfold.plan.rewrites.{rule.__name__}"
-    assert re.search(r"\n\n    Before: \S.*\n    After:  \S", rule.__doc__ or "", re.S)
+    assert re.search(r"\n\nBefore: \S.*\nAfter:  \S", inspect.cleandoc(rule.__doc__ or ""), re.S)
 
 
 # --- canonical strings --------------------------------------------------------------------------
