@@ -161,8 +161,9 @@ class _Query:
         by = f"PARTITION BY {', '.join(keys) or '0'}"
         last = f"lag(__at) OVER ({by} ORDER BY __at)"
         begins = f"SELECT *, CASE WHEN __at <= {last} + {gap} THEN 0 ELSE 1 END AS __begins FROM ({timed})"
-        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        numbered = f"SELECT *, sum(__begins) OVER ({by} ORDER BY __at {rows}) AS __session FROM ({begins})"
+        # Rows of one time have no order: each counts all of them.
+        upto = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        numbered = f"SELECT *, sum(__begins) OVER ({by} ORDER BY __at {upto}) AS __session FROM ({begins})"
         whole = f"OVER ({by}, __session)"
         return f"SELECT *, min(__at) {whole} AS __start, max(__at) {whole} + {gap} AS __end FROM ({numbered})"
 

@@ -188,10 +188,9 @@ class BatchLowering:
         by = f"PARTITION BY {', '.join(keys) or '0'} "
         before = f"lag({_AT}) OVER ({by} ORDER BY {_AT})"
         frame = frame.selectExpr("*", f"CASE WHEN {_AT} <= {before} + {gap}L THEN 0 ELSE 1 END AS __new")
-        numbered = (
-            f"sum(__new) OVER ({by} ORDER BY {_AT} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS __session"
-        )
-        frame = frame.selectExpr("*", numbered)
+        # Rows of one time have no order: each counts all of them.
+        upto = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        frame = frame.selectExpr("*", f"sum(__new) OVER ({by} ORDER BY {_AT} {upto}) AS __session")
         whole = f"OVER (PARTITION BY {', '.join([*keys, '__session'])})"
         return frame.selectExpr("*", f"min({_AT}) {whole} AS {_START}", f"max({_AT}) {whole} + {gap}L AS {_END}")
 
