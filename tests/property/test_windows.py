@@ -100,7 +100,7 @@ def test_unfolded_rows_return_the_same_result(window: Window, rows: tuple[list[R
         patch.setattr("everfold.operators.window.FEW_ROWS", -1)
         patch.setattr("everfold.operators.window._DISTINCT", 0.0)
         patch.setattr("everfold.operators.session.PART_ROWS", 2)
-        patch.setattr("everfold.aggregates.folding._LARGE", 0)
+        patch.setattr("everfold.aggregates.folding._LARGE", 1)
         runner = Runner(aggregate_of(window), delay_ms=rows[1])
         assert run(runner, batches_of(rows[0], cuts)) == compute_results(window, rows[0], rows[1])[0]
 
