@@ -145,12 +145,16 @@ def read_history(folder: Path, batches: int) -> History:
 
 
 def _read_lines(folder: Path) -> list[bytes]:
-    lines: list[bytes] = []
-    # The file that becomes the previous one while they are read is then read twice, but not missed.
-    contents = [_read_or_empty(folder / name) for name in ("current.jsonl", "previous.jsonl")]
-    for content in reversed(contents):
-        lines += content.splitlines()
-    return list(dict.fromkeys(filter(None, lines)))
+    current, previous = folder / "current.jsonl", folder / "previous.jsonl"
+    while True:
+        try:
+            with current.open("rb") as file:
+                content = _read_or_empty(previous) + file.read()
+                # Files that were rotated in between do not follow each other: read them again.
+                if os.path.samestat(os.fstat(file.fileno()), current.stat()):
+                    return content.splitlines()
+        except FileNotFoundError:  # none yet, or it has just become the previous one
+            return _read_or_empty(previous).splitlines()
 
 
 def _read_or_empty(path: Path) -> bytes:

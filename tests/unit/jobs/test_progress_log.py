@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 import threading
@@ -138,6 +139,31 @@ def test_reading_while_it_is_written(tmp_path: Path, start_log: Callable[..., Pr
         newest = max([newest, *numbers])
     assert batches(read_history(tmp_path, 2).batches) == [1998, 1999]
     assert newest >= 0
+
+
+@pytest.mark.parametrize("rotations", [1, 2, 3])
+def test_files_rotated_while_they_are_read(
+    tmp_path: Path, start_log: Callable[..., ProgressLog], monkeypatch: pytest.MonkeyPatch, rotations: int
+) -> None:
+    log = start_log(tmp_path, limit_bytes=5000)
+    numbers = itertools.count()
+    for number in itertools.islice(numbers, 30):
+        log.add(replace(BATCH, batch=number))
+    read_bytes = Path.read_bytes
+    left = rotations
+
+    def rotate_and_read(path: Path) -> bytes:
+        nonlocal left
+        while left and path.name == "previous.jsonl":
+            content = read_bytes(tmp_path / "current.jsonl")
+            log.add(replace(BATCH, batch=next(numbers)))
+            left -= not read_bytes(tmp_path / "current.jsonl").startswith(content)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", rotate_and_read)
+    found = batches(read_history(tmp_path, 5).batches)
+    newest = next(numbers) - 1
+    assert found == list(range(newest - 4, newest + 1))
 
 
 def test_the_history_lies_next_to_the_log() -> None:
