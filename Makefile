@@ -92,8 +92,10 @@ $(PASSED)/%: $(SHARED) | $(READY)
 	@$(END)
 
 # `make bench` uses short inputs; `make bench LONG=1` measures what benchmarks/README.md reports.
+# With MINUTES=120 it ends after about that time, and the same command continues.
 LONG ?=
-RUN := $(BIN)/python benchmarks/run.py $(if $(LONG),,--quick --results scratch/bench/quick.jsonl)
+MINUTES ?=
+RUN := $(BIN)/python benchmarks/run.py $(if $(LONG),,--quick --results scratch/bench/quick.jsonl) $(if $(MINUTES),--minutes $(MINUTES))
 RATES = $(if $(LONG),$$(ls -t benchmarks/history/*.jsonl | head -1),scratch/bench/quick.jsonl)
 
 bench: $(READY) # compare everfold with Flink and Spark, and check the other performance targets; an hour, with LONG=1 a night

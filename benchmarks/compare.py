@@ -23,9 +23,10 @@ Groups: TypeAlias = dict[tuple[str, str], dict[str, list[Measurement]]]
 
 
 def read_measurements(paths: Iterable[Path]) -> list[Measurement]:
-    """Return the measurements in files of JSON lines."""
+    """Return the measurements in files of JSON lines; the last one if a repetition was measured again."""
     lines = (json.loads(line) for path in paths for line in path.read_text().splitlines())
-    return [parse_measurement(fields) for fields in lines if "short" in fields]
+    measured = (parse_measurement(fields) for fields in lines if "short" in fields)
+    return list({each.key: each for each in measured}.values())
 
 
 def group_measurements(measurements: Iterable[Measurement]) -> Groups:

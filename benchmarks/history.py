@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+DIRTY = "-dirty"
 
 
 def describe_circumstances() -> dict[str, str]:
@@ -22,16 +23,22 @@ def describe_circumstances() -> dict[str, str]:
 
 
 def history_file() -> Path:
-    """Return the file for measurements of today and of this commit, and create its folder."""
+    """Return the file for measurements of this commit, and create its folder.
+
+    Its name begins with the day of the first one. Of changed files, each day has a file of its own.
+    """
     named = describe_circumstances()
-    file = HERE / "history" / f"{named['date']}-{named['commit']}.jsonl"
-    file.parent.mkdir(exist_ok=True)
-    return file
+    folder = HERE / "history"
+    folder.mkdir(exist_ok=True)
+    today = folder / f"{named['date']}-{named['commit']}.jsonl"
+    return today if named["commit"].endswith(DIRTY) else next(folder.glob(f"*-{named['commit']}.jsonl"), today)
 
 
 def _read_commit() -> str:
-    """Return the commit, marked if the measured code differs from it."""
+    """Return the last commit of the measured code, marked if the code differs from it."""
     git = ["git", "-C", str(HERE.parent)]
-    commit = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True)
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "benchmarks/*.py"], check=False)
-    return commit.stdout.strip() + ("-dirty" if changed.returncode else "")
+    code = ["--", "src", "benchmarks/*.py"]
+    last = [*git, "log", "-1", "--format=%h", "--abbrev=8", *code]
+    commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *code], check=False).returncode
+    return commit + (DIRTY if changed else "")

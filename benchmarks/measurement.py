@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+Key: TypeAlias = tuple[str, str, str, int]
+"""What a measurement is of: engine, query, data, and which repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,10 @@ class Measurement:
     short: Run
     long: Run
     right: bool
+
+    @property
+    def key(self) -> Key:
+        return (self.engine, self.query, self.data, self.repetition)
 
     @property
     def rate(self) -> float:

@@ -3,6 +3,7 @@
     python run.py                                  # all queries, three engines: hours
     python run.py --quick --queries tumble group   # short inputs: minutes
     python run.py --data-sets nexmark --engines flink everfold --repeat 1
+    python run.py --minutes 120                    # a part; the same command measures the rest
 
 Every measurement has a process of its own, and the engines take turns. In it a query runs five
 times: over the shortest input, to check its result; over that one again and over a short one, to
@@ -10,13 +11,17 @@ warm up and to find out how long the inputs must be; and over a long and a short
 timed. The rate is that of the rows that the long run has in addition to the short one.
 
 Measurements are appended to a file in `history/`; those of `--quick` to a file in the scratch
-folder. The exit status is 1 if a result is wrong.
+folder. What is in the file of the same commit already is not measured again, so a comparison that
+was interrupted continues; all engines of a repetition are measured one after another, though, and
+again if one is missing. The exit status is 1 if a result is wrong, 2 if the time was not enough.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +44,7 @@ from expected import compute_expected, is_right
 from flink_environment import flink_jars, flink_python
 from history import describe_circumstances, history_file
 from kafka_input import KafkaInput
-from measurement import Check, Measurement, Run
+from measurement import Check, Key, Measurement, Run
 from query import parquet_connector
 
 HERE = Path(__file__).resolve().parent
@@ -48,6 +53,8 @@ SHORT_PART = 6
 MARGIN = 1.1
 """How much longer than demanded the long run is planned to be."""
 NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
+OK, WRONG, NOT_FINISHED = 0, 1, 2
+"""Exit statuses."""
 MINI_BATCH = ("group", "count_distinct", "retract", "q15", "q16", "q17")
 """The queries for which Flink has a mini-batch mode."""
 ON_KAFKA = ("tumble", "group", "over_range")
@@ -71,6 +78,10 @@ class Task:
     def lengths(self) -> list[int]:
         """The lengths of input that may be measured."""
         return [each for each in LENGTHS if self.data_set.shortest <= each <= self.longest]
+
+    def key(self, repetition: int) -> Key:
+        """Return the key of its measurement."""
+        return (self.engine, self.query, self.data, repetition)
 
 
 @dataclass(slots=True)
@@ -126,6 +137,18 @@ class Runner:
             long=long,
             right=right,
         )
+
+    def note_lengths(self, measured: Measurement) -> None:
+        """Use the lengths of the inputs of an earlier measurement for the next ones."""
+        short, long = (run.rows // self.store.file_rows for run in (measured.short, measured.long))
+        self.lengths[measured.key[:3]] = Lengths(short=short, long=long)
+
+    def is_enough(self, task: Task, measured: Measurement | None) -> bool:
+        """Return whether there is a measurement, with a long run that took as long as demanded."""
+        if measured is None:
+            return False
+        longest = task.lengths[-1] * self.store.file_rows
+        return measured.long.seconds >= self.seconds or measured.long.rows >= longest
 
     def _check(self, process: EngineProcess, task: Task) -> bool:
         folder = self.store.prepare(task.data_set, CHECKED_LENGTH)
@@ -205,24 +228,35 @@ def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
     return engine != "flink-mini-batch" or query in MINI_BATCH
 
 
-def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput | None, results: Path) -> bool:
-    """Measure all tasks, append the measurements to a file, and return whether all was right."""
-    right = True
-    for tasks in list_tasks(options, kafka):
-        for repetition in range(options.repeat):
-            for task in tasks:
-                try:
-                    measured = runner.measure(task, repetition)
-                except (EngineTimeout, EngineFailure) as failure:
-                    print(f"failed: {task.engine} {task.query} on {task.data}: {failure}", file=sys.stderr)
-                    right = right and isinstance(failure, EngineTimeout)
-                    continue
-                right = right and measured.right
-                line = measured.to_json(**describe_circumstances())
-                with results.open("a") as file:
-                    file.write(line + "\n")
-                print(_summarize(measured), file=sys.stderr, flush=True)
-    return right
+def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput | None, results: Path) -> int:
+    """Measure what the file of results lacks, append it, and return the exit status."""
+    measured = {each.key: each for each in compare.read_measurements([results] if results.exists() else [])}
+    for each in measured.values():
+        runner.note_lengths(each)
+    failed = False
+    until = time.monotonic() + options.minutes * 60
+    status = OK
+    for repetition, tasks in itertools.product(range(options.repeat), list_tasks(options, kafka)):
+        if all(runner.is_enough(each, measured.get(each.key(repetition))) for each in tasks):
+            continue
+        if time.monotonic() > until:
+            print(f"not finished in {options.minutes:g} minutes: the same command continues", file=sys.stderr)
+            status = NOT_FINISHED
+            break
+        for task in tasks:
+            try:
+                done = runner.measure(task, repetition)
+            except (EngineTimeout, EngineFailure) as failure:
+                print(f"failed: {task.engine} {task.query} on {task.data}: {failure}", file=sys.stderr)
+                failed = failed or isinstance(failure, EngineFailure)
+                continue
+            measured[done.key] = done
+            line = done.to_json(**describe_circumstances())
+            with results.open("a") as file:
+                file.write(line + "\n")
+            print(_summarize(done), file=sys.stderr, flush=True)
+    right = not failed and all(each.right for each in measured.values())
+    return status if right else WRONG
 
 
 def _summarize(measured: Measurement) -> str:
@@ -244,6 +278,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, help="measurements of each query; default: 3, with --quick 1")
     parser.add_argument("--seconds", type=float, help="least time of the long run; default: 60, with --quick 5")
     parser.add_argument("--timeout", type=float, default=900, help="most seconds of a run")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no repetition after this time")
     parser.add_argument("--quick", action="store_true", help="short inputs")
     parser.add_argument("--scratch", type=Path, default=SCRATCH)
     parser.add_argument("--results", type=Path, help="default: a file in history/, with --quick in the scratch folder")
@@ -263,12 +298,12 @@ def main(arguments: list[str]) -> int:
     runner = Runner(store, options.seconds, options.timeout)
     if options.kafka:
         with KafkaInput() as kafka:
-            right = measure_all(runner, options, kafka, results)
+            status = measure_all(runner, options, kafka, results)
     else:
-        right = measure_all(runner, options, None, results)
+        status = measure_all(runner, options, None, results)
     print(f"measurements: {results}", file=sys.stderr)
     compare.main([str(results)])
-    return 0 if right else 1
+    return status
 
 
 if __name__ == "__main__":
