@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 import pyspark
-from jvm import SHORT_LIVED, SHORT_LIVED_SPARK
+from jvm import SHORT_LIVED_DRIVER, daemon_environment
 from servers import end_server, free_ports, port_is_open, watchdog
 
 HOSTS = ("127.0.0.11", "127.0.0.12")
@@ -37,7 +37,7 @@ NAMESPACE = [
 ]
 """Starts a command in a mount namespace of its own."""
 
-CLUSTER_CONF = {"spark.executor.memory": "800m", "spark.driver.memory": "1g", **SHORT_LIVED_SPARK}
+CLUSTER_CONF = {"spark.executor.memory": "800m", "spark.driver.memory": "1g", **SHORT_LIVED_DRIVER}
 
 
 @dataclass(slots=True)
@@ -130,10 +130,10 @@ class StandaloneCluster:
         script = " && ".join([*mounts, f"exec {shlex.join(command)}"])
         environment = {
             **os.environ,
+            **daemon_environment(),
             "SPARK_HOME": str(_SPARK_HOME),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
             "SPARK_LOCAL_DIRS": str(self._home / host),
         }
         with self._log(host).open("wb") as log:

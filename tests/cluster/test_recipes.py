@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from jvm import daemon_environment
 from mini_yarn import MiniYarn
 from pages import ROOT, Block, blocks
 from standalone import StandaloneCluster
@@ -83,7 +84,7 @@ def run(recipe: Block, here: Path, replaced: Mapping[str, str], environment: Map
     done = subprocess.run(
         ["sh", "-e", "-c", text],
         cwd=here,
-        env={**os.environ, "PATH": path, **environment},
+        env={**os.environ, **daemon_environment(), "PATH": path, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -133,7 +134,7 @@ def test_spark_submit_decides_about_the_master(here: Path) -> None:
     done = subprocess.run(
         [*command, "--master", "local[2]"],
         cwd=here,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, **daemon_environment(), "PATH": path},
         capture_output=True,
         text=True,
         check=False,
