@@ -92,7 +92,7 @@ $(PASSED)/%: $(SHARED) | $(READY)
 	@$(END)
 
 # `make bench` uses short inputs; `make bench LONG=1` measures what benchmarks/README.md reports.
-# With MINUTES=120 it ends after about that time, and the same command continues.
+# With LONG=1 MINUTES=120 it ends after about that time, and the same command continues.
 LONG ?=
 MINUTES ?=
 RUN := $(BIN)/python benchmarks/run.py $(if $(LONG),,--quick --results scratch/bench/quick.jsonl) $(if $(MINUTES),--minutes $(MINUTES))

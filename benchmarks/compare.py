@@ -11,9 +11,9 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from measurement import Measurement, parse_measurement
 
@@ -22,10 +22,14 @@ TITLES = {"flink": "Flink", "flink-mini-batch": "Flink, mini-batch", "spark": "S
 Groups: TypeAlias = dict[tuple[str, str], dict[str, list[Measurement]]]
 
 
+def read_lines(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the parsed lines of files of JSON lines."""
+    return (json.loads(line) for path in paths for line in path.read_text().splitlines())
+
+
 def read_measurements(paths: Iterable[Path]) -> list[Measurement]:
     """Return the measurements in files of JSON lines; the last one if a repetition was measured again."""
-    lines = (json.loads(line) for path in paths for line in path.read_text().splitlines())
-    measured = (parse_measurement(fields) for fields in lines if "short" in fields)
+    measured = (parse_measurement(fields) for fields in read_lines(paths) if "short" in fields)
     return list({each.key: each for each in measured}.values())
 
 

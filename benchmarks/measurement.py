@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 Key: TypeAlias = tuple[str, str, str, int]
 """What a measurement is of: engine, query, data, and which repetition."""
+KEY_NAMES = ("engine", "query", "data", "repetition")
+"""The members of a JSON line that make up the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,15 @@ class Measurement:
         return json.dumps({**asdict(self), "rate": round(self.rate), **more})
 
 
+def parse_key(fields: Mapping[str, Any]) -> Key:
+    """Return the key in a parsed JSON line."""
+    engine, query, data, repetition = (fields[name] for name in KEY_NAMES)
+    return engine, query, data, repetition
+
+
 def parse_measurement(fields: Mapping[str, Any]) -> Measurement:
     """Return the measurement in a parsed JSON line."""
-    names = ("engine", "query", "data", "repetition", "right")
-    same = {name: fields[name] for name in names}
+    same = {name: fields[name] for name in (*KEY_NAMES, "right")}
     return Measurement(**same, short=Run(**fields["short"]), long=Run(**fields["long"]))
 
 

@@ -13,13 +13,15 @@ timed. The rate is that of the rows that the long run has in addition to the sho
 Measurements are appended to a file in `history/`; those of `--quick` to a file in the scratch
 folder. What is in the file of the same commit already is not measured again, so a comparison that
 was interrupted continues; all engines of a repetition are measured one after another, though, and
-again if one is missing. The exit status is 1 if a result is wrong, 2 if the time was not enough.
+again if one is missing, but not if it took too long. The exit status is 1 if a result is wrong, 2
+if the time was not enough.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +46,7 @@ from expected import compute_expected, is_right
 from flink_environment import flink_jars, flink_python
 from history import describe_circumstances, history_file
 from kafka_input import KafkaInput
-from measurement import Check, Key, Measurement, Run
+from measurement import KEY_NAMES, Check, Key, Measurement, Run, parse_key
 from query import parquet_connector
 
 HERE = Path(__file__).resolve().parent
@@ -55,6 +57,8 @@ MARGIN = 1.1
 NOT_IN_SPARK = ("cumulate", "cascade", "over_range", "over_rows", "over_all", "count_distinct", "retract")
 OK, WRONG, NOT_FINISHED = 0, 1, 2
 """Exit statuses."""
+TIMEOUT = "timeout_seconds"
+"""The member of a line of results that has no measurement, because an engine took longer."""
 MINI_BATCH = ("group", "count_distinct", "retract", "q15", "q16", "q17")
 """The queries for which Flink has a mini-batch mode."""
 ON_KAFKA = ("tumble", "group", "over_range")
@@ -230,14 +234,19 @@ def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
 
 def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput | None, results: Path) -> int:
     """Measure what the file of results lacks, append it, and return the exit status."""
-    measured = {each.key: each for each in compare.read_measurements([results] if results.exists() else [])}
+    files = [results] if results.exists() else []
+    measured = {each.key: each for each in compare.read_measurements(files)}
+    timeouts = {parse_key(fields) for fields in compare.read_lines(files) if TIMEOUT in fields}
     for each in measured.values():
         runner.note_lengths(each)
     failed = False
     until = time.monotonic() + options.minutes * 60
     status = OK
     for repetition, tasks in itertools.product(range(options.repeat), list_tasks(options, kafka)):
-        if all(runner.is_enough(each, measured.get(each.key(repetition))) for each in tasks):
+        keys = [each.key(repetition) for each in tasks]
+        if all(
+            key in timeouts or runner.is_enough(each, measured.get(key)) for each, key in zip(tasks, keys, strict=True)
+        ):
             continue
         if time.monotonic() > until:
             print(f"not finished in {options.minutes:g} minutes: the same command continues", file=sys.stderr)
@@ -249,14 +258,20 @@ def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput |
             except (EngineTimeout, EngineFailure) as failure:
                 print(f"failed: {task.engine} {task.query} on {task.data}: {failure}", file=sys.stderr)
                 failed = failed or isinstance(failure, EngineFailure)
+                if isinstance(failure, EngineTimeout):
+                    names = dict(zip(KEY_NAMES, task.key(repetition), strict=True))
+                    _append(results, json.dumps({**names, TIMEOUT: runner.timeout_s, **describe_circumstances()}))
                 continue
             measured[done.key] = done
-            line = done.to_json(**describe_circumstances())
-            with results.open("a") as file:
-                file.write(line + "\n")
+            _append(results, done.to_json(**describe_circumstances()))
             print(_summarize(done), file=sys.stderr, flush=True)
     right = not failed and all(each.right for each in measured.values())
     return status if right else WRONG
+
+
+def _append(results: Path, line: str) -> None:
+    with results.open("a") as file:
+        file.write(line + "\n")
 
 
 def _summarize(measured: Measurement) -> str:
@@ -283,6 +298,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, default=SCRATCH)
     parser.add_argument("--results", type=Path, help="default: a file in history/, with --quick in the scratch folder")
     options = parser.parse_args(arguments)
+    if options.quick and options.minutes < float("inf"):
+        parser.error("--minutes: measurements of --quick are not kept, so they cannot be continued")
     options.repeat = options.repeat or (1 if options.quick else 3)
     options.seconds = options.seconds or (5 if options.quick else 60)
     return options
