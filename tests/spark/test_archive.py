@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,30 @@ def test_a_damaged_archive_is_ignored(
     assert FROM_ARCHIVE not in loaded
 
 
+def share_from_archive(log: Path) -> float:
+    """Return the share of Spark's classes that a JVM has loaded from the archive."""
+    loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line and "Lambda" not in line]
+    return sum(FROM_ARCHIVE in line for line in loaded) / len(loaded)
+
+
+def start_with_s3(java_option: str, environment: dict[str, str], folder: Path) -> None:
+    """Start and stop a JVM as for a job in S3, with an empty jar as the jars for S3."""
+    jar = folder / "s3.jar"
+    with zipfile.ZipFile(jar, "w") as content:
+        content.writestr("of-s3", "")
+    program = f"""
+from pathlib import Path
+from everfold.spark import s3_jars, session
+s3_jars.s3_class_path = lambda: {str(jar)!r}
+conf = {{"spark.driver.extraJavaOptions": {java_option!r}}}
+gateway = session.start_gateway(master=None, conf=conf, log_file=Path({str(folder / "spark.log")!r}), uses_s3=True)
+loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+assert loader.getResource("of-s3") is not None
+session.stop_jvm()
+"""
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=True)
+
+
 @pytest.mark.slow
 def test_a_prepared_machine_starts_spark_from_the_archive(tmp_path: Path) -> None:
     environment = {**os.environ, "EVERFOLD_CACHE": str(tmp_path / "a cache")}
@@ -88,9 +113,10 @@ def test_a_prepared_machine_starts_spark_from_the_archive(tmp_path: Path) -> Non
     log = tmp_path / "classes.log"
     watched = f"-Xlog:class+load:file={log}"
     done = everfold("run", "examples/bids/tumble.sql", "--conf", f"spark.driver.extraJavaOptions={watched}")
-    loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line and "Lambda" not in line]
-    assert sum(FROM_ARCHIVE in line for line in loaded) > len(loaded) * 0.9
+    assert share_from_archive(log) > 0.9
     assert done.stdout.splitlines()[-1] == "2 rows in set"
+    start_with_s3(watched, environment, tmp_path)
+    assert share_from_archive(log) > 0.9
     cut = archive.with_suffix(".cut")  # a separate file: a JVM that is still ending has the archive mapped
     cut.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     os.replace(cut, archive)

@@ -45,9 +45,9 @@ ENTRIES = (
     ErrorCode(
         "wrong-size",
         Family.DATA,
-        "`ELEMENT` got an array with more than one element.",
-        "The function returns the only element of an array.",
-        "select an element by its index, as in `a[1]`.",
+        "`ELEMENT` got several elements, or `MAP_FROM_ARRAYS` got arrays of different lengths.",
+        "`ELEMENT` returns the only element of an array. `MAP_FROM_ARRAYS` needs one value for each key.",
+        "select an element by its index, as in `a[1]`, or make both arrays equally long.",
     ),
     ErrorCode(
         "several-values",
@@ -71,6 +71,13 @@ ENTRIES = (
         "A key occurs more than once in `JSON_OBJECTAGG`.",
         "The keys of a JSON object are unique, and Flink fails in this case, too.",
         "aggregate the values of each key first, or use `JSON_ARRAYAGG`.",
+    ),
+    ErrorCode(
+        "null-map-key",
+        Family.DATA,
+        "A key of a `MAP` is NULL.",
+        "Flink's maps can have a NULL key, and fail when they are written as JSON; everfold's maps cannot have one.",
+        "replace NULL in the keys, for example by `COALESCE(key, '')`, or leave such rows out.",
     ),
     ErrorCode(
         "null-rowtime",

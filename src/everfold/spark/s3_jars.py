@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,9 @@ from everfold.spark.pyspark_path import spark_home
 
 VERSION = "3.5.0"
 """The version of Hadoop in the supported Spark; hadoop-aws must have the same."""
-CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+_EXECUTORS = "spark.executor.extraClassPath"
+_BEHIND_SPARK = "SPARK_DIST_CLASSPATH"
+"""The variable with the end of the class path, for the launcher of a JVM of Spark."""
 _POLL_S = 0.2
 _KEPT = 2
 """Number of versions to keep in the cache, those downloaded last."""
@@ -78,12 +81,31 @@ def s3_class_path(jars: tuple[Jar, ...] = JARS) -> str | None:
     return os.pathsep.join(map(str, files)) if complete else None
 
 
-def add_s3_class_path(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return a conf of Spark with the jars after its own class paths, unchanged without jars."""
+def add_s3_to_executors(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return a conf with the jars after the class path of executors, unchanged without jars."""
+    jars = s3_class_path()
+    return dict(conf) if jars is None else {**conf, _EXECUTORS: _join(conf.get(_EXECUTORS), jars)}
+
+
+@contextmanager
+def s3_on_class_path() -> Iterator[None]:
+    """Let a JVM started in the block have the jars, if they have been downloaded.
+
+    They stand behind Spark's, since a class archive fits every class path that begins with its own.
+    """
     jars = s3_class_path()
     if jars is None:
-        return dict(conf)
-    return {**conf, **{name: os.pathsep.join(filter(None, [conf.get(name), jars])) for name in CLASS_PATHS}}
+        yield
+        return
+    before = os.environ.get(_BEHIND_SPARK)
+    os.environ[_BEHIND_SPARK] = _join(before, jars)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_BEHIND_SPARK]
+        else:
+            os.environ[_BEHIND_SPARK] = before
 
 
 def download_s3_jars(report: Callable[[int, int], None], jars: tuple[Jar, ...] = JARS) -> Path:
@@ -118,6 +140,10 @@ def download_s3_jars(report: Callable[[int, int], None], jars: tuple[Jar, ...] =
     except OSError as error:
         raise _failed(error.strerror or str(error)) from error
     return target
+
+
+def _join(before: str | None, jars: str) -> str:
+    return os.pathsep.join(filter(None, [before, jars]))
 
 
 def _run_ivy(java: Path, staging: Path, jars: tuple[Jar, ...], report: Callable[[int, int], None]) -> str | None:

@@ -27,7 +27,7 @@ from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
 from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.quiet_session import quiet_session
-from everfold.spark.s3_jars import add_s3_class_path
+from everfold.spark.s3_jars import add_s3_to_executors, s3_on_class_path
 from everfold.spark.spark_log import (
     divert_py4j_messages,
     prepare_log,
@@ -48,6 +48,7 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
     "spark.sql.legacy.charVarcharAsString": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
@@ -187,7 +188,7 @@ def start_spark(
     else:
         where = master or _DEFAULT_MASTER
         if uses_s3:
-            conf = add_s3_class_path(conf)
+            conf = add_s3_to_executors(conf)
         settings[_JAVA_OPTIONS_KEY] = _java_options(require_java(), conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
         conf = {key: value for key, value in conf.items() if key != _JAVA_OPTIONS_KEY}
     in_process = _is_in_process(where)
@@ -215,6 +216,7 @@ def start_spark(
             _keep_interrupt_handler(),
             redirect_output(log_file),
             spark_home_without_zip() if in_process else nullcontext(),
+            s3_on_class_path() if uses_s3 else nullcontext(),
         ):
             _import_early()
             session = builder.getOrCreate()
@@ -241,16 +243,16 @@ def start_gateway(
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     java = require_java()
-    given = add_s3_class_path(conf) if uses_s3 else conf
     settings = {"spark.driver.memory": LAUNCH_CONF["spark.driver.memory"]}
-    settings.update({key: value for key, value in given.items() if key.startswith("spark.driver.")})
+    settings.update({key: value for key, value in conf.items() if key.startswith("spark.driver.")})
     prepare_log(log_file)
     divert_py4j_messages(log_file)
     settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf.get(_JAVA_OPTIONS_KEY, ""), log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     home = spark_home_without_zip() if _is_in_process(master) else nullcontext()
+    jars = s3_on_class_path() if uses_s3 else nullcontext()
     try:
-        with _keep_interrupt_handler(), redirect_output(log_file), home:
+        with _keep_interrupt_handler(), redirect_output(log_file), home, jars:
             gateway = launch_gateway(launch)  # type: ignore[no-untyped-call]
     except Exception as error:
         raise _start_error(error, log_file) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,19 @@ import pytest
 from everfold.errors import ConnectorError
 from everfold.spark import s3_jars
 from everfold.spark.java import Java
-from everfold.spark.s3_jars import Jar, add_s3_class_path, download_s3_jars, s3_class_path, s3_folder
+from everfold.spark.s3_jars import (
+    Jar,
+    add_s3_to_executors,
+    download_s3_jars,
+    s3_class_path,
+    s3_folder,
+    s3_on_class_path,
+)
 
 CONTENT = b"a jar"
 JARS = (Jar("org.example", "part", "1.0", len(CONTENT), hashlib.sha1(CONTENT).hexdigest()),)
-NAMES = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+EXECUTORS = "spark.executor.extraClassPath"
+DRIVER = "SPARK_DIST_CLASSPATH"
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +103,22 @@ def test_a_damaged_jar_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (s3_folder() / "part-1.0.jar").read_bytes() == CONTENT
 
 
-def test_the_class_path_follows_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert add_s3_class_path({"a": "b"}) == {"a": "b"}
+def test_executors_have_the_jars_after_those_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert add_s3_to_executors({"a": "b"}) == {"a": "b"}
     monkeypatch.setattr(s3_jars, "s3_class_path", lambda: "x.jar:y.jar")
-    assert add_s3_class_path({NAMES[1]: "own.jar"}) == {NAMES[0]: "x.jar:y.jar", NAMES[1]: "own.jar:x.jar:y.jar"}
+    assert add_s3_to_executors({EXECUTORS: "own.jar"}) == {EXECUTORS: "own.jar:x.jar:y.jar"}
+
+
+@pytest.mark.parametrize("before", [None, "own.jar"])
+def test_a_driver_has_the_jars_at_the_end_of_its_class_path(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.delenv(DRIVER, raising=False)
+    if before is not None:
+        monkeypatch.setenv(DRIVER, before)
+    with s3_on_class_path():
+        assert os.environ.get(DRIVER) == before
+    monkeypatch.setattr(s3_jars, "s3_class_path", lambda: "x.jar:y.jar")
+    with s3_on_class_path():
+        assert os.environ[DRIVER] == ("x.jar:y.jar" if before is None else "own.jar:x.jar:y.jar")
+    assert os.environ.get(DRIVER) == before

@@ -41,6 +41,16 @@ def cast_from_string(writer: Writer, source: StringType, target: DataType, text:
     return writer.bind_once(text, read)
 
 
+def fails_to_parse(writer: Writer, target: DataType, text: str) -> str | None:
+    """Return the SQL of whether a string cannot be converted to a type, None if every one can.
+
+    text: short SQL, used several times.
+    """
+    if isinstance(target, StringType | BytesType):
+        return None
+    return f"({text} IS NOT NULL AND {_read(writer, target, text)} IS NULL)"
+
+
 def fits_length(source: StringType, target: StringType) -> bool:
     """Return whether every string of type `source` is one of type `target`."""
     return not target.fixed and source.length <= target.length

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from everfold.errors import Span, SqlError
 from everfold.plan.expressions import Call, Expr, Literal
-from everfold.sql.functions.cast_collections import to_collection
-from everfold.sql.functions.cast_from_text import cast_from_string
+from everfold.sql.functions.cast_collections import collection_fails, to_collection
+from everfold.sql.functions.cast_from_text import cast_from_string, fails_to_parse
 from everfold.sql.functions.cast_to_text import cast_to_string
 from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.entry import Function
@@ -109,6 +109,8 @@ def cast_sql(writer: Writer, source: DataType, target: DataType, text: str, try_
     if isinstance(target, StringType):
         return cast_to_string(writer, source, target, text)
     if kind(target) in ("array", "map", "row"):
+        if try_:
+            return _try_collection(writer, source, target, text)
         return to_collection(
             writer, source, target, text, lambda one, other, inner: cast_sql(writer, one, other, inner, try_)
         )
@@ -123,10 +125,36 @@ def cast_sql(writer: Writer, source: DataType, target: DataType, text: str, try_
         fail = (
             f"CAST({writer.fail(f'cast-failed: NaN or Infinity is not a valid {target.sql}')} AS {writer.type(target)})"
         )
-        finite = "isfinite(\x03)" if not writer.spark else "abs(\x03) < CAST('Infinity' AS DOUBLE)"
-        number = _number(writer, source, target, "\x03")
+        finite, number = _is_finite(writer, "\x03"), _number(writer, source, target, "\x03")
         return writer.bind_once(text, f"CASE WHEN \x03 IS NOT NULL AND NOT {finite} THEN {fail} ELSE {number} END")
     return _number(writer, source, target, text)
+
+
+def _try_collection(writer: Writer, source: DataType, target: DataType, text: str) -> str:
+    """Return the SQL of a converted collection, NULL if the conversion of any part fails."""
+    item = writer.new_variable()
+    fails = _fails(writer, source, target, item)
+    whole = cast_sql(writer, source, target, text if fails is None else item, try_=False)
+    return whole if fails is None else writer.let(item, text, f"CASE WHEN {fails} THEN NULL ELSE {whole} END")
+
+
+def _fails(writer: Writer, source: DataType, target: DataType, text: str) -> str | None:
+    """Return the SQL of whether CAST fails for a value, None if it never does."""
+    if source.same_as(target) or kind(source) == "null":
+        return None
+    if isinstance(source, StringType):
+        return fails_to_parse(writer, target, text)
+    if kind(target) in ("array", "map", "row"):
+        return collection_fails(
+            writer, source, target, text, lambda one, other, inner: _fails(writer, one, other, inner)
+        )
+    if kind(source) == "floating" and kind(target) == "decimal":
+        return f"({text} IS NOT NULL AND NOT {_is_finite(writer, text)})"
+    return None
+
+
+def _is_finite(writer: Writer, text: str) -> str:
+    return f"abs({text}) < CAST('Infinity' AS DOUBLE)" if writer.spark else f"isfinite({text})"
 
 
 def _number(writer: Writer, source: DataType, target: DataType, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Arrays, maps and rows: constructors and functions. Indexes start at 1."""
+"""Arrays and rows: constructors and functions; elements of arrays and maps. Indexes start at 1."""
 
 from __future__ import annotations
 
@@ -35,23 +35,6 @@ def _array_rule(args: Args) -> Typed | None:
     if element is None or kind(element) == "null":
         return None
     return tuple(convert_to(arg, element) for arg in args), ArrayType(element=element, nullable=False)
-
-
-def _map_rule(args: Args) -> Typed | None:
-    if not args or len(args) % 2:
-        return None
-    key, value = common_type(types_of(args[::2])), common_type(types_of(args[1::2]))
-    if key is None or value is None or "null" in (kind(key), kind(value)):
-        return None
-    return tuple(convert_to(arg, value if at % 2 else key) for at, arg in enumerate(args)), MapType(
-        key=key, value=value, nullable=False
-    )
-
-
-def _map(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    if writer.spark:
-        return f"map({', '.join(texts)})"
-    return f"map([{', '.join(texts[::2])}], [{', '.join(texts[1::2])}])"
 
 
 def _row_rule(args: Args) -> Typed | None:
@@ -312,50 +295,6 @@ def _strings_to_join(writer: Writer, texts: Sequence[str]) -> str:
     return f"list_filter({texts[0]}, lambda {item}: {item} IS NOT NULL)"
 
 
-# --- maps ---
-
-
-def _map_part(what: str) -> Rule:
-    def rule(args: Args) -> Typed | None:
-        if len(args) != 1 or not isinstance(args[0].type, MapType):
-            return None
-        of = args[0].type
-        if what == "keys":
-            return args, ArrayType(element=of.key)
-        if what == "values":
-            return args, ArrayType(element=of.value)
-        return args, ArrayType(
-            element=RowType(fields=(RowField(name="key", type=of.key), RowField(name="value", type=of.value)))
-        )
-
-    return rule
-
-
-def _from_arrays_rule(args: Args) -> Typed | None:
-    if len(args) != 2 or not all(isinstance(arg.type, ArrayType) for arg in args):
-        return None
-    key, value = (arg.type.element for arg in args if isinstance(arg.type, ArrayType))
-    return args, MapType(key=key, value=value)
-
-
-def _map_union_rule(args: Args) -> Typed | None:
-    common = common_type(types_of(args)) if args else None
-    return (args, common.as_nullable()) if isinstance(common, MapType) else None
-
-
-def _map_union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Merge maps; for equal keys the value of the last map is kept."""
-    if not writer.spark:
-        known = " AND ".join(f"{text} IS NOT NULL" for text in texts)
-        return f"CASE WHEN {known} THEN map_concat({', '.join(texts)}) END" if len(texts) > 1 else texts[0]
-    whole = texts[0]
-    for text in texts[1:]:
-        key, value = writer.new_variable(), writer.new_variable()
-        left = f"map_filter({whole}, ({key}, {value}) -> NOT map_contains_key({text}, {key}))"
-        whole = f"map_concat({left}, {text})"
-    return whole
-
-
 def _typeof_rule(args: Args) -> Expr | None:
     if len(args) != 1:
         return None
@@ -371,7 +310,6 @@ def _entry(
 
 FUNCTIONS = (
     _entry("ARRAY", _array_rule, "array({*})", "[{*}]", "Array of the values.", "ARRAY[<ANY>, …]", operator=True),
-    _entry("MAP", _map_rule, _map, _map, "Map of alternating keys and values.", "MAP[<ANY key>, <ANY value>, …]", operator=True),
     _entry("ROW", _row_rule, _row, _row, "Row of the values.", "ROW(<ANY>, …)", operator=True),
     _entry("ITEM", _item_rule, _item, _item, "Element at an index, or value of a key; NULL if there is none.", "<ARRAY>[<INT>], <MAP>[<key>]", operator=True),
     _entry("FIELD", _field_rule, _field, _field, "Field of a row.", "<ROW>.<name>", operator=True),
@@ -404,11 +342,5 @@ FUNCTIONS = (
           "ARRAY_SLICE(<ARRAY>, <INT>[, <INT>])"),
     _entry("ARRAY_SORT", _array_function_rule("BOOLEAN?", "BOOLEAN?"), _sort, _sort, "Sorts the elements; in ascending order NULLs are first.",
           "ARRAY_SORT(<ARRAY>[, <BOOLEAN ascending>[, <BOOLEAN nulls first>]])"),
-    _entry("MAP_KEYS", _map_part("keys"), "map_keys({0})", "map_keys({0})", "Keys of a map.", "MAP_KEYS(<MAP>)"),
-    _entry("MAP_VALUES", _map_part("values"), "map_values({0})", "map_values({0})", "Values of a map.", "MAP_VALUES(<MAP>)"),
-    _entry("MAP_ENTRIES", _map_part("entries"), "map_entries({0})", "map_entries({0})", "Entries of a map, as rows.", "MAP_ENTRIES(<MAP>)"),
-    _entry("MAP_FROM_ARRAYS", _from_arrays_rule, "map_from_arrays({0}, {1})", "map({0}, {1})", "Map of an array of keys and an array of values.",
-          "MAP_FROM_ARRAYS(<ARRAY>, <ARRAY>)"),
-    _entry("MAP_UNION", _map_union_rule, _map_union, _map_union, "Merges maps; for equal keys the value of the last map is kept.", "MAP_UNION(<MAP>, …)"),
     _entry("TYPEOF", _typeof_rule, "", "", "Name of the type of a value.", "TYPEOF(<ANY>)"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from everfold.errors import SqlError
 from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.build_map import build_map
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.signatures import signature
 from everfold.sql.functions.writer import Writer
@@ -134,15 +135,17 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pair = texts[1] if len(texts) > 1 else "','"
     between = texts[2] if len(texts) > 2 else "'='"
-    item = writer.new_variable()
+    item, items, keys, values = (writer.new_variable() for _ in range(4))
     found = f"regexp_extract({item}, '^(.*?)(?:' || {between} || ')', 1)"
     has = f"regexp_matches({item}, {between})"
     key = f"CASE WHEN {has} THEN {found} ELSE {item} END"
     value = f"CASE WHEN {has} THEN regexp_replace({item}, '^(.*?)(?:' || {between} || ')', '') END"
-    pairs = (
-        f"list_transform(string_split_regex({texts[0]}, {pair}), lambda {item}: struct_pack(k := {key}, v := {value}))"
-    )
-    return f"CASE WHEN {texts[0]} IS NOT NULL THEN map_from_entries({pairs}) END"
+    arrays = {
+        keys: f"list_transform({items}, lambda {item}: {key})",
+        values: f"list_transform({items}, lambda {item}: {value})",
+    }
+    whole = writer.let_all(arrays, build_map(writer, keys, values))
+    return writer.let(items, f"string_split_regex({texts[0]}, {pair})", whole)
 
 
 def _map_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:

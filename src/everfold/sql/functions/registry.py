@@ -14,6 +14,7 @@ from everfold.sql.functions import (
     encoding,
     json,
     logic,
+    maps,
     numeric,
     regex,
     string,
@@ -38,6 +39,7 @@ _FAMILIES = (
     encoding.FUNCTIONS,
     json.FUNCTIONS,
     collections.FUNCTIONS,
+    maps.FUNCTIONS,
 )
 
 
