@@ -80,6 +80,13 @@ ENTRIES = (
         "replace NULL in the keys, for example by `COALESCE(key, '')`, or leave such rows out.",
     ),
     ErrorCode(
+        "unsupported-pattern",
+        Family.DATA,
+        "A regular expression in a column has syntax that RE2 does not know.",
+        "The memory engine uses RE2, which has no lookaround, no backreferences and no possessive quantifiers.",
+        "change the pattern, or run without `--engine memory`: Spark uses Java's regular expressions, as Flink does.",
+    ),
+    ErrorCode(
         "null-rowtime",
         Family.DATA,
         "The time attribute of a row is NULL.",

@@ -286,7 +286,8 @@ ENTRIES = (
         "job-failed",
         Family.ENVIRONMENT,
         "The job failed for a reason that everfold does not recognize.",
-        "The message has the innermost cause that Spark reports. The log in the job directory has the details.",
+        "The message has the innermost cause that Spark or DuckDB reports. On Spark, the log in the job directory has "
+        "the details.",
         "read the log, resolve the cause, and run the same command again to resume.",
     ),
     ErrorCode(

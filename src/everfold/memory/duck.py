@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from everfold.error_transport import MESSAGE_START
-from everfold.errors import ConnectorError
+from everfold.errors import ConnectorError, EverfoldError
 from everfold.plan.changelog import REEMIT, REEMIT_DELETE
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import Join, JoinKind, Unnest, WindowAggregate, WindowTableFunction
@@ -26,6 +26,8 @@ from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, 
 
 _MAX_PREPARED = 32
 """Number of queries that are kept prepared: batches repeat them unless they depend on the time."""
+_OF_DATA = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
+"""Failures of an expression that depend on the values."""
 _FAILURE = re.compile(rf"{MESSAGE_START}(.*)", re.S)
 JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
 
@@ -113,6 +115,8 @@ class Duck:
         except duckdb.Error as error:
             known = _FAILURE.search(str(error))
             if known is None:
+                if isinstance(error, _OF_DATA):
+                    raise EverfoldError.of("job-failed", f"the job failed: {_first_line(error)}") from error
                 raise
             code, message = known.groups()
             raise ConnectorError.of(code, message.strip()) from error
@@ -364,3 +368,8 @@ def _open_database() -> duckdb.DuckDBPyConnection:
     Opening a database costs more than most batches of a test.
     """
     return duckdb.connect(":memory:", config={"threads": 1})
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """Return the first line of a message, without the name of its kind."""
+    return str(error).splitlines()[0].partition(" Error: ")[2]

@@ -287,6 +287,18 @@ def _sort(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"concat({nulls}, {ordered})" if nulls_first else f"concat({ordered}, {nulls})"
 
 
+def _join_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    strings, separator = _strings_to_join(writer, texts), texts[1]
+    if isinstance(call.args[1], Literal):
+        joined = f"array_to_string({strings}, {separator})"
+    else:  # that function needs a constant
+        left, right = writer.new_variable(), writer.new_variable()
+        joined = f"list_reduce({strings}, lambda {left}, {right}: {left} || {separator} || {right})"
+    some = f"CASE WHEN length({strings}) > 0 THEN {joined} ELSE '' END"
+    given = " AND ".join(f"{text} IS NOT NULL" for text in texts)
+    return f"CASE WHEN {given} THEN {some} END"
+
+
 def _strings_to_join(writer: Writer, texts: Sequence[str]) -> str:
     """Return the strings to join, with NULLs replaced or removed."""
     item = writer.new_variable()
@@ -333,8 +345,7 @@ FUNCTIONS = (
           "Appends an element.", "ARRAY_APPEND(<ARRAY>, <ANY>)"),
     _entry("ARRAY_PREPEND", _array_function_rule("element", result="array+"), "array_prepend({0}, {1})", "CASE WHEN {0} IS NOT NULL THEN list_prepend({1}, {0}) END",
           "Prepends an element.", "ARRAY_PREPEND(<ARRAY>, <ANY>)"),
-    _entry("ARRAY_JOIN", _join_rule, "array_join({*})",
-          lambda writer, call, texts: f"CASE WHEN {texts[0]} IS NOT NULL THEN coalesce(array_to_string({_strings_to_join(writer, texts)}, {texts[1]}), '') END",
+    _entry("ARRAY_JOIN", _join_rule, "array_join({*})", _join_duckdb,
           "Joins strings with a separator; NULLs are skipped or replaced.", "ARRAY_JOIN(<ARRAY<STRING>>, <STRING separator>[, <STRING for NULL>])"),
     _entry("ARRAY_MAX", _array_function_rule(result="element"), "array_max({0})", "list_max({0})", "Greatest element.", "ARRAY_MAX(<ARRAY>)"),
     _entry("ARRAY_MIN", _array_function_rule(result="element"), "array_min({0})", "list_min({0})", "Least element.", "ARRAY_MIN(<ARRAY>)"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everfold.plan.expressions import Call, Literal
+from everfold.sql.functions.cast_from_text import matches
 from everfold.sql.functions.entry import Args, Function, Typed, Unsupported
 from everfold.sql.functions.signatures import signature
 from everfold.sql.functions.writer import Writer
@@ -12,6 +13,7 @@ from everfold.types import StringType
 
 _NO_SHA = Unsupported("DuckDB has only SHA-1 and SHA-256")
 _UTF8 = ("UTF-8", "UTF8")
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}(==)?|[A-Za-z0-9+/]{3}=?)?$"
 
 
 def _hash(name: str, length: int, spark: str, duckdb: str | Unsupported) -> Function:
@@ -50,6 +52,22 @@ def _base64(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"base64(encode({texts[0]}))" if isinstance(call.args[0].type, StringType) else f"base64({texts[0]})"
 
 
+def _from_base64(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Fail the job if the string is not valid, as in Flink.
+
+    DuckDB cannot decode text that is not UTF-8.
+    """
+    text = texts[0]
+    if writer.spark:
+        decoded = f"CAST(unbase64({text}) AS STRING)"
+    else:
+        padded = f"rpad({text}, CAST(4 * ceil(length({text}) / 4) AS INTEGER), '=')"
+        not_utf8 = writer.fail_with_value("cast-failed", text, "is not the Base64 of UTF-8 text")
+        decoded = f"coalesce(TRY(decode(from_base64({padded}))), {not_utf8})"
+    fail = writer.fail_with_value("cast-failed", text, "is not valid Base64")
+    return f"CASE WHEN {matches(writer, text, _BASE64)} THEN {decoded} WHEN {text} IS NOT NULL THEN {fail} END"
+
+
 FUNCTIONS = (
     _hash("MD5", 32, "md5({0})", "md5({0})"),
     _hash("SHA1", 40, "sha1({0})", "sha1({0})"),
@@ -61,8 +79,8 @@ FUNCTIONS = (
              doc="SHA-2 hash of the given number of bits, as hexadecimal digits."),
     Function(name="TO_BASE64", rule=signature("STRING -> STRING", "BYTES -> STRING"), spark="base64(CAST({0} AS BINARY))",
              duckdb=_base64, doc="Encodes a string as Base64.", usage="TO_BASE64(<STRING>)"),
-    Function(name="FROM_BASE64", rule=signature("STRING -> STRING"), spark="CAST(unbase64({0}) AS STRING)",
-             duckdb="decode(from_base64({0}))", doc="Decodes a Base64 string.", usage="FROM_BASE64(<STRING>)"),
+    Function(name="FROM_BASE64", rule=signature("STRING -> STRING"), spark=_from_base64, duckdb=_from_base64,
+             doc="Decodes a Base64 string; fails the job if it is not valid.", usage="FROM_BASE64(<STRING>)"),
     Function(name="HEX", rule=signature("BIGINT -> STRING", "STRING -> STRING"), spark="hex({0})",
              duckdb=lambda writer, call, texts: f"hex({texts[0]})" if isinstance(call.args[0].type, StringType)
              else f"printf('%X', CAST({texts[0]} AS BIGINT))",

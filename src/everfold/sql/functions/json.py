@@ -508,22 +508,20 @@ def _array(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return _join_parts(writer, [f"coalesce({part}, 'null')" if null else part for part in parts], "[]")
 
 
+_KINDS = {"VALUE": "true", "OBJECT": "{} = '{{'", "ARRAY": "{} = '['", "SCALAR": "{} NOT IN ('{{', '[')"}
+"""How the first character of valid JSON tells its kind."""
+
+
 def _is_json_rule(args: Args) -> Typed | None:
     if len(args) not in (1, 2) or kind(args[0].type) not in ("string", "null"):
         return None
-    return _pad_args(args, 2), BOOLEAN.as_nullable(False)
+    return (_pad_args(args, 2), BOOLEAN.as_nullable(False)) if _word(args, 1, "VALUE") in _KINDS else None
 
 
 def _is_json(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    word, json = _word(call.args, 1, "VALUE"), texts[0]
+    json = texts[0]
     valid = f"try_parse_json({json}) IS NOT NULL" if writer.spark else f"coalesce(json_valid({json}), false)"
-    first = f"left(ltrim({json}), 1)"
-    test = {
-        "VALUE": "true",
-        "OBJECT": f"{first} = '{{'",
-        "ARRAY": f"{first} = '['",
-        "SCALAR": f"{first} NOT IN ('{{', '[')",
-    }[word]
+    test = _KINDS[_word(call.args, 1, "VALUE")].format(f"left(ltrim({json}), 1)")
     return f"CASE WHEN {valid} THEN {test} ELSE false END"
 
 

@@ -1,12 +1,14 @@
 """Regular expressions: Java's in Flink and Spark, RE2's in the memory runner.
 
-RE2 has no lookaround and no backreferences.
+RE2 has no lookaround and no backreferences: such a pattern is refused in memory, or fails the job
+if it is in a column. An invalid pattern matches nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from everfold.errors import SqlError
 from everfold.plan.expressions import Call, Literal
@@ -18,6 +20,8 @@ from everfold.types import BOOLEAN, STRING, StringType
 
 Write = Callable[[Writer, Call, Sequence[str]], str]
 _NO_GROUP = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:imsU-]"
+_ONLY_JAVA = r"\(\?<?[=!>]|\\[1-9kpPGRXZhHvV]|[*+?}]\+|&&"
+"""What a valid pattern has that RE2 does not know."""
 _URL = r"^(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 _URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
 
@@ -27,6 +31,62 @@ def _groups(pattern: str) -> int | None:
         return re.compile(pattern).groups
     except re.error:
         return None
+
+
+@cache
+def _find_re2_problem(pattern: str) -> str | None:
+    """Return why RE2 refuses a pattern, None if it is valid."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        try:
+            connection.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
+        except duckdb.Error as error:
+            return str(error).splitlines()[0].rpartition("Error: ")[2]
+    return None
+
+
+def _check_constant(writer: Writer, call: Call, at: int = 1) -> None:
+    """Refuse a constant pattern that RE2 does not know, in memory."""
+    pattern = call.args[at] if len(call.args) > at else None
+    if not writer.spark and isinstance(pattern, Literal) and isinstance(pattern.value, str):
+        problem = _find_re2_problem(pattern.value)
+        if problem is not None:
+            raise writer.unsupported(call, f"DuckDB does not know the pattern: {problem}")
+
+
+def _if_valid(writer: Writer, call: Call, texts: Sequence[str], found: str, otherwise: str = "NULL") -> str:
+    """Return the SQL of a value, and of another one where the pattern is invalid.
+
+    texts: the SQL of the string and of the pattern. It is NULL where one of them is NULL.
+    """
+    string, pattern = texts[:2]
+    constant = call.args[1].value if isinstance(call.args[1], Literal) else None
+    given = f"{string} IS NOT NULL AND {pattern} IS NOT NULL"
+    if writer.spark:
+        if isinstance(constant, str) and _groups(constant) is not None:
+            return found
+        valid = f"try_reflect('java.util.regex.Pattern', 'compile', {pattern}) IS NOT NULL"
+        return f"CASE WHEN {given} THEN CASE WHEN {valid} THEN {found} ELSE {otherwise} END END"
+    if isinstance(constant, str):
+        if _find_re2_problem(constant) is None:
+            return found
+        if re.search(_ONLY_JAVA, constant):
+            _check_constant(writer, call)
+        return f"CASE WHEN {given} THEN CAST({otherwise} AS {writer.type(call.type)}) END"
+    valid = f"TRY(regexp_matches('', {pattern})) IS NOT NULL"
+    unknown = f"regexp_matches({pattern}, {writer.text(_ONLY_JAVA)})"
+    fail = writer.fail("unsupported-pattern: RE2 does not know the pattern")
+    return f"CASE WHEN {given} THEN CASE WHEN {valid} THEN {found} WHEN {unknown} THEN {fail} ELSE {otherwise} END END"
+
+
+def _guarded(template: str, otherwise: str = "NULL") -> Write:
+    """Return the writer of a template of {0}, the string, and {1}, the pattern (`_if_valid`)."""
+
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        return _if_valid(writer, call, texts, template.format(*texts), otherwise)
+
+    return write
 
 
 def _similar_pattern(pattern: str, escape: str | None) -> str:
@@ -72,7 +132,10 @@ def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not isinstance(group, int) and not writer.spark:
         raise writer.unsupported(call, "the group must be a constant")
     matched = f"({texts[0]} RLIKE {texts[1]})" if writer.spark else f"regexp_matches({texts[0]}, {texts[1]})"
-    return f"CASE WHEN {matched} THEN regexp_extract({texts[0]}, {texts[1]}, {index}) END"
+    if group != 0 and not isinstance(pattern, Literal):
+        matched = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])} AND {matched}"
+    found = f"CASE WHEN {matched} THEN regexp_extract({texts[0]}, {texts[1]}, {index}) END"
+    return _if_valid(writer, call, texts, found)
 
 
 def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -85,13 +148,12 @@ def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         plain = f"replace(replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)}), '$', {writer.text(chr(92) + '$')})"
     else:
         plain = f"replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)})"
-    if writer.spark:
-        return f"regexp_replace({texts[0]}, {texts[1]}, {plain})"
-    return f"regexp_replace({texts[0]}, {texts[1]}, {plain}, 'g')"
+    every = "" if writer.spark else ", 'g'"
+    return _if_valid(writer, call, texts, f"regexp_replace({texts[0]}, {texts[1]}, {plain}{every})")
 
 
 def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Return NULL if the pattern is invalid or does not have the group."""
+    """Return NULL if the pattern does not have the group."""
     pattern = call.args[1]
     group = _constant_group(call, default=1)
     index = texts[2] if len(texts) > 2 else "1"
@@ -99,18 +161,10 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         raise writer.unsupported(call, "the group must be a constant")
     found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
     count = _groups(str(pattern.value)) if isinstance(pattern, Literal) else None
-    if count is None:
-        # Only the engine knows whether the pattern is valid. DuckDB fails on an invalid constant,
-        # even within TRY.
+    if count is None or group is None:
         known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])}"
-        if not writer.spark:
-            constant = isinstance(pattern, Literal)
-            return writer.literal(None, call.type) if constant else f"CASE WHEN {known} THEN TRY({found}) END"
-        compiled = f"try_reflect('java.util.regex.Pattern', 'compile', {texts[1]})"
-        return f"CASE WHEN {compiled} IS NOT NULL AND {known} THEN {found} END"
-    if group is None:
-        return f"CASE WHEN {index} BETWEEN 0 AND {count} THEN {found} END"
-    return found if 0 <= group <= count else writer.literal(None, call.type)
+        return _if_valid(writer, call, texts, f"CASE WHEN {known} THEN {found} END")
+    return _if_valid(writer, call, texts, found) if 0 <= group <= count else writer.literal(None, call.type)
 
 
 def _constant_group(call: Call, default: int) -> int | None:
@@ -132,7 +186,14 @@ def _count_groups(writer: Writer, pattern: str) -> str:
     return f"{length}({plain}) - {length}(replace({plain}, '(', ''))"
 
 
+def _similar(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    _check_constant(writer, call)
+    return f"({texts[0]} RLIKE {texts[1]})" if writer.spark else f"regexp_matches({texts[0]}, {texts[1]})"
+
+
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    _check_constant(writer, call, 1)
+    _check_constant(writer, call, 2)
     pair = texts[1] if len(texts) > 1 else "','"
     between = texts[2] if len(texts) > 2 else "'='"
     item, items, keys, values = (writer.new_variable() for _ in range(4))
@@ -188,22 +249,22 @@ def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 FUNCTIONS = (
-    Function(name="SIMILAR TO", rule=_similar_rule, spark="({0} RLIKE {1})", duckdb="regexp_matches({0}, {1})", operator=True,
+    Function(name="SIMILAR TO", rule=_similar_rule, spark=_similar, duckdb=_similar, operator=True,
              doc="Whether the whole string matches an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
-    Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark="({1} <> '' AND {0} RLIKE {1})",
-             duckdb="({1} <> '' AND regexp_matches({0}, {1}))", doc="Whether the pattern matches anywhere in the string.", usage="REGEXP(<STRING>, <STRING>)"),
+    Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark=_guarded("({1} <> '' AND {0} RLIKE {1})", "false"),
+             duckdb=_guarded("({1} <> '' AND regexp_matches({0}, {1}))", "false"), doc="Whether the pattern matches anywhere in the string.", usage="REGEXP(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT", rule=signature("STRING STRING INT? -> STRING"), spark=_extract, duckdb=_extract,
              doc="First match, or a group of it (0 is the whole match); NULL if nothing matches.", usage="REGEXP_EXTRACT(<STRING>, <STRING>[, <INT>])"),
     Function(name="REGEXP_REPLACE", rule=signature("STRING STRING STRING -> STRING"), spark=_replace, duckdb=_replace,
              doc="Replaces every match by a literal string.", usage="REGEXP_REPLACE(<STRING>, <STRING>, <STRING>)"),
-    Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark="regexp_count({0}, {1})",
-             duckdb="CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)", doc="Number of matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
-    Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark="regexp_instr({0}, {1})",
-             duckdb="CASE WHEN regexp_matches({0}, {1}) THEN CAST(length(regexp_extract({0}, '(?s)^(.*?)(?:' || {1} || ')', 1)) AS INTEGER) + 1 "
-             "WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END",
+    Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark=_guarded("regexp_count({0}, {1})"),
+             duckdb=_guarded("CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)"), doc="Number of matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
+    Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark=_guarded("regexp_instr({0}, {1})"),
+             duckdb=_guarded("CASE WHEN regexp_matches({0}, {1}) THEN CAST(length(regexp_extract({0}, '(?s)^(.*?)(?:' || {1} || ')', 1)) AS INTEGER) + 1 "
+             "WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END"),
              doc="Position of the first match, 0 if there is none.", usage="REGEXP_INSTR(<STRING>, <STRING>)"),
-    Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark="regexp_substr({0}, {1})",
-             duckdb="CASE WHEN regexp_matches({0}, {1}) THEN regexp_extract({0}, {1}) END",
+    Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark=_guarded("regexp_substr({0}, {1})"),
+             duckdb=_guarded("CASE WHEN regexp_matches({0}, {1}) THEN regexp_extract({0}, {1}) END"),
              doc="First match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT_ALL", rule=signature("STRING STRING INT? -> ARRAY<STRING>"), spark=_extract_all, duckdb=_extract_all,
              doc="All matches of a group, by default the first group.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),

@@ -11,6 +11,8 @@ from everfold.sql.functions.signatures import signature
 from everfold.sql.functions.writer import Writer
 from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
+_MAX_CODE = 255
+"""The greatest code of a character that SPLIT_INDEX accepts as its separator."""
 _CASED_WORDS = "[a-zA-Z0-9]+|[^a-zA-Z0-9]+"
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
@@ -165,6 +167,8 @@ def _split_index_rule(args: Args) -> Typed | Expr | None:
         code = _constant(args[1])
         if code is None:
             return None
+        if not 0 < code <= _MAX_CODE:
+            return Literal(value=None, type=STRING)
         args = (args[0], Literal(value=chr(code), type=StringType(length=1, fixed=True)), args[2])
     return signature("STRING STRING INT -> STRING")(args)
 

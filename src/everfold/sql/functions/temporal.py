@@ -38,6 +38,10 @@ MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _DATE_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 _CUT_UNITS = (*_DATE_UNITS, "HOUR", "MINUTE", "SECOND", "MILLISECOND")
 _LONG_MIN = -(1 << 63)
+_YEAR_1, _YEAR_10000 = -62_135_596_800, 253_402_300_800
+"""The first second of a year, since 1970."""
+_MAX_SECONDS = 9_223_372_000_000
+"""The time from 1970 on, and back, that both engines can represent in microseconds, less a year."""
 
 _SPARK_PARTS = {
     "YEAR": "year({w})", "QUARTER": "quarter({w})", "MONTH": "month({w})", "WEEK": "weekofyear({w})", "DAY": "dayofmonth({w})",
@@ -255,6 +259,8 @@ def _parse(writer: Writer, call: Call, text: str, pattern: Expr | None, pattern_
     constant = constant_string(pattern) if isinstance(pattern, Literal) else None
     if pattern is None or constant == STANDARD:
         return parse_timestamp(writer, text, 3)
+    if constant == "":
+        return writer.literal(None, TIMESTAMP3)
     if writer.spark:
         _check_spark(writer, call, constant)
         parsed = f"CAST(try_to_timestamp({text}, {pattern_text}) AS TIMESTAMP_NTZ)"
@@ -313,22 +319,35 @@ def _to_ltz_rule(args: Args) -> Typed | None:
     return typed if isinstance(typed, tuple) else None
 
 
+def _to_ltz_from_number(writer: Writer, source: DataType, text: str, digits: int) -> str:
+    """Return the SQL of an instant, given in units of 10^-digits seconds.
+
+    It is NULL outside the years 1 to 9999; in Flink, outside the years 0 to 9999. NaN is 1970.
+    """
+    factor = 10 ** (6 - digits)
+    first, end = _YEAR_1 * 10**digits, _YEAR_10000 * 10**digits
+    inside = f"{text} BETWEEN {first} AND {end - 1}"
+    if isinstance(source, IntegerType):
+        micros = f"({text} * {factor}{'L' if writer.spark else ''})"
+    elif isinstance(source, FloatingType):
+        scaled = f"{text} * {factor // 1000 if factor >= 1000 else 1}"
+        micros = f"(CAST(floor({scaled}) AS BIGINT) * {min(factor, 1000)})"
+        inside += f" AND {text} < {end}"  # as a DOUBLE, the last microsecond may be the end
+    else:
+        cut = text if writer.spark else f"trunc({text})"
+        micros = f"(CAST({cut} AS BIGINT) * {factor})"
+    instant = "timestamp_micros" if writer.spark else "make_timestamp"
+    nan = f" WHEN isnan({text}) THEN {instant}(0)" if isinstance(source, FloatingType) else ""
+    return f"CASE WHEN {inside} THEN {instant}({micros}){nan} END"
+
+
 def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     source = call.args[0].type
     if not isinstance(source, StringType):
         digits = call.args[1]
         assert isinstance(digits, Literal)
         assert isinstance(digits.value, int)
-        factor = 10 ** (6 - digits.value)
-        if isinstance(source, IntegerType):
-            micros = f"({texts[0]} * {factor}{'L' if writer.spark else ''})"
-        elif isinstance(source, FloatingType):
-            scaled = f"{texts[0]} * {factor // 1000 if factor >= 1000 else 1}"
-            micros = f"(CAST({scaled if writer.spark else f'trunc({scaled})'} AS BIGINT) * {min(factor, 1000)})"
-        else:
-            cut = texts[0] if writer.spark else f"trunc({texts[0]})"
-            micros = f"(CAST({cut} AS BIGINT) * {factor})"
-        return f"timestamp_micros({micros})" if writer.spark else f"make_timestamp({micros})"
+        return _to_ltz_from_number(writer, source, texts[0], digits.value)
     wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
     # Unlike in TO_TIMESTAMP, Flink fails here if the string is not a time.
     failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_with_value('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
@@ -341,7 +360,9 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 
 def _from_unixtime(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    instant = f"timestamp_seconds({texts[0]})" if writer.spark else f"make_timestamp({texts[0]} * 1000000)"
+    """Return NULL for a time that the engines cannot represent."""
+    seconds = f"CASE WHEN {texts[0]} BETWEEN -{_MAX_SECONDS} AND {_MAX_SECONDS} THEN {texts[0]} END"
+    instant = f"timestamp_seconds({seconds})" if writer.spark else f"make_timestamp({seconds} * 1000000)"
     return _format(writer, call, writer.local(instant), *_optional(call, texts, 1))
 
 

@@ -82,11 +82,11 @@ def _duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         case "time", _:
             return f"CAST((({point} + {interval}) % 86400000 + 86400000) % 86400000 AS INTEGER)"
         case "date", "months":
-            return f"CAST(({point} + to_months({interval})) AS DATE)"
+            return f"CAST(({point} + to_months(CAST({interval} AS INTEGER))) AS DATE)"
         case "date", _:
             return f"({point} + CAST({interval} // 86400000 AS INTEGER))"
         case _, "months":
-            return f"({point} + to_months({interval}))"
+            return f"({point} + to_months(CAST({interval} AS INTEGER)))"
     return f"({point} + to_microseconds({interval} * 1000))"
 
 

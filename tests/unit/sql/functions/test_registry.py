@@ -226,6 +226,14 @@ def test_a_function_that_an_engine_lacks_is_refused() -> None:
     assert "`SHA512` is not supported on DuckDB" in str(caught.value)
 
 
+@pytest.mark.parametrize("pattern", ["a(?=b)", "a(?<!b)", r"(a)\1", "a++", r"\p{Alpha}"])
+def test_a_regular_expression_that_re2_lacks_is_refused_in_memory(pattern: str) -> None:
+    call = build("REGEXP", (column(STRING), value(pattern)))
+    assert "RLIKE" in to_spark(call, ["c0"])
+    with pytest.raises(UnsupportedFeature, match="DuckDB does not know the pattern: "):
+        to_duckdb(call, ["c0"])
+
+
 def test_every_entry_has_documentation_and_usage() -> None:
     assert len(names()) > 150
     for entry in entries():
