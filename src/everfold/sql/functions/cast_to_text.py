@@ -66,7 +66,7 @@ def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
         return f"CAST({text} AS {writer.type(STRING)})"
     small = f"CAST(abs(\x03) AS DECIMAL({source.scale},{source.scale}))"
     plain = f"concat(IF(\x03 < 0, '-', ''), '0', substring(CAST(1 + {small} AS STRING), 2))"
-    return writer.bind_once(text, f"IF(abs(\x03) >= 0.000001BD, CAST(\x03 AS STRING), {plain})")
+    return writer.bind_once(text, f"IF(contains(CAST(\x03 AS STRING), 'E'), {plain}, CAST(\x03 AS STRING))")
 
 
 def _java_double(name: str) -> str:

@@ -280,12 +280,17 @@ def _temporal(writer: Writer, source: DataType, target: DataType, text: str) -> 
     return cut if to == "timestamp" else writer.instant(cut)
 
 
+def millis_in_duckdb(wall: str) -> str:
+    """Return DuckDB SQL of the milliseconds since 1970, rounded down; its `epoch_ms` rounds."""
+    return f"epoch_ms(date_trunc('millisecond', {wall}))"
+
+
 def time_of_day_sql(writer: Writer, wall: str, step: int) -> str:
     """Return SQL of a TIMESTAMP's milliseconds of the day, rounded down to a multiple of `step`."""
     if writer.spark:
         millis = f"CAST(pmod(unix_millis(CAST({wall} AS TIMESTAMP)), 86400000) AS INT)"
     else:
-        millis = f"CAST((epoch_ms({wall}) % 86400000 + 86400000) % 86400000 AS INTEGER)"
+        millis = f"CAST(({millis_in_duckdb(wall)} % 86400000 + 86400000) % 86400000 AS INTEGER)"
     return millis if step == 1 else writer.bind_once(millis, f"(\x03 - \x03 % {step})")
 
 

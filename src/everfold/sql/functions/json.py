@@ -189,6 +189,20 @@ def _value_spark(writer: Writer, path: Path, json: str, target: DataType, empty:
     return writer.let(found, f"get_json_object({json}, {steps})", body + "END")
 
 
+def _is_valid(writer: Writer, json: str) -> str:
+    """Return the SQL of whether a string is valid JSON, NULL or false for NULL.
+
+    DuckDB accepts NaN and infinities, which are searched for outside of strings.
+    """
+    if writer.spark:
+        return f"try_parse_json({json}) IS NOT NULL"
+    number = writer.text(r"(?i)(?:^|[-:,\[\s])(?:nan|inf)")
+    string = writer.text(r'"(?:[^"\\]|\\.)*"')
+    outside = f"regexp_replace({json}, {string}, '', 'g')"
+    odd = f"regexp_matches({json}, {number}) AND regexp_matches({outside}, {number})"
+    return f"(json_valid({json}) AND NOT ({odd}))"
+
+
 def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty: str, error: str, plain: bool) -> str:
     steps = writer.text(path.duckdb())
     text = f"json_extract_string({json}, {steps})"
@@ -196,7 +210,7 @@ def _value_duckdb(writer: Writer, path: Path, json: str, target: DataType, empty
     typed = writer.let(found, text, _convert_scalar(writer, target, found, error))
     sort = f"json_type({json}, {steps})"
     return (
-        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT json_valid({json}) "
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT {_is_valid(writer, json)} "
         f"THEN {error if path.strict else empty} WHEN {sort} IS NULL THEN {empty} "
         f"WHEN {sort} = 'NULL' THEN NULL WHEN {sort} IN ('OBJECT', 'ARRAY') THEN {error} ELSE {typed} END"
     )
@@ -216,15 +230,10 @@ def _exists(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     error = words.get(what) or f"CAST({_failure(writer, path, 'ON ERROR')} AS BOOLEAN)"
     missing = error if path.strict else "false"
     if writer.spark:
-        valid, found = (
-            f"try_parse_json({json}) IS NOT NULL",
-            f"get_json_object({json}, {spark_string(path.spark())}) IS NOT NULL",
-        )
+        found = f"get_json_object({json}, {spark_string(path.spark())}) IS NOT NULL"
     else:
-        valid, found = (
-            f"json_valid({json})",
-            f"coalesce(json_type({json}, {writer.text(path.duckdb())}), 'NULL') <> 'NULL'",
-        )
+        found = f"coalesce(json_type({json}, {writer.text(path.duckdb())}), 'NULL') <> 'NULL'"
+    valid = _is_valid(writer, json)
     return (
         f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error} WHEN {found} THEN true ELSE {missing} END"
     )
@@ -264,17 +273,17 @@ def _query(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         variant = f"try_variant_get(try_parse_json({json}), {spark_string(path.spark())}, 'variant')"
         found = f"get_json_object({json}, {spark_string(path.spark())})"
         composed = f"left({raw}, 1) IN ('{{', '[') AND schema_of_variant({variant}) <> 'STRING'"
-        valid, scalar = f"try_parse_json({json}) IS NOT NULL", f"to_json({variant})"
+        scalar = f"to_json({variant})"
     else:
         sort = f"json_type({json}, {writer.text(path.duckdb())})"
-        found = f"CASE WHEN json_valid({json}) AND {sort} <> 'NULL' THEN CAST(json_extract({json}, {writer.text(path.duckdb())}) AS VARCHAR) END"
+        found = f"CASE WHEN {_is_valid(writer, json)} AND {sort} <> 'NULL' THEN CAST(json_extract({json}, {writer.text(path.duckdb())}) AS VARCHAR) END"
         composed = f"{sort} IN ('OBJECT', 'ARRAY')"
-        valid, scalar = f"json_valid({json})", raw
+        scalar = raw
     join = "concat('[', {}, ']')"
     whole = join.format(raw) if wrapper == "UNCONDITIONAL" else raw
     part = join.format(scalar) if wrapper in ("UNCONDITIONAL", "CONDITIONAL") else error
     body = (
-        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({valid}) THEN {error if path.strict else empty} WHEN {raw} IS NULL THEN {empty} "
+        f"CASE WHEN {json} IS NULL THEN NULL WHEN NOT ({_is_valid(writer, json)}) THEN {error if path.strict else empty} WHEN {raw} IS NULL THEN {empty} "
         f"WHEN {composed} THEN {whole} ELSE {part} END"
     )
     text = writer.let(raw, found, body)
@@ -373,7 +382,7 @@ def _decimal(writer: Writer, type: DataType, text: str) -> str:
     power = f"CAST({type.scale + 1} - {length}({digits}) AS {writer.type(STRING)})"
     return writer.bind_once(
         text,
-        f"CASE WHEN \x03 IS NULL THEN NULL WHEN \x03 = 0 THEN '0E-{type.scale}' WHEN abs(\x03) >= 0.000001 THEN {plain} "
+        f"CASE WHEN \x03 IS NULL THEN NULL WHEN \x03 = 0 THEN '0E-{type.scale}' WHEN \x03 >= 0.000001 OR \x03 <= -0.000001 THEN {plain} "
         f"ELSE concat(CASE WHEN \x03 < 0 THEN '-' ELSE '' END, {mantissa}, 'E-', {power}) END",
     )
 
@@ -520,9 +529,8 @@ def _is_json_rule(args: Args) -> Typed | None:
 
 def _is_json(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     json = texts[0]
-    valid = f"try_parse_json({json}) IS NOT NULL" if writer.spark else f"coalesce(json_valid({json}), false)"
     test = _KINDS[_word(call.args, 1, "VALUE")].format(f"left(ltrim({json}), 1)")
-    return f"CASE WHEN {valid} THEN {test} ELSE false END"
+    return f"CASE WHEN {_is_valid(writer, json)} THEN {test} ELSE false END"
 
 
 def _entry(name: str, rule: Rule, write: object, doc: str, usage: str, *aliases: str) -> Function:

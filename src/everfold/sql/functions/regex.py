@@ -206,7 +206,8 @@ def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         values: f"list_transform({items}, lambda {item}: {value})",
     }
     whole = writer.let_all(arrays, build_map(writer, keys, values))
-    return writer.let(items, f"string_split_regex({texts[0]}, {pair})", whole)
+    made = writer.let(items, f"string_split_regex({texts[0]}, {pair})", whole)
+    return f"CASE WHEN {' AND '.join(f'{text} IS NOT NULL' for text in texts)} THEN {made} END"
 
 
 def _map_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:

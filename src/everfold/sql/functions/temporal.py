@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.cast_from_text import matches, parse_date, parse_timestamp
 from everfold.sql.functions.cast_to_text import format_timestamp
-from everfold.sql.functions.casts import time_of_day_sql, truncate_timestamp
+from everfold.sql.functions.casts import millis_in_duckdb, time_of_day_sql, truncate_timestamp, wrap_integer
 from everfold.sql.functions.coercion import convert_to, kind
 from everfold.sql.functions.entry import Args, Function, Rule, Typed
 from everfold.sql.functions.patterns import find_spark_unsupported, strftime_sql, strptime_format
@@ -220,8 +220,10 @@ def _diff(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     elif writer.spark:
         millis = f"(unix_millis(CAST({texts[2]} AS TIMESTAMP)) - unix_millis(CAST({texts[1]} AS TIMESTAMP)))"
     else:
-        millis = f"(epoch_ms({texts[2]}) - epoch_ms({texts[1]}))"
-    return f"CAST(({millis} {'div' if writer.spark else '//'} {MILLIS[unit]}) AS {writer.type(INT)})"
+        millis = f"({millis_in_duckdb(texts[2])} - {millis_in_duckdb(texts[1])})"
+    if writer.spark:
+        return f"CAST(({millis} div {MILLIS[unit]}) AS {INT.spark})"
+    return wrap_integer(f"({millis} // {MILLIS[unit]})", INT)
 
 
 def _months_between(writer: Writer, start: str, end: str, dates: bool) -> str:
