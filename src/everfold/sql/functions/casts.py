@@ -112,7 +112,7 @@ def cast_sql(writer: Writer, source: DataType, target: DataType, text: str, try_
         if try_:
             return _try_collection(writer, source, target, text)
         return to_collection(
-            writer, source, target, text, lambda one, other, inner: cast_sql(writer, one, other, inner, try_)
+            writer, source, target, text, lambda one, other, inner: cast_sql(writer, one, other, inner, try_=False)
         )
     if isinstance(target, BytesType):
         return _resize_bytes(writer, source, target, text)

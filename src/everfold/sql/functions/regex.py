@@ -64,8 +64,8 @@ def _if_valid(writer: Writer, call: Call, texts: Sequence[str], found: str, othe
     constant = call.args[1].value if isinstance(call.args[1], Literal) else None
     given = f"{string} IS NOT NULL AND {pattern} IS NOT NULL"
     if writer.spark:
-        if isinstance(constant, str) and _groups(constant) is not None:
-            return found
+        if isinstance(constant, str) and (_groups(constant) is not None or _find_re2_problem(constant) is None):
+            return found  # valid in Java, too
         valid = f"try_reflect('java.util.regex.Pattern', 'compile', {pattern}) IS NOT NULL"
         return f"CASE WHEN {given} THEN CASE WHEN {valid} THEN {found} ELSE {otherwise} END END"
     if isinstance(constant, str):
@@ -162,7 +162,7 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
     count = _groups(str(pattern.value)) if isinstance(pattern, Literal) else None
     if count is None or group is None:
-        known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])}"
+        known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1]) if count is None else count}"
         return _if_valid(writer, call, texts, f"CASE WHEN {known} THEN {found} END")
     return _if_valid(writer, call, texts, found) if 0 <= group <= count else writer.literal(None, call.type)
 
