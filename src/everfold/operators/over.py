@@ -131,8 +131,8 @@ class OverOperator:
         """Return prepared rows with the slots of each alone: `hash`, `time`, keys, columns, slots,
         and the column `order`.
         """
-        repeated = [pl.col(name).alias(again) for again, name in self._repeated.items()]
-        rows = add_slots(rows.with_columns_seq(repeated) if repeated else rows, self._layout.folds)
+        repeated = [rows[name].alias(again) for again, name in self._repeated.items()]
+        rows = add_slots(rows.hstack(repeated), self._layout.folds)
         return rows[["hash", _TIME, *self._keys, *self._columns, *self._layout.slots, order]]
 
     # --- a batch ----------------------------------------------------------------------------------
@@ -278,15 +278,9 @@ class OverOperator:
             rows, left = rows.head(count), rows.slice(count)
         else:
             rows = self._none
-        if left.height:
-            bounds = left.select_seq(pl.col(_TIME).min().alias("low"), pl.col(_TIME).max().alias("high"))
-            lowest, highest = bounds.row(0)
-            places = min(-(-left.height // _PLACE_ROWS), _WAITING_PLACES)
-            width = 1 << max(0, (highest - lowest) // places).bit_length()
-            numbered = left.with_columns_seq((pl.col(_TIME) // width * width).alias("at"))
-            for (at,), part in numbered.partition_by("at", as_dict=True, include_key=False).items():
-                waiting.append(at, self._to_page(part))
-                waiting.compact(at, self._compact)
+        for at, part in _split_by_time(left).items():
+            waiting.append(at, self._to_page(part))
+            waiting.compact(at, self._compact)
         return rows
 
     def _compute(self, due: pl.DataFrame, past: _Past, upto: int) -> pl.DataFrame:
@@ -321,11 +315,11 @@ class OverOperator:
         return self._result_rows(due, take_rows(pl.DataFrame(values), back).get_columns())
 
     def _result_rows(self, due: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
-        columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
+        columns = [due[name].alias(physical_name(at)) for at, name in enumerate(self._columns)]
         if not values:
             types = [call.type.polars for call in self._node.calls]
             values = [pl.Series(physical_name(len(columns) + at), [], of) for at, of in enumerate(types)]
-        return due.select_seq(*columns, *values, pl.col(_TIME).alias(ORDER))
+        return pl.DataFrame([*columns, *values, due[_TIME].alias(ORDER)])
 
     # --- pages of waiting rows --------------------------------------------------------------------
 
@@ -334,13 +328,11 @@ class OverOperator:
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
-        fixed = ["hash", _TIME, NUMBER]
-        return rows.select_seq(*named, *self._layout.to_page(rows, fixed).get_columns())
+        return self._layout.to_page(rows, [*named, "hash", _TIME, NUMBER])
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         columns = page_columns(page, self._column_names, self._types)
-        fixed = self._layout.from_page(page, ["hash", _TIME, NUMBER])
-        return page.select_seq(columns).hstack(fixed)[self._none.columns]
+        return self._layout.from_page(page, [*columns, "hash", _TIME, NUMBER])[self._none.columns]
 
     def _empty(self) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), _TIME: pl.Int64()}
@@ -489,7 +481,8 @@ class _Past:
             # A partition expires as a whole, so with a TTL all its rows are touched.
             written = take_rows(rows, order[kept if self._ttl_ms else is_due & kept])
             added = int((is_due & kept).sum()) - dead.height
-        self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
+        deleted = self._to_page(dead) if dead.height else None
+        self._table.write(self._to_page(written), deleted, added=added, expired_before=self._expired)
 
     def _keep_totals(
         self,
@@ -540,6 +533,22 @@ def _add_part(found: pl.DataFrame, partitions: pl.DataFrame, on: Sequence[str]) 
     if all(owners[key].equals(found[key]) for key in on):  # no two partitions have the same hash
         return found.hstack(owners[[name for name in owners.columns if name not in on]])
     return found.join(partitions, on=on, nulls_equal=True)
+
+
+def _split_by_time(rows: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """Divide rows into ranges of time of the same length, by where these begin; few rows are one
+    range or two.
+    """
+    if rows.is_empty():
+        return {}
+    times = rows[_TIME].to_numpy()
+    places = min(-(-rows.height // _PLACE_ROWS), _WAITING_PLACES)
+    width = 1 << (int(times.max() - times.min()) // places).bit_length()
+    begins = times // width * width
+    if (begins == begins[0]).all():
+        return {int(begins[0]): rows}
+    ranges = rows.hstack([pl.Series("at", begins)]).partition_by("at", as_dict=True, include_key=False)
+    return {at: part for (at,), part in ranges.items()}
 
 
 def _sort_by_time(rows: pl.DataFrame) -> pl.DataFrame:
