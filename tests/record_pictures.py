@@ -1,7 +1,7 @@
-"""Record docs/pictures/: a job on Spark, its metrics, an editor, the dashboard, a notebook, the site.
+"""Record docs/pictures/: a job on Spark, its metrics, editors, the dashboard, a notebook, the site.
 
 `make docs PICTURES=1` records them again, which takes minutes: they show a real run, so the times in
-them differ each time. Neovim and JupyterLab come from the PATH, or with uvx.
+them differ each time. Neovim and JupyterLab come from the PATH, or with uvx; VS Code from npm.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from playwright.sync_api import Page, expect
 from record_shell import draw, read_screen
 from rich.text import Text
 from terminal import TerminalScreen
+from vscode import open_script, start_vscode
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "pictures"
@@ -182,6 +183,15 @@ def record_editor(project: Project) -> str:
     return draw(lines, WIDTH + 4, "everfold-editor", title="Neovim")
 
 
+def record_vscode(project: Project) -> None:
+    """Open the script of a job in VS Code, with one more column."""
+    (project.folder / "spending.sql").write_text(SCRIPTS[2], encoding="utf-8")
+    with start_vscode(project.folder.parent / "vscode") as address, open_page() as (page, _):
+        open_script(page, address, project.folder / "spending.sql")
+        expect(page.get_by_text("partially compatible").first).to_be_visible()
+        take_picture(page, "vscode")
+
+
 @contextmanager
 def start_server(command: Sequence[str], folder: Path) -> Iterator[str]:
     """Start a server that prints its address; yield the address."""
@@ -268,6 +278,7 @@ def main() -> None:
         pictures = {**record_job(project), "editor": record_editor(project)}
         for each, picture in pictures.items():
             (FOLDER / f"{each}.svg").write_text(picture, encoding="utf-8")
+        record_vscode(project)
         record_dashboard(project)
         record_notebook(Path(name) / "notebook")
 

@@ -27,7 +27,7 @@ async function start() {
     await client.start();
   } catch (error) {
     vscode.window.showErrorMessage(
-      `everfold: \`${command}\` does not start: ${error.message}. ` +
+      `everfold: \`${command}\` does not start: ${error?.message ?? error}. ` +
         "Install it with `pip install 'everfold[lsp]'`, or name it in the setting everfold.command.",
     );
   }

@@ -1,0 +1,122 @@
+"""The extension in a real VS Code: errors, hints about state, completion, types, formatting."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import open_page
+from playwright.sync_api import Page, expect
+from vscode import open_script, start_vscode
+
+TABLE = """\
+CREATE TABLE orders (
+  at TIMESTAMP(3), customer STRING, amount INT,
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND
+) WITH ('connector' = 'filesystem', 'path' = 'orders', 'format' = 'json');
+
+"""
+QUERY = """\
+SELECT
+  customer,
+  SUM(amount) AS total,
+  {column}
+FROM orders
+GROUP BY customer;
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with start_vscode(tmp_path_factory.mktemp("vscode")) as found:
+        yield found
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with open_page() as (found, _):
+        yield found
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script whose last column is not the one in git."""
+    found = tmp_path / "spending.sql"
+    found.write_text(TABLE + QUERY.format(column="MAX(amount) AS largest"))
+    for command in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-m", "1"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
+    found.write_text(TABLE + QUERY.format(column="COUNT(*) AS orders"))
+    return found
+
+
+def text_of(page: Page) -> str:
+    """Return the text of the editor, with its hints."""
+    return page.locator(".monaco-editor .view-lines").first.inner_text().replace("\xa0", " ")
+
+
+def configure(script: Path, command: str) -> None:
+    """Write the command of the server into the settings of the script's folder."""
+    settings = script.parent / ".vscode" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(f'{{"everfold.command": {command}}}')
+
+
+def click_line(page: Page, text: str) -> None:
+    page.locator(".view-line", has_text=text).first.click()
+
+
+@pytest.mark.slow
+def test_a_changed_script(address: str, page: Page, script: Path) -> None:
+    open_script(page, address, script)
+    verdict = "partially compatible: 2 kept, 1 starts now, 1 dropped (compared with the version in git)"
+    expect(page.get_by_text(verdict)).to_be_visible()
+    expect(page.locator(".view-line", has_text="SUM(amount)")).to_contain_text("kept")
+    expect(page.locator(".view-line", has_text="COUNT(*)")).to_contain_text("starts now")
+
+    click_line(page, "FROM orders")
+    page.keyboard.press("End")
+    page.keyboard.type(" WHERE amo")
+    column = page.locator(".suggest-widget .monaco-list-row", has_text="amount")
+    expect(column).to_contain_text("INT")
+    page.keyboard.press("Escape")
+    page.keyboard.type("x > 1")
+    page.keyboard.press("Control+Shift+M")
+    problem = page.locator(".markers-panel")
+    expect(problem).to_contain_text("no column is named `amox`")
+    expect(problem).to_contain_text("did you mean `amount`?")
+    expect(problem).to_contain_text("unknown-column")
+    expect(page.get_by_text(verdict)).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_types_and_formatting(address: str, page: Page, script: Path) -> None:
+    script.write_text(TABLE + "select customer, sum(amount) as total from orders group by customer;\n")
+    open_script(page, address, script)
+    expect(page.get_by_text("compared with the version in git").first).to_be_visible()
+    page.locator(".view-line span", has_text="total").last.hover()
+    expect(page.locator(".monaco-hover")).to_contain_text("INT")
+    click_line(page, "select")
+    page.keyboard.press("Control+Shift+I")
+    expect(page.locator(".view-line", has_text="SUM(amount) AS total")).to_be_visible()
+    assert "GROUP BY customer" in text_of(page)
+
+
+@pytest.mark.slow
+def test_a_command_that_does_not_start(address: str, page: Page, script: Path) -> None:
+    configure(script, '["everfold-missing", "lsp"]')
+    open_script(page, address, script)
+    message = page.get_by_text("`everfold-missing` does not start")
+    expect(message.first).to_contain_text("ENOENT")
+    expect(message.first).to_contain_text("Install it with `pip install 'everfold[lsp]'`")
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_trusted_names_no_command(address: str, page: Page, script: Path) -> None:
+    """The command of the folder's settings does not run; that of the user's settings does."""
+    ran = script.parent / "ran"
+    configure(script, f'["touch", "{ran}"]')
+    open_script(page, address, script, trusted=False)
+    expect(page.get_by_text("compared with the version in git").first).to_be_visible()
+    assert not ran.exists()
