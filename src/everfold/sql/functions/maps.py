@@ -74,7 +74,9 @@ def _from_arrays(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _union_rule(args: Args) -> Typed | None:
     common = common_type(types_of(args)) if args else None
-    return (args, common.as_nullable()) if isinstance(common, MapType) else None
+    if not isinstance(common, MapType):
+        return None
+    return tuple(convert_to(arg, common) for arg in args), common.as_nullable()
 
 
 def _union(writer: Writer, call: Call, texts: Sequence[str]) -> str:
