@@ -75,11 +75,12 @@ def start_vscode(folder: Path) -> Iterator[str]:
     """Start VS Code with the extension; yield its address.
 
     folder: for its settings and extensions, empty. The user's settings name everfold of this
-    environment.
+    environment, which starts two seconds late, so that other settings can change meanwhile.
     """
+    late = ["sh", "-c", 'sleep 2 && exec "$0" -m everfold lsp', sys.executable]
     settings = folder / "data" / "data" / "Machine" / "settings.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text(json.dumps({"everfold.command": [sys.executable, "-m", "everfold", "lsp", "--stdio"]}))
+    settings.write_text(json.dumps({"everfold.command": late}))
     program = [
         *(sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", _NODE, "node"),
         *(str(fetch_vscode() / "out" / "server-main.js"), "--accept-server-license-terms"),

@@ -5,6 +5,7 @@ const vscode = require("vscode");
 const { LanguageClient } = require("vscode-languageclient/node");
 
 let client;
+let changing = Promise.resolve(); // ends when the last start or stop that was asked for has ended
 
 function settings() {
   const { dialect, compare, jobs, docs } = vscode.workspace.getConfiguration("everfold");
@@ -41,22 +42,29 @@ async function stop() {
   }
 }
 
+// Changes of settings follow each other while the server starts: a client can be stopped only then.
+function restart() {
+  changing = changing.then(stop).then(start);
+  return changing;
+}
+
 async function activate(context) {
   context.subscriptions.push(
-    vscode.commands.registerCommand("everfold.restart", async () => {
-      await stop();
-      await start();
-    }),
+    vscode.commands.registerCommand("everfold.restart", restart),
     vscode.workspace.onDidChangeConfiguration(async (event) => {
       if (event.affectsConfiguration("everfold.command")) {
-        await stop();
-        await start();
+        await restart();
       } else if (event.affectsConfiguration("everfold") && client !== undefined) {
         await client.sendNotification("workspace/didChangeConfiguration", { settings: { everfold: settings() } });
       }
     }),
   );
-  await start();
+  await restart();
 }
 
-module.exports = { activate, deactivate: stop };
+function deactivate() {
+  changing = changing.then(stop);
+  return changing;
+}
+
+module.exports = { activate, deactivate };

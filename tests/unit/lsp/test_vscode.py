@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,11 +54,6 @@ def script(tmp_path: Path) -> Path:
     return found
 
 
-def text_of(page: Page) -> str:
-    """Return the text of the editor, with its hints."""
-    return page.locator(".monaco-editor .view-lines").first.inner_text().replace("\xa0", " ")
-
-
 def configure(script: Path, command: str) -> None:
     """Write the command of the server into the settings of the script's folder."""
     settings = script.parent / ".vscode" / "settings.json"
@@ -69,15 +67,19 @@ def click_line(page: Page, text: str) -> None:
 
 @pytest.mark.slow
 def test_a_changed_script(address: str, page: Page, script: Path) -> None:
+    # The command changes while the first server starts: when the folder becomes trusted.
+    configure(script, json.dumps([sys.executable, "-m", "everfold", "lsp"]))
     open_script(page, address, script)
     verdict = "partially compatible: 2 kept, 1 starts now, 1 dropped (compared with the version in git)"
     expect(page.get_by_text(verdict)).to_be_visible()
-    expect(page.locator(".view-line", has_text="SUM(amount)")).to_contain_text("kept")
+    # A second server would show its hints beside those of the first.
+    expect(page.locator(".view-line", has_text="SUM(amount)")).to_have_text(re.compile(r"total\s*kept\s*,$"))
     expect(page.locator(".view-line", has_text="COUNT(*)")).to_contain_text("starts now")
 
     click_line(page, "FROM orders")
     page.keyboard.press("End")
     page.keyboard.type(" WHERE amo")
+    page.keyboard.press("Control+Space")
     column = page.locator(".suggest-widget .monaco-list-row", has_text="amount")
     expect(column).to_contain_text("INT")
     page.keyboard.press("Escape")
@@ -95,12 +97,16 @@ def test_types_and_formatting(address: str, page: Page, script: Path) -> None:
     script.write_text(TABLE + "select customer, sum(amount) as total from orders group by customer;\n")
     open_script(page, address, script)
     expect(page.get_by_text("compared with the version in git").first).to_be_visible()
-    page.locator(".view-line span", has_text="total").last.hover()
-    expect(page.locator(".monaco-hover")).to_contain_text("INT")
     click_line(page, "select")
+    page.keyboard.press("Home")
+    for _ in range(len("select c")):
+        page.keyboard.press("ArrowRight")
+    for key in ("Control+K", "Control+I"):
+        page.keyboard.press(key)
+    expect(page.locator(".monaco-hover", has_text="STRING")).to_be_visible()
+    page.keyboard.press("Escape")
     page.keyboard.press("Control+Shift+I")
-    expect(page.locator(".view-line", has_text="SUM(amount) AS total")).to_be_visible()
-    assert "GROUP BY customer" in text_of(page)
+    expect(page.locator(".view-line", has_text=re.compile(r"^GROUP\sBY\scustomer;$"))).to_be_visible()
 
 
 @pytest.mark.slow
