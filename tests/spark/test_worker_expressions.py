@@ -193,10 +193,9 @@ def try_build(name: str, args: tuple[Expr, ...]) -> Iterator[Expr]:
         yield build(name, args)
 
 
-def evaluate_in_duckdb(rows: pa.Table, of: DataType, expressions: Sequence[Expr]) -> pa.Table:
+def evaluate_in_duckdb(rows: pa.Table, schema: Schema, expressions: Sequence[Expr]) -> pa.Table:
     duck = Duck("UTC", 0)
-    schema = Schema((Field(name="a", type=of), Field(name="b", type=of)))
-    relation = duck.project(duck.register_table(rows, schema), expressions, 2)
+    relation = duck.project(duck.register_table(rows, schema), expressions, len(schema))
     return duck.rows(relation, Schema(tuple(Field(name="x", type=each.type) for each in expressions)))
 
 
@@ -221,6 +220,7 @@ def test_both_engines_return_the_same_values(spark: SparkSession, of: DataType) 
     rows = pa.table(
         {"c0": pa.array([one for one, _ in pairs], of.arrow), "c1": pa.array([two for _, two in pairs], of.arrow)}
     )
+    schema = Schema((Field(name="a", type=of), Field(name="b", type=of)))
     expressions = [each for each in forms_of(of) if reason_not_in_worker(each) is None]
     assert {"=", "IN", "CASE", "COALESCE", "IS NULL", "NOT"} - {"IN"} <= {
         each.function for each in expressions if isinstance(each, Call)
@@ -228,7 +228,7 @@ def test_both_engines_return_the_same_values(spark: SparkSession, of: DataType) 
     frame = session.createDataFrame(rows).coalesce(1)
     wrong: list[str] = []
     for some in (expressions[at : at + 50] for at in range(0, len(expressions), 50)):
-        in_duckdb = evaluate_in_duckdb(rows, of, some)
+        in_duckdb = evaluate_in_duckdb(rows, schema, some)
         texts = [to_spark(each, ["c0", "c1"]) for each in some]
         in_spark = frame.selectExpr(*texts).toArrow()
         for at, each in enumerate(some):

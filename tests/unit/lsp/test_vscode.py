@@ -54,11 +54,11 @@ def script(tmp_path: Path) -> Path:
     return found
 
 
-def configure(script: Path, command: str) -> None:
+def configure(script: Path, *command: str) -> None:
     """Write the command of the server into the settings of the script's folder."""
     settings = script.parent / ".vscode" / "settings.json"
     settings.parent.mkdir()
-    settings.write_text(f'{{"everfold.command": {command}}}')
+    settings.write_text(json.dumps({"everfold.command": command}))
 
 
 def click_line(page: Page, text: str) -> None:
@@ -68,7 +68,7 @@ def click_line(page: Page, text: str) -> None:
 @pytest.mark.slow
 def test_a_changed_script(address: str, page: Page, script: Path) -> None:
     # The command changes while the first server starts: when the folder becomes trusted.
-    configure(script, json.dumps([sys.executable, "-m", "everfold", "lsp"]))
+    configure(script, sys.executable, "-m", "everfold", "lsp")
     open_script(page, address, script)
     verdict = "partially compatible: 2 kept, 1 starts now, 1 dropped (compared with the version in git)"
     expect(page.get_by_text(verdict)).to_be_visible()
@@ -111,7 +111,7 @@ def test_types_and_formatting(address: str, page: Page, script: Path) -> None:
 
 @pytest.mark.slow
 def test_a_command_that_does_not_start(address: str, page: Page, script: Path) -> None:
-    configure(script, '["everfold-missing", "lsp"]')
+    configure(script, "everfold-missing", "lsp")
     open_script(page, address, script)
     message = page.get_by_text("`everfold-missing` does not start")
     expect(message.first).to_contain_text("ENOENT")
@@ -122,7 +122,7 @@ def test_a_command_that_does_not_start(address: str, page: Page, script: Path) -
 def test_a_folder_that_is_not_trusted_names_no_command(address: str, page: Page, script: Path) -> None:
     """The command of the folder's settings does not run; that of the user's settings does."""
     ran = script.parent / "ran"
-    configure(script, f'["touch", "{ran}"]')
+    configure(script, "touch", str(ran))
     open_script(page, address, script, trusted=False)
     expect(page.get_by_text("compared with the version in git").first).to_be_visible()
     assert not ran.exists()
