@@ -102,7 +102,7 @@ def test_the_value_of_inserts_is_the_same_in_parts_and_in_duckdb(name: str, of: 
         frame = rows([of], values)
         fold = call(name, of, constants=(0.25,) if name == "PERCENTILE" else ())
         wanted, loss = compute_value(name, of, values), _loss(name, of, values)
-        lifted = fold.lift()
+        lifted = fold.lifted
         ways = [fold_rows(frame, [], [fold], []), _fold_parts(frame, fold, cuts)]
         if lifted is not None:
             ways.append(fold_slots(frame.select(lifted), [], [fold]))

@@ -16,6 +16,8 @@ else:
 
     class _Polars:
         def __getattr__(self, name: str) -> Any:
-            return getattr(importlib.import_module("polars"), name)
+            found = getattr(importlib.import_module("polars"), name)
+            setattr(self, name, found)  # asked for once
+            return found
 
     pl = _Polars()

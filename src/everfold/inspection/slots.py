@@ -68,7 +68,7 @@ def merge_parts(rows: pl.DataFrame, by: Sequence[str], calls: Sequence[CallShape
             list_slots += [_concat(column, call, retracting).alias(column) for column in slots.values()]
         elif slots:
             folds.append(_fold(call, slots, retracting))
-    merged_slots = [*(expr for fold in folds for expr in fold.merge()), *list_slots]
+    merged_slots = [*(expr for fold in folds for expr in fold.merged), *list_slots]
     if retracting and ROW_COUNT in rows.columns:
         merged_slots.append(pl.col(ROW_COUNT).sum().alias(_LEFT))
     found = rows.group_by(by, maintain_order=True).agg(merged_slots)

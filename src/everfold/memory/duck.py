@@ -309,8 +309,12 @@ class Duck:
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast to a schema with the same names; comparing types takes less time than casting a row."""
-    return table if table.schema.equals(schema) else table.cast(schema)
+    """Cast to a schema with the same names; a column that has its type is not cast."""
+    if table.schema.equals(schema):
+        return table
+    pairs = zip(table.columns, schema.types, strict=True)
+    columns = [column if column.type.equals(of) else column.cast(of) for column, of in pairs]
+    return pa.table(columns, schema=schema)
 
 
 def physical_names(schema: Schema) -> list[str]:

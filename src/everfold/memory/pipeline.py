@@ -344,10 +344,10 @@ class _Batch:
         schema = node.input.schema
         table = duck.rows(below.relation, schema, below.hidden)
         at = physical_name(node.column)
-        missing = table[at].is_null()
+        missing, nulls = table[at].is_null(), table[at].null_count
         if below.hidden:  # the delete of an upsert has its key only
             missing = pc.and_(missing, pc.not_equal(table[KIND], RowKind.DELETE.value))
-        nulls = pc.sum(missing).as_py() or 0
+            nulls = pc.sum(missing).as_py() or 0
         if nulls and self.pipeline._settings.null_rowtime != "drop":
             name = schema[node.column].name
             table = next(each.name for each in tables_of(walk_streamed(node)))
@@ -398,8 +398,11 @@ class _Batch:
 
 def _find_latest(times: pa.ChunkedArray, by: Literal | None) -> int | None:
     """Return the greatest time in ms, shifted by an interval that is not in months."""
-    latest: int | None = pc.max(to_milliseconds(times)).as_py()
-    if latest is None or by is None:
+    micros: int | None = pc.max(times.cast(pa.int64())).as_py()
+    if micros is None:
+        return None
+    latest = micros // 1000
+    if by is None:
         return latest
     assert isinstance(by.value, int), by
     return latest + by.value

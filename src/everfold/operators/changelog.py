@@ -4,8 +4,10 @@ the row is unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from everfold.operators.protocol import NO_WATERMARK
@@ -38,23 +40,13 @@ def diff_rows(
     """
     differs = pl.any_horizontal(pl.col(now).ne_missing(pl.col(before)) for now, before in zip(new, old, strict=True))
     changed = had & has & differs if new else pl.lit(False)
-    rows = rows.with_columns_seq(
-        had.alias("__had"),
-        has.alias("__has"),
-        (changed | (had & ~has)).alias("__retracted"),
-        (changed | (has & ~had)).alias("__added"),
-    )
-    order = pl.col("seq").alias(ORDER)
-    before = [pl.col(column).alias(name) for column, name in zip(old, new, strict=True)]
-    parts = [
-        keep_rows(rows, rows["__retracted"]).select_seq(
-            *before, _kind(pl.col("__has"), RowKind.UPDATE_BEFORE, RowKind.DELETE), order
-        ),
-        keep_rows(rows, rows["__added"]).select_seq(
-            *new, _kind(pl.col("__had"), RowKind.UPDATE_AFTER, RowKind.INSERT), order
-        ),
-    ]
-    return parts[0].vstack(parts[1]).sort(ORDER, maintain_order=True)
+    marks = rows.select_seq(had=had, has=has, changed=changed)
+    before, now, changes = (marks[name].to_numpy() for name in ("had", "has", "changed"))
+    retracted = _select_changes(rows, zip(old, new, strict=True), now, RowKind.UPDATE_BEFORE, RowKind.DELETE)
+    added = _select_changes(rows, zip(new, new, strict=True), before, RowKind.UPDATE_AFTER, RowKind.INSERT)
+    retracted = keep_rows(retracted, pl.Series(changes | (before & ~now)))
+    found = retracted.vstack(keep_rows(added, pl.Series(changes | (now & ~before))))
+    return found if found[ORDER].is_sorted() else found.sort(ORDER, maintain_order=True)
 
 
 def sort_deletes_first(found: pl.DataFrame) -> pl.DataFrame:
@@ -74,6 +66,13 @@ def empty_changes(schema: Schema) -> pl.DataFrame:
     return pl.DataFrame(schema={**fields, KIND: pl.Int8(), ORDER: pl.Int64()})
 
 
-def _kind(when: pl.Expr, then: RowKind, otherwise: RowKind) -> pl.Expr:
-    kinds = pl.when(when).then(pl.lit(then.value, dtype=pl.Int8)).otherwise(pl.lit(otherwise.value, dtype=pl.Int8))
-    return kinds.alias(KIND)
+def _select_changes(
+    rows: pl.DataFrame,
+    names: Iterable[tuple[str, str]],
+    is_update: npt.NDArray[np.bool_],
+    update: RowKind,
+    other: RowKind,
+) -> pl.DataFrame:
+    """Return columns of rows under new names, with the kind and order of the changes."""
+    kinds = pl.Series(KIND, np.where(is_update, update.value, other.value).astype(np.int8))
+    return pl.DataFrame([*(rows[name].alias(known) for name, known in names), kinds, rows["seq"].alias(ORDER)])

@@ -163,7 +163,7 @@ def _search(block: Positions, at: Positions, distance: int, scale: int, side: Li
 
 def add_slots(rows: pl.DataFrame, folds: Sequence[Fold]) -> pl.DataFrame:
     """Add to each row the slots of an aggregate over it alone."""
-    lifted = [fold.lift() for fold in folds]
+    lifted = [fold.lifted for fold in folds]
     rows = rows.with_columns_seq(expr for each in lifted if each is not None for expr in each)
     others = [fold for fold, each in zip(folds, lifted, strict=True) if each is None]
     if not others:

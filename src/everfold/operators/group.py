@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from everfold.aggregates.folding import (
@@ -30,7 +31,7 @@ from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
 from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
-from everfold.operators.layout import normalize_keys, page_columns
+from everfold.operators.layout import normalize_keys, null_column, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, LateRow, Meta, Stats, Step
@@ -48,8 +49,6 @@ _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
 _DISTINCT = 0.5
 """A task's rows are folded before the shuffle unless more than this share of them would remain."""
-_POSITION = pl.col("hash").alias("h")
-"""The position of a group in the state."""
 
 
 class GroupOperator:
@@ -105,7 +104,7 @@ class GroupOperator:
 
     def _slots_of_rows(self, rows: pl.DataFrame) -> list[pl.Expr] | None:
         """Return the slots of each row alone if most groups have a single row, else None."""
-        lifted = [fold.lift() for fold in self._plain]
+        lifted = [fold.lifted for fold in self._plain]
         if self.updating or rows.height < FEW_ROWS or not repeat_rarely(rows["hash"], _DISTINCT):
             return None
         slots = [slot for each in lifted if each is not None for slot in each]
@@ -121,6 +120,8 @@ class GroupOperator:
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
         found = reduce_groups(rows, [*self._layout.keys, *table.columns], [*facts, *counts])
+        if not self.updating and all(count.condition is None for count in table.counts):
+            return found
         return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
 
     def _count(self, count: Count) -> pl.Expr:
@@ -175,8 +176,9 @@ class GroupOperator:
         repeated = several or groups["hash"].n_unique() < groups.height
         groups = self._fold_groups(groups) if repeated else groups
         old = self._old(groups, state)
-        groups = groups.with_columns_seq(old["g"], old["had"], pl.col("n") + old["n"].fill_null(0))
+        groups = groups.hstack([old["g"], old["had"]])
         if self.updating:
+            groups = groups.with_columns_seq(pl.col("n") + old["n"].fill_null(0))
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
             groups, old = groups.filter(known), old.filter(known)
@@ -184,9 +186,9 @@ class GroupOperator:
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             values = _of_table(prepared, at + 1)
-            values = _join_found(values, groups.select_seq("g", *keys), keys)
+            values = _join_found(values, groups[["g", *keys]], keys)
             values = values.drop_nulls("g") if self.updating else values
-            moves.append(state.values[at].apply(values))
+            moves.append(state.values[at].apply(values, several))
             parts += self._fold_appeared(table, moves[-1])
         merged = self._merge_slots(groups, parts)
         for at, table in enumerate(self._tables):
@@ -199,7 +201,7 @@ class GroupOperator:
         """Return the slots of the stored groups, then those of the batch, by `g`."""
         slots = [name for fold in self._plain for name in fold.slots]
         stored = old if old["had"].all() else old.filter("had")
-        return [stored.select_seq("g", *self._layout.slots), groups.select_seq("g", *slots)]
+        return [stored[["g", *self._layout.slots]], groups[["g", *slots]]]
 
     def _merge_slots(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the groups with their slots merged from all parts."""
@@ -235,7 +237,9 @@ class GroupOperator:
         keys = ["hash", *self._layout.keys]
         joined = state.find_groups(groups)
         joined = _join_found(groups[keys], joined, keys)
-        return joined.with_columns_seq(pl.col("had").fill_null(False), pl.int_range(pl.len()).alias("g"))
+        if joined["had"].has_nulls():
+            joined = joined.with_columns_seq(pl.col("had").fill_null(False))
+        return joined.hstack([pl.Series("g", np.arange(joined.height))])
 
     # --- backfill ---------------------------------------------------------------------------------
 
@@ -282,7 +286,7 @@ class GroupOperator:
         clock = Clock.decode(self._clock, head.get("clock"))
         groups = _State(self, store, head, clock.now_ms, None).all_groups()
         names = [physical_name(len(self._layout.keys) + at) for at in range(len(self._layout.calls))]
-        return mark_reemitted(groups.select_seq(*self._keys_out(), *self._results(groups, names)))
+        return mark_reemitted(pl.DataFrame([*self._keys_out(groups), *self._results(groups, names)]))
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
@@ -329,8 +333,12 @@ class GroupOperator:
         """
         found = []
         for position, count in table.distinct:
-            signs = pl.col(f"is{count}").cast(pl.Int64) - pl.col(f"was{count}").cast(pl.Int64)
-            rows = moved.with_columns_seq(signs.alias("sign")).filter(pl.col("sign") != 0)
+            rows = keep_rows(moved, moved[f"is{count}"] != moved[f"was{count}"])
+            if self.updating:
+                signs = (
+                    pl.when(pl.col(f"is{count}")).then(pl.lit(1, dtype=pl.Int64)).otherwise(pl.lit(-1, dtype=pl.Int64))
+                )
+                rows = rows.with_columns_seq(signs.alias("sign"))
             found.append((position, rows))
         for position, count in table.extremes:
             found.append((position, moved.filter(pl.col(f"is{count}") & ~pl.col(f"was{count}"))))
@@ -372,12 +380,13 @@ class GroupOperator:
         new = self._results(merged, new_names, merged["n"] > 0 if self.updating else None)
         before = self._results(old, old_names, old["had"])
         before = [each.clear(old.height) if at in missing else each for at, each in enumerate(before)]
-        rows = merged.select_seq("seq", "had", self._has.alias("has"), *self._keys_out(), *new, *before)
+        facts = [merged[name] for name in ("seq", "had", "n")]
+        rows = pl.DataFrame([*facts, *self._keys_out(merged), *new, *before])
         keys = [physical_name(at) for at in range(len(layout.keys))]
-        return diff_rows(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=pl.col("has"))
+        return diff_rows(rows, [*keys, *new_names], [*keys, *old_names], had=pl.col("had"), has=self._has)
 
-    def _keys_out(self) -> list[pl.Expr]:
-        return [pl.col(key).alias(physical_name(at)) for at, key in enumerate(self._layout.keys)]
+    def _keys_out(self, groups: pl.DataFrame) -> list[pl.Series]:
+        return [groups[key].alias(physical_name(at)) for at, key in enumerate(self._layout.keys)]
 
     def _results(self, groups: pl.DataFrame, names: Sequence[str], exists: pl.Series | None = None) -> list[pl.Series]:
         """Return the values of the calls, row by row; NULL for groups that do not exist."""
@@ -433,13 +442,13 @@ class _State:
         """Return the stored rows of groups: `hash`, keys, slots, `n`, `had` (TRUE), and `touched`
         where it is stored.
         """
-        keys = [pl.col(key).alias(name) for key, name in self._names.items()]
-        wanted = groups.select_seq(_POSITION, *keys)
+        keys = [groups[key].alias(name) for key, name in self._names.items()]
+        wanted = pl.DataFrame([groups["hash"].alias("h"), *keys])
         page = self._groups.find(wanted, expired_before=self._expired)
-        number = pl.col("n") if "n" in page.columns else pl.lit(None, dtype=pl.Int64).alias("n")
-        touched = [pl.col("touched")] if self._touched and "touched" in page.columns else []
-        found = [pl.col("h").alias("hash"), number, pl.lit(True).alias("had"), *touched]
-        return self._layout.from_page(page, found)
+        number = page["n"] if "n" in page.columns else null_column(page.height, pl.Int64()).alias("n")
+        touched = [page["touched"]] if self._touched and "touched" in page.columns else []
+        had = pl.Series("had", np.ones(page.height, dtype=bool))
+        return self._layout.from_page(page, [page["h"].alias("hash"), number, had, *touched])
 
     def all_groups(self) -> pl.DataFrame:
         """Return the stored rows of all groups: keys and slots."""
@@ -455,8 +464,7 @@ class _State:
         changed = self._has
         if not self._touched:
             stored = [*self._layout.slots, *["n"] * self._updating]
-            merged = merged.with_columns_seq(old[name].alias(f"old_{name}") for name in stored)
-            differs = [pl.col(name).ne_missing(pl.col(f"old_{name}")) for name in stored]
+            differs = [pl.col(name).ne_missing(old[name]) for name in stored]
             changed = changed & pl.any_horizontal(~pl.col("had"), *differs)
         alive = merged.filter(changed)
         dead = merged.filter(~self._has & pl.col("had")) if self._updating else merged.clear()
@@ -468,7 +476,7 @@ class _State:
                 values.forget(dead)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        page = self._layout.to_page(rows, [_POSITION])
+        page = self._layout.to_page(rows, [rows["hash"].alias("h")])
         more = [rows["n"]] if self._updating else []
         more += [
             rows["touched"] if "touched" in rows.columns else rows.with_columns_seq(each).get_column("touched")
@@ -499,23 +507,26 @@ class _Values:
         self.table = KeyedTable.decode(store, operator._epoch, layout.name, found, known)
         self._expired, self._touched = expired, list(touched)
 
-    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def apply(self, rows: pl.DataFrame, several: bool) -> pl.DataFrame:
         """Add a batch's counts to the table.
 
-        rows: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. Returns one row per
-        value with `was0`, `is0`, …: whether it existed before, and exists now; by first arrival.
+        rows: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. several: whether they
+        are of several tasks, so that a value may have several rows. Returns one row per value with
+        `was0`, `is0`, …: whether it existed before, and exists now; by first arrival.
         """
         columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
         adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
         facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
-        rows = reduce_groups(rows, ["g", *columns], facts).sort("seq").with_columns_seq(self._place().alias("h"))
+        rows = reduce_groups(rows, ["g", *columns], facts) if several else rows
+        rows = rows if rows["seq"].is_sorted() else rows.sort("seq")
+        rows = rows.with_columns_seq(self._place().alias("h"))
         page = self.table.find(self._rename(rows), expired_before=self._expired)
         stored = page_columns(page, self._names, self._types)
         old = [
             each.alias(f"old_{name}") if name in counts else each
             for name, each in zip(self._names, stored, strict=True)
         ]
-        found = page.select_seq("h", *old, pl.lit(True).alias("there"))
+        found = pl.DataFrame([page["h"], *old, pl.Series("there", np.ones(page.height, dtype=bool))])
         on = ["h", *self._keys, *columns]
         rows = _join_found(rows, found, on)
         before = {name: pl.col(f"old_{name}").fill_null(0) for name in counts}
@@ -526,7 +537,8 @@ class _Values:
         rows = rows.with_columns_seq(*now, *before.values(), pl.col("there").fill_null(False))
         changed = pl.any_horizontal(pl.col(name) != pl.col(f"old_{name}") for name in counts)
         some = pl.any_horizontal(pl.col(name) != 0 for name in counts)
-        self._write(rows.filter(some if self._touched else some & changed), rows.filter(~some & pl.col("there")))
+        marks = rows.select_seq(written=some if self._touched else some & changed, dead=~some & pl.col("there"))
+        self._write(keep_rows(rows, marks["written"]), keep_rows(rows, marks["dead"]))
         return rows.select_seq(
             "g",
             "seq",
@@ -565,11 +577,12 @@ class _Values:
         self.table.write(self._rename(rows), deleted, added=added - dead.height, expired_before=self._expired)
 
     def _rename(self, rows: pl.DataFrame) -> pl.DataFrame:
-        named = [pl.col(name).alias(known) for name, known in self._names.items() if name in rows.columns]
-        return rows.select_seq("h", *named, *self._touched)
+        named = [rows[name].alias(known) for name, known in self._names.items() if name in rows.columns]
+        touched = rows.with_columns_seq(self._touched)[["touched"]].get_columns() if self._touched else []
+        return pl.DataFrame([rows["h"], *named, *touched])
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
-        return page.select_seq("h", *page_columns(page, self._names, self._types))
+        return pl.DataFrame([page["h"], *page_columns(page, self._names, self._types)])
 
 
 def _until(window: InWindow) -> pl.Expr:

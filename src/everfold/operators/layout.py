@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from everfold.aggregates.calls import (
@@ -79,31 +80,33 @@ class Layout:
         """Whether a value depends on row order."""
         return any(fold.is_ordered for fold in self.folds)
 
-    def to_page(self, frame: pl.DataFrame, kept: Sequence[str | pl.Expr] = ()) -> pl.DataFrame:
+    def to_page(self, frame: pl.DataFrame, kept: Sequence[str | pl.Series] = ()) -> pl.DataFrame:
         """Rename the columns of a frame to their names in pages.
 
-        kept: columns that keep their names, or expressions.
+        kept: columns that keep their names, or other columns of the page.
         """
-        columns = [pl.col(name).alias(known) for name, known in self.page_names.items()]
-        if not columns and not kept:
-            return frame.select_seq(pl.repeat(True, pl.len()).alias(_PRESENT))
-        return frame.select_seq(*kept, *columns)
+        columns = [frame[each] if isinstance(each, str) else each for each in kept]
+        columns += [frame[name].alias(known) for name, known in self.page_names.items()]
+        return pl.DataFrame(columns or {_PRESENT: np.ones(frame.height, dtype=bool)})
 
-    def from_page(self, page: pl.DataFrame, kept: Sequence[str | pl.Expr] = ()) -> pl.DataFrame:
+    def from_page(self, page: pl.DataFrame, kept: Sequence[str | pl.Series] = ()) -> pl.DataFrame:
         """Rename the columns of a page to their names in the frames of this query.
 
-        kept: columns that keep their names, or expressions.
+        kept: columns that keep their names, or other columns of the frame.
         A slot that the page lacks is read from a call that shares its state
         (`aggregates.shared_state`), or is NULL.
         """
         present = set(page.columns)
-        columns: list[str | pl.Expr] = [*kept]
+        columns = [page[each] if isinstance(each, str) else each for each in kept]
         for name, known in self.page_names.items():
             if name in self.slot_types:
                 found = matching_columns(known, present)
-                column = pl.coalesce(found) if found else pl.lit(None, dtype=self.slot_types[name])
+                if len(found) > 1:
+                    column = page.select_seq(pl.coalesce(found)).to_series()
+                else:
+                    column = page[found[0]] if found else null_column(page.height, self.slot_types[name])
             elif known in present:
-                column = pl.col(known)
+                column = page[known]
             else:
                 raise StateError.of(
                     "foreign-state",
@@ -111,7 +114,7 @@ class Layout:
                     help="the state belongs to a query with other keys: start a new job, or reset the operator",
                 )
             columns.append(column.alias(name))
-        return page.select_seq(columns or page.columns[:1])
+        return pl.DataFrame(columns) if columns else page[page.columns[:1]]
 
     def empty(self, kept: Mapping[str, pl.DataType]) -> pl.DataFrame:
         """Return an empty frame with the columns `kept`, keys and slots."""
@@ -227,16 +230,21 @@ def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
 
 def page_columns(
     page: pl.DataFrame, names: Mapping[str, str], types: Mapping[str, pl.DataType | type[pl.DataType]]
-) -> list[pl.Expr]:
+) -> list[pl.Series]:
     """Return the columns of a page under their names in frames.
 
     A column that the page lacks is NULL, with its type in frames.
     """
     present = set(page.columns)
     return [
-        pl.col(known).alias(name) if known in present else pl.lit(None, dtype=types[name]).alias(name)
+        (page[known] if known in present else null_column(page.height, types[name])).alias(name)
         for name, known in names.items()
     ]
+
+
+def null_column(height: int, of: pl.DataType | type[pl.DataType]) -> pl.Series:
+    """Return a column of NULLs."""
+    return pl.Series([None], dtype=of).new_from_index(0, height)
 
 
 def normalize_keys(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[pl.Expr]:

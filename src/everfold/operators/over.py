@@ -57,7 +57,7 @@ from everfold.plan.expressions import InputRef, column_references
 from everfold.plan.nodes import Frame, OverAggregate, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
-from everfold.state.partition_rows import NUMBER, number_rows, position_ranges, row_position
+from everfold.state.partition_rows import NUMBER, number_positions, number_rows, position_ranges
 from everfold.state.runs import Runs
 from everfold.state.segments import take_rows
 from everfold.state.store import Store
@@ -299,7 +299,7 @@ class OverOperator:
             part = np.concatenate((before[PART].to_numpy(), part))
             by_part = np.argsort(part, kind="stable")
             order, part = order[by_part], part[by_part]
-            rows = pl.concat([before[rows.columns], rows], rechunk=True)
+            rows = before[rows.columns].vstack(rows).rechunk()
         ordered = take_rows(rows[[_TIME, *self._layout.slots]], order).hstack([pl.Series(PART, part)])
         first, last = frame_bounds(part, ordered[_TIME].to_numpy(), self._node.frame, peers=not self._by_arrival)
         is_due = order >= before.height
@@ -327,7 +327,7 @@ class OverOperator:
         return self._to_page(pl.concat(map(self._from_page, pages)))
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        named = [pl.col(name).alias(known) for name, known in self._column_names.items()]
+        named = [rows[name].alias(known) for name, known in self._column_names.items()]
         return self._layout.to_page(rows, [*named, "hash", _TIME, NUMBER])
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
@@ -410,7 +410,7 @@ class _Past:
             keys = [pl.col(key).alias(name) for key, name in self._names.items()]
             wanted = partitions.select_seq(pl.col("hash").alias("h"), *keys)
             page = self._table.find(wanted, expired_before=self._expired)
-            found = self._layout.from_page(page.with_columns_seq(pl.col("h").alias("hash")), ["hash"])
+            found = self._layout.from_page(page, [page["h"].alias("hash")])
             first = pl.lit(NO_WATERMARK, dtype=pl.Int64)
             found = found.with_columns_seq(first.alias(_TIME), pl.lit(-1, dtype=pl.Int64).alias(NUMBER))
             return found.join(numbered, on=on, nulls_equal=True)
@@ -513,7 +513,7 @@ class _Past:
         self._table.write(page, added=page.height - stored, expired_before=self._expired)
 
     def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
-        page = self._layout.to_page(rows, [row_position(pl.col(NUMBER)).alias("h"), "hash", _TIME, NUMBER])
+        page = self._layout.to_page(rows, [number_positions(rows), "hash", _TIME, NUMBER])
         if self._timed:
             page = page.hstack([page[_TIME].alias("touched")])
         elif self._ttl_ms:

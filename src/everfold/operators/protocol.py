@@ -177,6 +177,8 @@ def to_milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     micros = times.cast(pa.int64())
+    if not micros.null_count:  # takes a fifth of the time
+        return pa.chunked_array([micros.to_numpy() // 1000])
     whole = pc.divide(micros, 1000)
     return pc.subtract(whole, pc.less(micros, pc.multiply(whole, 1000)).cast(pa.int64()))
 

@@ -220,7 +220,7 @@ class SessionOperator(_Sessions):
         rows = rows.with_columns_seq((pl.col("start") + self._gap_ms).alias("end"))
         if self.updating:
             rows = rows.with_columns_seq(sign().alias(SIGN))
-        lifted = [fold.lift() for fold in self._layout.folds]
+        lifted = [fold.lifted for fold in self._layout.folds]
         if not self.ordered and rows.height > FEW_ROWS and repeat_rarely(rows["hash"], _DISTINCT):
             slots = [slot for each in lifted if each is not None for slot in each]
             if None not in lifted:

@@ -78,7 +78,7 @@ class WindowOperator:
             rows = rows.filter(self._last_end() >= pl.col("slice"))
         if self.updating:
             rows = rows.with_columns_seq(sign().alias(SIGN))
-        lifted = [fold.lift() for fold in layout.folds]
+        lifted = [fold.lifted for fold in layout.folds]
         if rows.height > FEW_ROWS and all(each is not None for each in lifted) and self._scattered(rows):
             slots = [expr for each in lifted if each is not None for expr in each]
             return rows.select_seq("hash", *self._by, *slots, pl.lit(1, dtype=pl.Int64).alias("n"), *order)

@@ -147,18 +147,18 @@ class KeyedTable:
         `damaged-page` or `foreign-state`.
         """
         columns = [POSITION, *self.keys]
-        wanted = sort_rows(wanted if wanted.columns == columns else wanted.select_seq(columns))
+        wanted = sort_rows(wanted if wanted.columns == columns else wanted[columns])
         found = self._find_by_position(wanted, expired_before)
         if found is None:
             found = self._find_by_keys(wanted, expired_before)
         return _keep_live(_concat([wanted.clear(), *found]), expired_before)
 
-    def scan(self, ranges: pl.DataFrame, *, expired_before: int | None = None) -> pl.DataFrame:
+    def scan(self, ranges: tuple[Positions, Positions], *, expired_before: int | None = None) -> pl.DataFrame:
         """Return all rows with a position in one of the ranges, in the form of `find`.
 
-        ranges: `low` and `high`, both included, Int64.
+        ranges: their lowest positions and their highest ones, both included.
         """
-        lows, highs = _merge_ranges(ranges)
+        lows, highs = _merge_ranges(*ranges)
         versions = []
         for level in reversed(self._levels()):
             for segment in level:
@@ -173,8 +173,7 @@ class KeyedTable:
 
     def all(self, *, expired_before: int | None = None) -> pl.DataFrame:
         """Return all rows, in the form of `find`."""
-        everywhere = pl.DataFrame({"low": [_FIRST], "high": [_LAST]}, schema={"low": pl.Int64, "high": pl.Int64})
-        return self.scan(everywhere, expired_before=expired_before)
+        return self.scan((np.array([_FIRST]), np.array([_LAST])), expired_before=expired_before)
 
     def write(
         self,
@@ -192,10 +191,11 @@ class KeyedTable:
         """
         if dead is not None and dead.height:
             when = [TOUCHED] if TOUCHED in dead.columns else []
-            deleted = dead.select_seq(POSITION, *self.keys, *when, pl.lit(True).alias(DEAD))
+            marks = pl.Series(DEAD, np.ones(dead.height, dtype=bool))
+            deleted = dead[[POSITION, *self.keys, *when]].hstack([marks])
             rows = pl.concat([rows, deleted], how="diagonal")
         if rows.height:
-            self._append(sort_rows(rows), added)
+            self._append(rows, added)
         self._fold(int(rows.estimated_size()), expired_before)
 
     def sweep(self, expired_before: int, budget_pages: int) -> None:
@@ -303,8 +303,10 @@ class KeyedTable:
         return tail if sum(run.bytes for run in tail) <= MAX_MERGED_BYTES else []
 
     def _merge(self, old: list[Segment], rows: pl.DataFrame) -> pl.DataFrame:
-        """Merge newer rows with the rows of old segments, and delete these segments."""
-        rows = self._newest_versions([*map(self.segments.read, old), rows])
+        """Merge newer rows with the rows of old segments, sorted by position, and delete these
+        segments.
+        """
+        rows = self._newest_versions([*map(self.segments.read, old), rows]) if old else sort_rows(rows)
         for segment in old:
             self.segments.delete(segment)
         return rows
@@ -430,9 +432,8 @@ def _rows_up_to(rows: pl.DataFrame, high: int) -> pl.DataFrame:
     return rows.head(int(positions_of(rows).searchsorted(high, "right")))
 
 
-def _merge_ranges(ranges: pl.DataFrame) -> tuple[Positions, Positions]:
-    """Return the lows and highs of ranges, sorted, with those that overlap merged."""
-    lows, highs = positions_of(ranges, "low"), positions_of(ranges, "high")
+def _merge_ranges(lows: Positions, highs: Positions) -> tuple[Positions, Positions]:
+    """Return ranges sorted, with those that overlap merged."""
     order = np.argsort(lows)
     lows, highs = lows[order], np.maximum.accumulate(highs[order])
     begins = np.ones(len(lows), dtype=bool)

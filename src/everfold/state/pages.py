@@ -23,6 +23,8 @@ MAGIC = b"EFPG"
 VERSION = 1
 MAX_PAGE_BYTES = 16 << 20
 """Maximum size of a page; writers split their rows accordingly."""
+_COPIED_BYTES = 128 << 10
+"""Polars reads pages up to this size in a fifth of the time, but copies them, unlike pyarrow."""
 
 _HEADER = struct.Struct("<4sBc2xQI")
 _EXTENSION = b"ARROW:extension:name"
@@ -99,7 +101,7 @@ def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
             # Decoding an extension type runs the code that registered it; pages never contain one.
             if isinstance(field.type, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
                 raise _damage_error(f"its column `{field.name}` is of an extension type")
-        frame = pl.from_arrow(reader.read_all())
+        frame = pl.read_ipc_stream(io.BytesIO(body)) if len(body) <= _COPIED_BYTES else pl.from_arrow(reader.read_all())
     except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
         raise _damage_error(f"its rows cannot be read: {error}") from error
     assert isinstance(frame, pl.DataFrame)

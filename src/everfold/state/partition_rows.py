@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from everfold.state.segments import POSITION, Positions
+
 NUMBER = "number"
 """Column with a row's arrival number in its bucket, BIGINT, from 0."""
 _HALF = 1 << 32
@@ -42,10 +44,15 @@ def row_position(number: pl.Expr) -> pl.Expr:
     return lowest_position() + number % _HALF
 
 
-def position_ranges(partitions: pl.DataFrame) -> pl.DataFrame:
-    """Return the position range of each partition as `low` and `high`.
+def number_positions(rows: pl.DataFrame) -> pl.Series:
+    """Return the position `h` of rows with `hash` and `number`, as `row_position` does."""
+    return pl.Series(POSITION, rows["hash"].to_numpy() & -_HALF | rows[NUMBER].to_numpy() & (_HALF - 1))
+
+
+def position_ranges(partitions: pl.DataFrame) -> tuple[Positions, Positions]:
+    """Return the lowest and the highest position of each partition.
 
     partitions: has `hash`; partitions of equal hash have equal ranges.
     """
-    low = partitions["hash"].to_numpy() // _HALF * _HALF
-    return pl.DataFrame({"low": low, "high": low + (_HALF - 1)})
+    lows = partitions["hash"].to_numpy() & -_HALF
+    return lows, lows | (_HALF - 1)

@@ -90,7 +90,7 @@ def compute_all_ways(frame: pl.DataFrame, fold: Fold) -> Iterator[Any]:
         merged = settle(fold_slots(pl.concat([state, part]), ["k"], [fold]), [fold], whole=True)
         state = decode(encode(merged)).select(pl.col(name).cast(merged.schema[name]) for name in merged.columns)
     yield value(state, fold)
-    lifted = fold.lift()
+    lifted = fold.lifted
     if lifted is not None:
         yield value(fold_slots(frame.select("k", *lifted), ["k"], [fold]), fold)
 

@@ -115,14 +115,14 @@ def test_count_of_rows_and_with_filter() -> None:
     assert fold_rows(frame, [], [fold], [])["count"].to_list() == [3]
     filtered = Fold(fold.entry, fold.of, ("f",), ("count",))
     assert fold_rows(frame, [], [filtered], [])["count"].to_list() == [1]
-    assert frame.select(filtered.lift() or [])["count"].to_list() == [1, 0, 0]
+    assert frame.select(filtered.lifted or [])["count"].to_list() == [1, 0, 0]
 
 
 def test_a_slot_that_an_old_page_lacks_counts_as_null() -> None:
     for name in ("SUM", "AVG", "MAX"):
         fold = call(name, INT)
         old = pl.DataFrame({slot: pl.Series([None], dtype=pl.Int64) for slot in fold.slots})
-        new = pl.DataFrame({"x": pl.Series([4], dtype=pl.Int32)}).select(fold.lift() or [])
+        new = pl.DataFrame({"x": pl.Series([4], dtype=pl.Int32)}).select(fold.lifted or [])
         both = pl.concat([old.cast(dict(new.schema)), new])  # type: ignore[arg-type]
         assert value(fold_slots(both, [], [fold]), fold) == 4
 

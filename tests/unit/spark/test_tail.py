@@ -167,6 +167,8 @@ def test_of_an_operators_rows_in_catalyst_only_those_with_something_to_say_have_
 def test_milliseconds_are_rounded_down() -> None:
     times = pa.chunked_array([pa.array([-1001, -1000, -1, 0, 999, 1000, None], pa.timestamp("us"))])
     assert to_milliseconds(times).to_pylist() == [-2, -1, -1, 0, 0, 1, None]
+    assert to_milliseconds(times[:6]).to_pylist() == [-2, -1, -1, 0, 0, 1]
+    assert to_milliseconds(pa.chunked_array([], pa.timestamp("us"))).to_pylist() == []
 
 
 def test_an_empty_batch_has_the_columns_of_a_sink() -> None:
