@@ -76,11 +76,6 @@ def first_piece(item: Item) -> Piece:
     return item if isinstance(item, Piece) else item.opening
 
 
-def last_piece(item: Item) -> Piece:
-    """Return the last piece of an item."""
-    return item if isinstance(item, Piece) else item.closing
-
-
 def list_pieces(items: Sequence[Item]) -> Iterator[Piece]:
     """Yield all pieces in their order."""
     for each in items:
