@@ -511,8 +511,8 @@ class _Values:
         """Add a batch's counts to the table.
 
         rows: `g`, `hash`, keys, `seq`, values, their hashes, counts to add. several: whether they
-        are of several tasks, so that a value may have several rows. Returns one row per value with
-        `was0`, `is0`, …: whether it existed before, and exists now; by first arrival.
+        were prepared in several parts, so that a value may have several rows. Returns one row per
+        value with `was0`, `is0`, …: whether it existed before, and exists now; by first arrival.
         """
         columns, counts = list(self.layout.columns), [count.name for count in self.layout.counts]
         adding = pl.col(counts).sum() if self._updating else pl.col(counts).max()
