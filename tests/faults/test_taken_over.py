@@ -1,11 +1,12 @@
-"""Jobs whose directory and tables are in S3 or HDFS: taken over from a paused process, started twice at
-once, and killed.
+"""Jobs whose directory and tables are in S3 or HDFS: taken over from a paused process, started
+twice at once, and killed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -33,6 +34,24 @@ PAUSES = {
 """Where a process is paused for longer than its lease."""
 
 
+def take_over(folder: Folder, first: subprocess.Popen[str]) -> None:
+    """Start the job of a process that stands still. The first one ends when it continues,
+    and writes nothing.
+    """
+    folder.add_orders(1)
+    second = folder.run_totals(COUNTS)
+    assert "did not say that it had ended" in second.stderr
+    assert folder.read_totals() == compute_totals(0, 1, sums=False)
+    before = sorted(each.path for each in (folder.location / "totals").walk())
+    folder.add_orders(2)
+    os.killpg(first.pid, signal.SIGCONT)
+    _, error = first.communicate(timeout=TIMEOUT_S)
+    assert first.returncode != 0
+    assert "error[job-taken-over]" in error
+    assert "Traceback" not in error
+    assert sorted(each.path for each in (folder.location / "totals").walk()) == before
+
+
 def test_a_paused_job_is_taken_over(folder: Folder) -> None:
     """The first process stands still, the second takes over; the first ends and writes nothing."""
     folder.add_orders(0)
@@ -40,18 +59,7 @@ def test_a_paused_job_is_taken_over(folder: Folder) -> None:
     try:
         wait_for_batch(folder, first)
         os.killpg(first.pid, signal.SIGSTOP)
-        folder.add_orders(1)
-        second = folder.run_totals(COUNTS)
-        assert "did not say that it had ended" in second.stderr
-        assert folder.read_totals() == compute_totals(0, 1, sums=False)
-        before = sorted(each.path for each in (folder.location / "totals").walk())
-        folder.add_orders(2)
-        os.killpg(first.pid, signal.SIGCONT)
-        _, error = first.communicate(timeout=TIMEOUT_S)
-        assert first.returncode != 0
-        assert "error[job-taken-over]" in error
-        assert "Traceback" not in error
-        assert sorted(each.path for each in (folder.location / "totals").walk()) == before
+        take_over(folder, first)
     finally:
         stop([first])
     folder.run_totals(COUNTS)
@@ -72,18 +80,7 @@ def test_a_job_paused_within_a_batch_is_taken_over(
     first = start_endless(folder)
     try:
         plan.wait(TIMEOUT_S, first)
-        folder.add_orders(1)
-        second = folder.run_totals(COUNTS)
-        assert "did not say that it had ended" in second.stderr
-        assert folder.read_totals() == compute_totals(0, 1, sums=False)
-        before = sorted(each.path for each in (folder.location / "totals").walk())
-        folder.add_orders(2)
-        os.killpg(first.pid, signal.SIGCONT)
-        _, error = first.communicate(timeout=TIMEOUT_S)
-        assert first.returncode != 0
-        assert "error[job-taken-over]" in error
-        assert "Traceback" not in error
-        assert sorted(each.path for each in (folder.location / "totals").walk()) == before
+        take_over(folder, first)
     finally:
         stop([first])
     folder.run_totals(COUNTS)
