@@ -33,6 +33,8 @@ SEGMENT_BYTES = 4 << 20
 """
 Positions: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
+_FEW_RANGES = 16
+"""Up to so many ranges of rows are concatenated; of more, the rows are taken by index."""
 _FEW_ROWS = 1_000
 """Up to so many rows, taking rows by index takes less time than a filter."""
 
@@ -116,20 +118,14 @@ class Segments:
         rows = self._read_spanning(segment, positions, positions)
         there = positions_of(rows)
         starts, stops = np.searchsorted(there, positions, "left"), np.searchsorted(there, positions, "right")
-        counts = stops - starts
-        if counts.max() > 1:
-            # Several rows share a position: concatenate their index ranges.
-            ends = counts.cumsum()
-            return take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
-        return take_rows(rows, starts[counts == 1])
+        return _take_ranges(rows, starts, stops)
 
     def between(self, segment: Segment, lows: Positions, highs: Positions) -> pl.DataFrame:
         """Return the rows in these ranges (sorted, disjoint; both ends included)."""
         rows = self._read_spanning(segment, lows, highs)
         there = positions_of(rows)
         starts, stops = np.searchsorted(there, lows, "left"), np.searchsorted(there, highs, "right")
-        parts = [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
-        return pl.concat(parts) if parts else rows.clear()
+        return _take_ranges(rows, starts, stops)
 
     def delete(self, segment: Segment) -> None:
         """Remove a segment without reading it."""
@@ -143,7 +139,7 @@ class Segments:
         step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
         pages = encode_pages(rows, step)
         blobs = [blob for blob, _ in pages]
-        digest = hashlib.blake2b(self.next.to_bytes(8, "little"), digest_size=12)
+        digest = hashlib.sha256(self.next.to_bytes(8, "little"))
         for at, blob in enumerate(blobs):
             self.store.put(self._key(self.next + at, _ROWS), blob)
             digest.update(blob)
@@ -166,7 +162,7 @@ class Segments:
             high=positions[-1],
             oldest=rows[TOUCHED].min() if has_times else None,  # type: ignore[arg-type]
             newest=rows[TOUCHED].max() if has_times else None,  # type: ignore[arg-type]
-            token=urlsafe_b64encode(digest.digest()).decode(),
+            token=urlsafe_b64encode(digest.digest()[:12]).decode(),
         )
         self.next += len(blobs)
         self.cache.put(segment.token, rows)
@@ -227,6 +223,17 @@ def take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
     if int(at[-1]) - int(at[0]) == count - 1 and (at[1:] > at[:-1]).all():  # a slice is much quicker
         return rows.slice(int(at[0]), count)
     return rows[pl.Series(at.astype(np.uint32))]
+
+
+def _take_ranges(rows: pl.DataFrame, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Return the rows of these ranges of indexes."""
+    filled = np.flatnonzero(stops > starts)
+    starts, counts = starts[filled], (stops - starts)[filled]
+    if len(filled) <= _FEW_RANGES:
+        parts = [rows.slice(start, count) for start, count in zip(starts, counts, strict=True)]
+        return pl.concat(parts) if parts else rows.clear()
+    ends = counts.cumsum()
+    return take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
 
 
 def keep_rows(rows: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
