@@ -33,7 +33,7 @@ from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, null_column, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
+from everfold.operators.packed_keys import FEW_ROWS, number_by_hash, pack_columns, repeat_rarely
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, LateRow, Meta, Stats, Step
 from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
@@ -47,6 +47,8 @@ from everfold.types import physical_name
 
 _TABLE = "table"
 """Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
+_NUMBER = "number"
+"""Column with a number for each group and value."""
 _DISTINCT = 0.5
 """A task's rows are folded before the shuffle unless more than this share of them would remain."""
 
@@ -94,12 +96,24 @@ class GroupOperator:
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
         slots = None if folding else self._slots_of_rows(rows)
-        parts = [
-            fold_rows(rows, keys, self._plain, [*facts, _tag(0)])
-            if slots is None
-            else rows.select_seq(*keys, "hash", "seq", pl.lit(1, dtype=pl.Int64).alias("n"), _tag(0), *slots)
-        ]
-        parts += [self._values_of(rows, table, _tag(at)) for at, table in enumerate(self._tables, 1)]
+        numbered = self._tables and not self.updating and rows.height >= FEW_ROWS
+        groups = self._number(rows, keys, "hash") if numbered else None
+        if slots is not None:
+            one = pl.lit(1, dtype=pl.Int64).alias("n")
+            parts = [rows.select_seq(*keys, "hash", "seq", one, _tag(0), *slots)]
+        elif groups is not None:
+            shown = [pl.col(key).first() for key in keys]
+            found = fold_rows(
+                rows.with_columns_seq(groups.alias(_NUMBER)), [_NUMBER], self._plain, [*shown, *facts, _tag(0)]
+            )
+            parts = [found.drop(_NUMBER)]
+        else:
+            parts = [fold_rows(rows, keys, self._plain, [*facts, _tag(0)])]
+        for at, table in enumerate(self._tables, 1):
+            values = None if groups is None else self._first_values(rows, groups, table)
+            parts.append(
+                self._values_of(rows, table, _tag(at)) if values is None else values.with_columns_seq(_tag(at))
+            )
         return pl.concat(parts, how="diagonal")
 
     def _slots_of_rows(self, rows: pl.DataFrame) -> list[pl.Expr] | None:
@@ -111,17 +125,44 @@ class GroupOperator:
         return None if None in lifted else slots
 
     def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
-        if not self.updating and rows.height >= FEW_ROWS and all(count.condition is None for count in table.counts):
-            values = pack_columns(rows, [*self._layout.keys, *table.columns])
-            if values is not None:
-                first = rows.filter(values.is_first_distinct())
-                counts = [pl.lit(1, dtype=pl.Int64).alias(count.name) for count in table.counts]
-                return first.select_seq(*self._layout.keys, *table.columns, "hash", *table.hashes, "seq", tag, *counts)
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
         found = reduce_groups(rows, [*self._layout.keys, *table.columns], [*facts, *counts])
         if not self.updating and all(count.condition is None for count in table.counts):
             return found
+        return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
+
+    @staticmethod
+    def _number(rows: pl.DataFrame, columns: Sequence[str], hash: str) -> pl.Series | None:
+        """Return an integer per row: equal if the columns are equal; None if it is not worth it."""
+        if not columns:
+            return pl.Series(np.zeros(rows.height, np.int64))
+        packed = pack_columns(rows, columns)
+        return number_by_hash(rows, hash, columns) if packed is None else packed
+
+    def _first_values(self, rows: pl.DataFrame, groups: pl.Series, table: ValueTable) -> pl.DataFrame | None:
+        """Return what `_values_of` does for rows that are only added, from numbers of their groups.
+
+        None if the values have several columns that cannot be numbered.
+        """
+        values = [self._number(rows, [name], hash) for name, hash in zip(table.columns, table.hashes, strict=True)]
+        known = [each for each in values if each is not None]
+        pairs = pl.DataFrame([groups.alias("0"), *(each.alias(str(at)) for at, each in enumerate(known, 1))])
+        numbers = pack_columns(pairs, pairs.columns)
+        conditions = [count.condition for count in table.counts if count.condition is not None]
+        if len(known) < len(values) or numbers is None or (numbers.max() or 0) >= 1 << 62 - len(conditions):  # type: ignore[operator]
+            return None
+        mark = pl.col(_NUMBER) * (1 << len(conditions))
+        for at, condition in enumerate(conditions):
+            mark = mark + pl.col(condition).cast(pl.Int64) * (1 << at)
+        rows = rows.with_columns_seq(numbers.alias(_NUMBER))
+        # A value is looked at once for each combination of conditions.
+        rows = rows.filter(rows.select_seq(mark).to_series().is_first_distinct())
+        columns = [*self._layout.keys, *table.columns, "hash", *table.hashes]
+        counts = [self._count(count).alias(count.name) for count in table.counts]
+        if not conditions:
+            return rows.select_seq(*columns, "seq", *counts)
+        found = rows.group_by(_NUMBER).agg(pl.col(columns).first(), pl.col("seq").min(), *counts).drop(_NUMBER)
         return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
 
     def _count(self, count: Count) -> pl.Expr:

@@ -148,9 +148,15 @@ class KeyedTable:
         """
         columns = [POSITION, *self.keys]
         wanted = sort_rows(wanted if wanted.columns == columns else wanted[columns])
-        found = self._find_by_position(wanted, expired_before)
-        if found is None:
-            found = self._find_by_keys(wanted, expired_before)
+        positions = positions_of(wanted)
+        repeated = np.append(positions[1:] == positions[:-1], False)
+        repeated[1:] |= repeated[:-1]
+        alone = keep_rows(wanted, pl.Series(~repeated))
+        found, missed = self._find_by_position(alone, expired_before)
+        if repeated.any():
+            missed = _concat([missed, keep_rows(wanted, pl.Series(repeated))])
+        if missed.height:
+            found += self._find_by_keys(missed, expired_before)
         return _keep_live(_concat([wanted.clear(), *found]), expired_before)
 
     def scan(self, ranges: tuple[Positions, Positions], *, expired_before: int | None = None) -> pl.DataFrame:
@@ -228,13 +234,15 @@ class KeyedTable:
             self.segments.delete(self.base[at])
             self.base[at : at + 1] = self.segments.write(rows, self._step_bytes)
 
-    def _find_by_position(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
-        """Return the newest versions of these keys, None if two of the keys share a position."""
+    def _find_by_position(
+        self, wanted: pl.DataFrame, expired_before: int | None
+    ) -> tuple[list[pl.DataFrame], pl.DataFrame]:
+        """Return the newest versions of keys, none of which share a position, and the keys at whose
+        position another one was found.
+        """
         positions = left = positions_of(wanted)
-        if (positions[1:] == positions[:-1]).any():
-            return None
         found = []
-        for level in self._levels():
+        for level in self._levels() if len(left) else ():
             missed = np.ones(len(left), dtype=bool)
             for segment, inside in _split_by_segment(level, left, expired_before):
                 rows, hits = self.segments.find_first(segment, left[inside])
@@ -245,10 +253,15 @@ class KeyedTable:
             if not len(left):
                 break
         if not found:
-            return found
+            return found, wanted.clear()
         rows = self._check_keys(_concat(found).rechunk())
         pairs = take_rows(wanted, positions.searchsorted(positions_of(rows)))
-        return [rows] if self._have_equal_keys(rows, pairs) else None
+        if self._have_equal_keys(rows, pairs):
+            return [rows], wanted.clear()
+        equal = pl.Series(np.ones(rows.height, dtype=bool))
+        for key in self.keys:
+            equal &= rows[key].eq_missing(pairs[key])
+        return [keep_rows(rows, equal)], sort_rows(keep_rows(pairs, ~equal))
 
     def _find_by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
         """Return the newest versions of these keys; keys may share a position."""

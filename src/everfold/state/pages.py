@@ -127,9 +127,8 @@ def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:
     try:
         _check_schema(bytes(body[: _MESSAGE.size + _MESSAGE.unpack_from(body)[0]]))
         if len(body) <= _COPIED_BYTES:
-            frame = pl.read_ipc_stream(io.BytesIO(body))
-        else:
-            frame = pl.from_arrow(pa.ipc.open_stream(pa.py_buffer(body)).read_all())
+            return pl.read_ipc_stream(io.BytesIO(body))
+        frame = pl.from_arrow(pa.ipc.open_stream(pa.py_buffer(body)).read_all())
     except (pa.ArrowException, OSError, struct.error, pl.exceptions.PolarsError) as error:
         raise _damage_error(f"its rows cannot be read: {error}") from error
     assert isinstance(frame, pl.DataFrame)
@@ -145,9 +144,9 @@ def _check_schema(message: bytes) -> None:
     """
     import pyarrow as pa
 
-    for field in pa.ipc.read_schema(pa.py_buffer(message)):
-        if isinstance(field.type, pa.BaseExtensionType) or _EXTENSION in (field.metadata or {}):
-            raise _damage_error(f"its column `{field.name}` is of an extension type")
+    for column in pa.ipc.read_schema(pa.py_buffer(message)):
+        if isinstance(column.type, pa.BaseExtensionType) or _EXTENSION in (column.metadata or {}):
+            raise _damage_error(f"its column `{column.name}` is of an extension type")
 
 
 def encode_head(head: dict[str, Any]) -> bytes:
