@@ -53,7 +53,13 @@ MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
 Folding proceeds from one segment to the next, so segments are its steps.
 """
 FOLD_AT = 0.6
-"""Folding starts when the runs have this share of the base's bytes."""
+"""Folding starts when the rows of the runs that replace or delete others have this share of the
+base's bytes.
+"""
+MANY_RUNS = 16
+"""With so many runs, folding starts when all their rows have this share: new rows take no space
+twice, but each lookup passes every run.
+"""
 FOLD_BYTES_PER_APPENDED_BYTE = 1.75
 """Number of bytes that folding may write for each byte that a batch appends."""
 _FIRST, _LAST = -1 << 63, (1 << 63) - 1
@@ -74,6 +80,12 @@ class Run:
     def bytes(self) -> int:
         """The size of its pages."""
         return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def replacing_bytes(self) -> float:
+        """About the size of its rows that replace or delete rows of the table."""
+        rows = sum(segment.rows for segment in self.segments)
+        return self.bytes * (1 - self.added / rows) if rows else 0.0
 
 
 @dataclass(slots=True)
@@ -327,8 +339,7 @@ class KeyedTable:
     def _fold(self, appended: int, expired_before: int | None) -> None:
         """Fold runs into the base while there is credit, which grows with each appended byte."""
         if self.folding is None:
-            newer, older = sum(run.bytes for run in self.runs), sum(segment.bytes for segment in self.base)
-            if not self.runs or newer < FOLD_AT * older:
+            if not self._should_fold():
                 return
             self.folding, self.credit = (len(self.runs), _FIRST), 0
         self.credit += int(FOLD_BYTES_PER_APPENDED_BYTE * appended)
@@ -336,6 +347,10 @@ class KeyedTable:
             before = self.segments.written
             self._fold_next(*self.folding, expired_before)
             self.credit -= self.segments.written - before
+
+    def _should_fold(self) -> bool:
+        counted = sum(run.bytes if len(self.runs) >= MANY_RUNS else run.replacing_bytes for run in self.runs)
+        return bool(self.runs) and counted >= FOLD_AT * sum(segment.bytes for segment in self.base)
 
     def _fold_next(self, count: int, low: int, expired_before: int | None) -> None:
         """Fold the next range of the `count` oldest runs, starting at `low`.
