@@ -25,7 +25,6 @@ from everfold.errors import StateError
 from everfold.state.cache import FrameCache, frame_cache
 from everfold.state.segments import (
     DEAD,
-    PAGE_BYTES,
     POSITION,
     SEGMENT_BYTES,
     TOUCHED,
@@ -46,6 +45,8 @@ A write as large as a run of the next rank starts there, so that small writes ne
 """
 MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
 """Runs that are larger than this together are not merged, only folded into the base."""
+SMALL_BYTES = 32 << 10
+"""A table of up to this size is rewritten by every write."""
 BASE_SEGMENTS = 16
 MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
 """The base has at least `BASE_SEGMENTS` segments unless they would be smaller than this.
@@ -303,7 +304,7 @@ class KeyedTable:
     def _append(self, rows: pl.DataFrame, added: int) -> None:
         """Append a run, merged with earlier ones if there are many or the whole table is small."""
         every = [each for level in reversed(self._levels()) for each in level]
-        if not every or (not self.folding and rows.estimated_size() + sum(each.bytes for each in every) <= PAGE_BYTES):
+        if not every or (not self.folding and rows.estimated_size() + sum(each.bytes for each in every) <= SMALL_BYTES):
             self.runs, self.folding = [], None
             self.base = self.segments.write(_drop_dead(self._merge(every, rows)))
             return

@@ -1,8 +1,9 @@
 """Pages: the blobs that hold state, a checksummed header followed by Arrow or JSON, never pickle.
 
 Layout, little endian: magic `EFPG`, version (1 byte), kind (1 byte: `R` rows, `H` head), 2 zero
-bytes, length of the body (8), CRC-32 of the body (4). The body of a rows page is one uncompressed
-Arrow IPC stream in Arrow's own types; the body of a head page is JSON in UTF-8.
+bytes, length of the body (8), CRC-32 of the body (4). The body of a rows page is one Arrow IPC
+stream in Arrow's own types, whose buffers may be compressed with LZ4; the body of a head page is
+JSON in UTF-8.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from everfold.errors import StateError
@@ -89,7 +90,9 @@ def _encode_frame(frame: pl.DataFrame) -> bytes:
 
 
 def _encode_slices(rows: pl.DataFrame, step: int) -> list[tuple[bytes, int]]:
-    """Encode rows as pages. Arrow takes half the time of Polars for each, but longer to begin."""
+    """Encode rows as compressed pages. Arrow takes half the time of Polars for each, but longer to
+    begin.
+    """
     import polars as pl
 
     (batch,) = rows.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
@@ -110,9 +113,18 @@ def _encode_batch(batch: pa.RecordBatch) -> bytes:
     import pyarrow as pa
 
     body = pa.BufferOutputStream()
-    with pa.ipc.new_stream(body, batch.schema) as stream:
+    with pa.ipc.new_stream(body, batch.schema, options=_compression()) as stream:
         stream.write_batch(batch)
     return _seal_page(_ROWS, memoryview(body.getvalue()))
+
+
+@cache
+def _compression() -> pa.ipc.IpcWriteOptions:
+    # LZ4 takes less time for a byte than the state store, and leaves 30 % of the values of
+    # COUNT(DISTINCT), 65 % of rows with random strings.
+    import pyarrow as pa
+
+    return pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def decode(blob: bytes | bytearray | memoryview) -> pl.DataFrame:

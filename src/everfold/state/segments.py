@@ -27,7 +27,8 @@ POSITION, TOUCHED, DEAD = "h", "touched", "dead"
 `h` Int64: the row's position. `touched` Int64, ms: when its newest version was written. `dead`
 Boolean: TRUE in rows that mark a deletion.
 """
-PAGE_BYTES = 32 << 10
+PAGE_BYTES = 64 << 10
+"""Size of the rows of a page, before compression."""
 SEGMENT_BYTES = 4 << 20
 """Longer runs are cut into segments of at most about this size, never between rows of one position.
 """
@@ -43,9 +44,9 @@ _FEW_ROWS = 1_000
 class Segment:
     """An immutable set of rows, sorted by position.
 
-    page: the number of its first page. low, high: the smallest and largest position. oldest,
-    newest: when its rows were touched, None if some rows have no time. token: the key of its rows
-    in the cache.
+    page: the number of its first page. bytes: the size of its rows, before compression. low, high:
+    the smallest and largest position. oldest, newest: when its rows were touched, None if some rows
+    have no time. token: the key of its rows in the cache.
     """
 
     page: int
@@ -80,7 +81,8 @@ class Segment:
 class Segments:
     """Writes and reads the segments of one table of a bucket.
 
-    next: the number of the next page. written: the bytes written so far.
+    next: the number of the next page. written: the size of the rows written so far, before
+    compression.
     """
 
     store: Store
@@ -136,28 +138,27 @@ class Segments:
         self.cache.drop(segment.token)
 
     def _write(self, rows: pl.DataFrame) -> Segment:
-        step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
+        size = max(1, int(rows.estimated_size()))
+        step = max(1, PAGE_BYTES * rows.height // size)
         pages = encode_pages(rows, step)
         blobs = [blob for blob, _ in pages]
         digest = hashlib.sha256(self.next.to_bytes(8, "little"))
         for at, blob in enumerate(blobs):
             self.store.put(self._key(self.next + at, _ROWS), blob)
             digest.update(blob)
-            self.written += len(blob)
+        self.written += size
         positions = rows[POSITION]
         if len(blobs) > 1:
             heights = pl.Series([height for _, height in pages])
             stops = heights.cum_sum()
             index = pl.DataFrame({"low": positions.gather(stops - heights), "high": positions.gather(stops - 1)})
-            blob = encode(index)
-            self.store.put(self._key(self.next, _INDEX), blob)
-            self.written += len(blob)
+            self.store.put(self._key(self.next, _INDEX), encode(index))
         has_times = TOUCHED in rows.columns and not rows[TOUCHED].null_count()
         segment = Segment(
             page=self.next,
             pages=len(blobs),
             rows=rows.height,
-            bytes=sum(map(len, blobs)),
+            bytes=size,
             low=positions[0],
             high=positions[-1],
             oldest=rows[TOUCHED].min() if has_times else None,  # type: ignore[arg-type]
