@@ -128,7 +128,10 @@ def scan(spark: SparkSession, name: str, data: Path) -> None:
     query, frame = QUERIES[name], spark.read.parquet(str(data))
     read = set(re.findall(r"\w+", " ".join((query.select, *query.views))))
     columns = [column for column in frame.columns if column in read or column == frame.columns[-1]]
-    texts = [f"unix_millis(`{name}`)" if frame.schema[name].dataType.typeName() == "timestamp" else f"`{name}`" for name in columns]
+    texts = [
+        f"unix_millis(`{name}`)" if frame.schema[name].dataType.typeName() == "timestamp" else f"`{name}`"
+        for name in columns
+    ]
     frame.selectExpr(*texts).write.format("noop").mode("overwrite").save()
 
 

@@ -101,13 +101,9 @@ def install() -> None:
             sys.stderr.write(f"profile: {module}.{path} does not exist\n")
             continue
         setattr(owner, name, wrap(stage, getattr(owner, name)))
-    for module in pkgutil.iter_modules(operators.__path__, "everfold.operators."):
-        for owner in list(vars(importlib.import_module(module.name)).values()):
-            if (
-                isinstance(owner, type)
-                and owner.__module__ == module.name
-                and not getattr(owner, "_is_protocol", False)
-            ):
+    for found in pkgutil.iter_modules(operators.__path__, "everfold.operators."):
+        for owner in list(vars(importlib.import_module(found.name)).values()):
+            if isinstance(owner, type) and owner.__module__ == found.name and not getattr(owner, "_is_protocol", False):
                 for stage in OPERATOR_STAGES:
                     if stage in vars(owner):
                         setattr(owner, stage, wrap(stage, vars(owner)[stage]))
