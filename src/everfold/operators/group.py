@@ -353,10 +353,12 @@ class GroupOperator:
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
+        frames = [self._only_newest(frame) for frame in prepared if frame.height]
+        if not frames:
+            return empty_changes(self.schema)
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         state = _State(self, store, head, clock.now_ms, None)
-        frames = [self._only_newest(frame) for frame in prepared]
         before = pl.col("seq") + NO_WATERMARK + 1
         found = self._apply([frame.with_columns_seq(before) for frame in frames], state)
         write_head(store, self._epoch, head | state.encode())
@@ -381,7 +383,10 @@ class GroupOperator:
         return rows.with_columns_seq(
             *(pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots & set(rows.columns)),
             *(
-                pl.when(pl.col(TABLE).is_in(tables)).then(0).otherwise(pl.col(name)).alias(name)
+                pl.when(pl.col(TABLE).is_in(tables))
+                .then(pl.lit(0).cast(rows.schema[name]))
+                .otherwise(pl.col(name))
+                .alias(name)
                 for name, tables in known.items()
                 if name in rows.columns
             ),
