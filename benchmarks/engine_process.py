@@ -179,13 +179,7 @@ class EngineProcess:
             self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and (left := list(_processes_of(self._process.pid))):
-            for process in left:
-                with suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-            self._process.poll()
-            time.sleep(0.1)
+        end_session(self._process)
         self._log.close()
 
     def _next_reply(self, timeout_s: float) -> dict[str, Any]:
@@ -206,6 +200,17 @@ class EngineProcess:
                 with suppress(ValueError):
                     self._log.write(line)
         self._replies.put(None)
+
+
+def end_session(leader: subprocess.Popen[str]) -> None:
+    """Kill all processes of the session that a process leads."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and (left := list(_processes_of(leader.pid))):
+        for process in left:
+            with suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        leader.poll()
+        time.sleep(0.1)
 
 
 def _processes_of(session: int) -> Iterator[int]:

@@ -11,11 +11,14 @@ import functools
 import importlib
 import json
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from everfold import operators
 
 FOLDER = "EVERFOLD_PROFILE_FOLDER"
 STAGES = {
@@ -45,11 +48,11 @@ class Timers:
     def measure(self, stage: str, call: Callable[[], Any]) -> Any:
         """Call a function and record its wall and processor time."""
         self._inner.append((0.0, 0.0))
-        wall, cpu = time.perf_counter(), time.thread_time()
+        wall, cpu = time.perf_counter(), time.process_time()
         try:
             return call()
         finally:
-            wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             inner_wall, inner_cpu = self._inner.pop()
             if self._inner:
                 outer_wall, outer_cpu = self._inner[-1]
@@ -98,17 +101,12 @@ def install() -> None:
             sys.stderr.write(f"profile: {module}.{path} does not exist\n")
             continue
         setattr(owner, name, wrap(stage, getattr(owner, name)))
-    for module_name, loaded in list(sys.modules.items()):
-        if module_name.startswith("everfold.operators."):
-            for owner in list(vars(loaded).values()):
-                if (
-                    isinstance(owner, type)
-                    and owner.__module__ == module_name
-                    and not getattr(owner, "_is_protocol", False)
-                ):
-                    for stage in OPERATOR_STAGES:
-                        if stage in vars(owner):
-                            setattr(owner, stage, wrap(stage, vars(owner)[stage]))
+    for found in pkgutil.iter_modules(operators.__path__, "everfold.operators."):
+        for owner in list(vars(importlib.import_module(found.name)).values()):
+            if isinstance(owner, type) and owner.__module__ == found.name and not getattr(owner, "_is_protocol", False):
+                for stage in OPERATOR_STAGES:
+                    if stage in vars(owner):
+                        setattr(owner, stage, wrap(stage, vars(owner)[stage]))
 
 
 if __name__ == "__main__":

@@ -131,6 +131,41 @@ EDGED: tuple[DataType, ...] = (
 )  # fmt: skip
 
 
+UNITS = (
+    *("MILLENNIUM", "CENTURY", "DECADE", "YEAR", "ISOYEAR", "QUARTER", "MONTH", "WEEK", "DOY", "DAY", "DOW", "ISODOW"),
+    *("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND", "EPOCH"),
+)
+OF_POINTS = {"EXTRACT", "FLOOR_TO", "CEIL_TO", "TIMESTAMPDIFF"}
+"""Functions of points in time that workers may evaluate."""
+DATE_PATTERNS = (
+    *("yyyy", "MM", "dd", "HH", "mm", "ss", "SSS", "yyyyMMddHHmmssSSS", "yyyy-MM-dd HH:mm:ss.SSS", "dd.MM.yyyy, HH_mm"),
+    *(
+        "y",
+        "yy",
+        "M",
+        "MMM",
+        "d",
+        "D",
+        "H",
+        "h",
+        "m",
+        "s",
+        "S",
+        "SS",
+        "SSSSSS",
+        "a",
+        "E",
+        "EEEE",
+        "Q",
+        "",
+        "-",
+        "/",
+        "'T'",
+    ),
+)
+"""Patterns of DATE_FORMAT; those that workers may not evaluate are left out by the test."""
+
+
 def forms_of(of: DataType) -> Iterator[Expr]:
     """Yield the forms over two columns of a type, a condition among them."""
     a, b = InputRef(type=of, position=0), InputRef(type=of, position=1)
@@ -175,6 +210,15 @@ def forms_of(of: DataType) -> Iterator[Expr]:
             safe = build("CASE", (build("BETWEEN", (a, constants[2], constants[-2])), a, constants[0]))
             yield build("+", (safe, interval))
             yield build("-", (safe, interval))
+    if isinstance(of, TimestampType | DateType | TimeType | IntervalType):
+        for unit in UNITS:
+            yield from try_build("EXTRACT", (Literal(value=unit, type=STRING), a))
+            yield from try_build("FLOOR_TO", (a, Literal(value=unit, type=STRING)))
+            yield from try_build("CEIL_TO", (a, Literal(value=unit, type=STRING)))
+            yield from try_build("TIMESTAMPDIFF", (Literal(value=unit, type=STRING), a, b))
+    if isinstance(of, TimestampType):
+        for pattern in DATE_PATTERNS:
+            yield build("DATE_FORMAT", (a, Literal(value=pattern, type=STRING)))
     for other in EDGED:
         if other.sql != of.sql:
             with suppress(SqlError):
@@ -200,7 +244,14 @@ def evaluate_in_duckdb(rows: pa.Table, schema: Schema, expressions: Sequence[Exp
 
 
 def describe(values: pa.ChunkedArray) -> list[str]:
-    """Return values as strings that tell -0.0 from 0.0, and compare NaN as equal."""
+    """Return values as strings that tell -0.0 from 0.0, and compare NaN as equal.
+
+    Points in time are numbers, since Python has no year 10000.
+    """
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    elif pa.types.is_date(values.type):
+        values = values.cast(pa.int32())
     return [repr(value) for value in values.to_pylist()]
 
 
@@ -225,6 +276,8 @@ def test_both_engines_return_the_same_values(spark: SparkSession, of: DataType) 
     assert {"=", "IN", "CASE", "COALESCE", "IS NULL", "NOT"} - {"IN"} <= {
         each.function for each in expressions if isinstance(each, Call)
     }
+    if isinstance(of, TimestampType | DateType):
+        assert {each.function for each in expressions if isinstance(each, Call)} >= OF_POINTS
     frame = session.createDataFrame(rows).coalesce(1)
     wrong: list[str] = []
     for some in (expressions[at : at + 50] for at in range(0, len(expressions), 50)):
@@ -245,6 +298,14 @@ CALLS_OF_OTHER_ENGINES = (
     cast(InputRef(type=STRING, position=0), INT),
     cast(InputRef(type=DOUBLE, position=0), INT),
     build("UPPER", (InputRef(type=STRING, position=0),)),
+    build("DATE_FORMAT", (InputRef(type=STRING, position=0), Literal(value="yyyy", type=STRING))),
+    build(
+        "DATE_FORMAT", (InputRef(type=TimestampType(local_zone=True), position=0), Literal(value="yyyy", type=STRING))
+    ),
+    *(
+        build("DATE_FORMAT", (InputRef(type=TimestampType(), position=0), Literal(value=each, type=STRING)))
+        for each in ("", "-", "yyyy-MMM", "yyyyy", "'at' HH", "[HH]", "h a")
+    ),
     build("CURRENT_TIMESTAMP", ()),
     build("IS NULL", (InputRef(type=TimestampType(local_zone=True), position=0),)),
 )

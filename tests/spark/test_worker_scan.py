@@ -8,6 +8,7 @@ import random
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -69,6 +70,12 @@ def both(run: Run, folder: Path, source: str, query: str, *settings: str) -> Don
         line for line in in_catalyst.err.splitlines() if "rows" in line and "batch" not in line
     ]
     return in_workers
+
+
+def explain(run: Run, folder: Path, query: str, source: str, *conf: str) -> str:
+    """Return the plan of a query."""
+    (folder / "job.sql").write_text(f"CREATE TABLE t {source};\nEXPLAIN {query};\n")
+    return run(*conf).out
 
 
 SOURCE = """(k BIGINT, s STRING, n INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '1' SECOND)
@@ -192,8 +199,40 @@ def test_tables_of_a_union_are_decoded_by_workers(run: Run, tmp_path: Path) -> N
     query = f"SELECT s, COUNT(*) AS c, SUM(n) AS n, MAX(k) AS k FROM ({both_tables}) GROUP BY s"
     done = both(run, tmp_path, source, query)
     assert done.code == 0
-    (tmp_path / "job.sql").write_text(f"CREATE TABLE t {source};\nEXPLAIN {query};\n")
-    assert run().out.count("Python workers") == 2
+    assert explain(run, tmp_path, query, source).count("Python workers") == 2
+
+
+def test_days_are_formatted_by_workers(run: Run, tmp_path: Path) -> None:
+    write_json(tmp_path / "in", make_rows(60))
+    source = SOURCE.format("json")
+    query = (
+        "SELECT DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm') AS m, COUNT(*) FROM t GROUP BY DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm')"
+    )
+    assert "2026-01-01 00:00" in both(run, tmp_path, source, query).out
+    assert "Python workers" in explain(run, tmp_path, query, source)
+
+
+@pytest.mark.parametrize(
+    ("zone", "of_windows"), [("UTC", "Python workers"), pytest.param("Asia/Tokyo", "Catalyst", marks=pytest.mark.slow)]
+)
+def test_processing_time_is_that_of_the_batch(run: Run, tmp_path: Path, zone: str, of_windows: str) -> None:
+    write_json(tmp_path / "in", make_rows(20))
+    source = f"{SOURCE.format('json')};\nCREATE VIEW timed AS SELECT *, PROCTIME() AS proc FROM t"
+    windows = """SELECT window_start AS since, window_end AS until, COUNT(*) AS c
+    FROM TUMBLE(TABLE timed, DESCRIPTOR(proc), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"""
+    over = "SELECT CAST(proc AS TIMESTAMP(3)) AS since, COUNT(*) OVER (ORDER BY proc) AS c FROM timed"
+    conf = ("--conf", f"table.local-time-zone={zone}")
+    for query, decoding in ((windows, of_windows), (over, "Python workers")):
+        assert decoding in explain(run, tmp_path, query, source, *conf)
+        (tmp_path / "job.sql").write_text(f"CREATE TABLE t {source};\n{query};\n")
+        before = dt.datetime.now(ZoneInfo(zone)).replace(tzinfo=None)
+        done = run("--format", "json", *conf)
+        after = dt.datetime.now(ZoneInfo(zone)).replace(tzinfo=None)
+        rows = [json.loads(line) for line in done.out.splitlines()]
+        assert max(row["c"] for row in rows) == 20
+        since = [dt.datetime.fromisoformat(row["since"]) for row in rows]
+        width = dt.timedelta(minutes=1 if query is windows else 0)
+        assert before - width < min(since) <= max(since) <= after
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RI
 class Duck:
     """A connection, and how expressions are written for it.
 
-    zone: the session's time zone. now_ms: the processing time of the batch.
+    zone: the session's time zone. now_ms: the processing time of the batch. now_sql: SQL for it,
+        in microseconds, if queries are written before it is known.
     _leaves: the tables of relations, by name. _registered: the number of those that DuckDB has.
     _plain: the tables of the relations that select all columns of a table, by relation.
     _prepared: the queries that ran last, by relation.
@@ -44,6 +45,7 @@ class Duck:
 
     zone: str
     now_ms: int
+    now_sql: str | None = None
     _connection: duckdb.DuckDBPyConnection | None = None
     _leaves: dict[str, pa.Table] = field(default_factory=dict)
     _registered: int = 0
@@ -60,7 +62,7 @@ class Duck:
     @property
     def context(self) -> RenderContext:
         """The context that expressions depend on."""
-        return RenderContext(zone=self.zone, now=f"make_timestamp({self.now_ms * 1000})")
+        return RenderContext(zone=self.zone, now=f"make_timestamp({self.now_sql or self.now_ms * 1000})")
 
     def render_sql(self, expression: Expr, columns: Sequence[str]) -> str:
         """Return an expression as SQL over columns given as SQL."""

@@ -131,6 +131,27 @@ def _spans(*columns: npt.NDArray[Any]) -> tuple[Positions, Positions]:
     return np.repeat(begins, ends - begins), np.repeat(ends, ends - begins)
 
 
+def count_within(part: Positions, marked: npt.NDArray[np.bool_]) -> Positions:
+    """Return the number of each marked row among those of its partition, from 1; 0 for the other
+    rows.
+
+    part: the partition numbers of the rows, ascending.
+    """
+    if not len(part):
+        return part
+    starts, _ = _spans(part)
+    running = np.cumsum(marked)
+    return np.where(marked, running - running[starts] + marked[starts], 0)
+
+
+def number_within(part: Positions) -> Positions:
+    """Return the number of each row in its partition, from 1.
+
+    part: the partition numbers of the rows, ascending.
+    """
+    return count_within(part, np.ones(len(part), dtype=bool))
+
+
 def _search(block: Positions, at: Positions, distance: int, scale: int, side: Literal["left", "right"]) -> Positions:
     """Return the position in its block at which a row would be inserted that is `distance` away
     from each row, before or after its peers.

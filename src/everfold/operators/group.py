@@ -33,8 +33,8 @@ from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, null_column, page_columns
 from everfold.operators.normalize import SWEPT_PAGES
-from everfold.operators.packed_keys import FEW_ROWS, pack_columns, repeat_rarely
-from everfold.operators.protocol import NO_WATERMARK, ClockSpec, LateRow, Meta, Stats, Step
+from everfold.operators.packed_keys import FEW_ROWS, number_by_hash, pack_columns, repeat_rarely
+from everfold.operators.protocol import NO_WATERMARK, TABLE, ClockSpec, LateRow, Meta, Stats, Step
 from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
@@ -45,8 +45,8 @@ from everfold.state.segments import keep_rows
 from everfold.state.store import Store
 from everfold.types import physical_name
 
-_TABLE = "table"
-"""Column of prepared rows: 0 for those of groups, from 1 on for those of value tables."""
+_NUMBER = "number"
+"""Column with a number for each group and value."""
 _DISTINCT = 0.5
 """A task's rows are folded before the shuffle unless more than this share of them would remain."""
 
@@ -78,8 +78,9 @@ class GroupOperator:
         the rows are returned unfolded, since folding would not pay off.
 
         A group has `hash`, keys, `seq` (of its first row), `n` (added less retracted rows) and the
-        slots of plain calls. A value has `hash`, keys, `seq`, the value, its hash and its counts.
-        `table` tells which of them a row is.
+        slots of plain calls. A value has `hash`, keys, `seq`, the value, its hash and its counts,
+        over an append-only input whether it occurs. `table` is 0 for groups, and from 1 on for the
+        values of each value table.
         """
         return self._prepare(rows, folding=False)
 
@@ -94,12 +95,24 @@ class GroupOperator:
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
         slots = None if folding else self._slots_of_rows(rows)
-        parts = [
-            fold_rows(rows, keys, self._plain, [*facts, _tag(0)])
-            if slots is None
-            else rows.select_seq(*keys, "hash", "seq", pl.lit(1, dtype=pl.Int64).alias("n"), _tag(0), *slots)
-        ]
-        parts += [self._values_of(rows, table, _tag(at)) for at, table in enumerate(self._tables, 1)]
+        numbered = self._tables and not self.updating and rows.height >= FEW_ROWS
+        groups = self._number(rows, keys, "hash") if numbered else None
+        if slots is not None:
+            one = pl.lit(1, dtype=pl.Int64).alias("n")
+            parts = [rows.select_seq(*keys, "hash", "seq", one, _tag(0), *slots)]
+        elif groups is not None:
+            shown = [pl.col(key).first() for key in keys]
+            found = fold_rows(
+                rows.with_columns_seq(groups.alias(_NUMBER)), [_NUMBER], self._plain, [*shown, *facts, _tag(0)]
+            )
+            parts = [found.drop(_NUMBER)]
+        else:
+            parts = [fold_rows(rows, keys, self._plain, [*facts, _tag(0)])]
+        for at, table in enumerate(self._tables, 1):
+            values = None if groups is None else self._first_values(rows, groups, table)
+            parts.append(
+                self._values_of(rows, table, _tag(at)) if values is None else values.with_columns_seq(_tag(at))
+            )
         return pl.concat(parts, how="diagonal")
 
     def _slots_of_rows(self, rows: pl.DataFrame) -> list[pl.Expr] | None:
@@ -111,26 +124,55 @@ class GroupOperator:
         return None if None in lifted else slots
 
     def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
-        if not self.updating and rows.height >= FEW_ROWS and all(count.condition is None for count in table.counts):
-            values = pack_columns(rows, [*self._layout.keys, *table.columns])
-            if values is not None:
-                first = rows.filter(values.is_first_distinct())
-                counts = [pl.lit(1, dtype=pl.Int64).alias(count.name) for count in table.counts]
-                return first.select_seq(*self._layout.keys, *table.columns, "hash", *table.hashes, "seq", tag, *counts)
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
         found = reduce_groups(rows, [*self._layout.keys, *table.columns], [*facts, *counts])
         if not self.updating and all(count.condition is None for count in table.counts):
             return found
-        return found.filter(pl.any_horizontal(pl.col(count.name) != 0 for count in table.counts))
+        return found.filter(self._some(table))
+
+    def _some(self, table: ValueTable) -> pl.Expr:
+        counts = [pl.col(count.name) for count in table.counts]
+        return pl.any_horizontal([count != 0 for count in counts] if self.updating else counts)
+
+    @staticmethod
+    def _number(rows: pl.DataFrame, columns: Sequence[str], hash: str) -> pl.Series | None:
+        """Return an integer per row: equal if the columns are equal; None if it is not worth it."""
+        if not columns:
+            return pl.Series(np.zeros(rows.height, np.int64))
+        packed = pack_columns(rows, columns)
+        return number_by_hash(rows, hash, columns) if packed is None else packed
+
+    def _first_values(self, rows: pl.DataFrame, groups: pl.Series, table: ValueTable) -> pl.DataFrame | None:
+        """Return what `_values_of` does for rows that are only added, from numbers of their groups.
+
+        None if the values have several columns that cannot be numbered.
+        """
+        values = [self._number(rows, [name], hash) for name, hash in zip(table.columns, table.hashes, strict=True)]
+        known = [each for each in values if each is not None]
+        pairs = pl.DataFrame([groups.alias("0"), *(each.alias(str(at)) for at, each in enumerate(known, 1))])
+        numbers = pack_columns(pairs, pairs.columns)
+        conditions = [count.condition for count in table.counts if count.condition is not None]
+        if len(known) < len(values) or numbers is None or (numbers.max() or 0) >= 1 << 62 - len(conditions):  # type: ignore[operator]
+            return None
+        mark = pl.col(_NUMBER) * (1 << len(conditions))
+        for at, condition in enumerate(conditions):
+            mark = mark + pl.col(condition).cast(pl.Int64) * (1 << at)
+        rows = rows.with_columns_seq(numbers.alias(_NUMBER))
+        # A value is looked at once for each combination of conditions.
+        rows = rows.filter(rows.select_seq(mark).to_series().is_first_distinct())
+        columns = [*self._layout.keys, *table.columns, "hash", *table.hashes]
+        counts = [self._count(count).alias(count.name) for count in table.counts]
+        if not conditions:
+            return rows.select_seq(*columns, "seq", *counts)
+        found = rows.group_by(_NUMBER).agg(pl.col(columns).first(), pl.col("seq").min(), *counts).drop(_NUMBER)
+        return found.filter(self._some(table))
 
     def _count(self, count: Count) -> pl.Expr:
         if self.updating:
             signs = pl.col("sign")
             return (signs if count.condition is None else signs.filter(pl.col(count.condition))).sum()
-        # Over an append-only input it only matters whether the value occurs.
-        occurs = pl.lit(True) if count.condition is None else pl.col(count.condition).any()
-        return occurs.cast(pl.Int64)
+        return pl.lit(True) if count.condition is None else pl.col(count.condition).any()
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -160,20 +202,19 @@ class GroupOperator:
         if closed is None or self._node.window is None or self._node.window.time is TimeKind.PROCTIME:
             return rows
         late = _until(self._node.window) <= closed
-        dropped = rows.filter(late & (pl.col(_TABLE) == 0))
-        state.late += int(dropped["n"].sum())
+        dropped = rows.filter(late & (pl.col(TABLE) == 0))
+        state.late += int(dropped["n"].sum()) if dropped.height else 0
         end = pl.col(f"k{self._node.window.end}").dt.epoch("ms")
         state.late_rows += take_late_rows(dropped, end, self._layout.key_names, watermark)
         return rows.filter(~late)
 
     def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
         """Merge prepared rows into the state and return the changes of the results."""
-        layout, several = self._layout, len(frames) > 1
-        prepared = pl.concat(frames, how="diagonal")
-        prepared = prepared if prepared["seq"].is_sorted() else prepared.sort("seq", maintain_order=True)
+        layout = self._layout
+        groups = pl.concat(self._parts_of(0, frames), how="diagonal")
+        groups = groups if groups["seq"].is_sorted() else groups.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
-        groups = _of_table(prepared, 0) if self._tables else prepared
-        repeated = several or groups["hash"].n_unique() < groups.height
+        repeated = groups["hash"].n_unique() < groups.height
         groups = self._fold_groups(groups) if repeated else groups
         old = self._old(groups, state)
         groups = groups.hstack([old["g"], old["had"]])
@@ -182,20 +223,42 @@ class GroupOperator:
             known = groups["had"] | (groups["n"] > 0)
             state.ignored -= int(groups.filter(~known)["n"].sum())
             groups, old = groups.filter(known), old.filter(known)
-        parts = self._slots_of(groups, old)
+        slots = self._slots_of(groups, old)
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
-            values = _of_table(prepared, at + 1)
-            values = _join_found(values, groups[["g", *keys]], keys)
+            parts = self._parts_of(at + 1, frames)
+            values = _join_found(self._concat_values(table, parts), groups[["g", *keys]], keys)
             values = values.drop_nulls("g") if self.updating else values
-            moves.append(state.values[at].apply(values, several))
-            parts += self._fold_appeared(table, moves[-1])
-        merged = self._merge_slots(groups, parts)
+            moves.append(state.values[at].apply(values, len(parts) > 1))
+            slots += self._fold_appeared(table, moves[-1])
+        merged = self._merge_slots(groups, slots)
         for at, table in enumerate(self._tables):
             for position, count in table.extremes:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
         return self._store(merged, old, state)
+
+    def _parts_of(self, table: int, frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+        """Return the parts of the prepared rows of a table."""
+        if not self._tables:
+            return list(frames)
+        return [part for frame in frames if (part := keep_rows(frame, frame[TABLE] == table)).height]
+
+    def _concat_values(self, table: ValueTable, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Concatenate prepared rows of a value table, and add columns that were dropped or that no
+        row has.
+        """
+        rows = pl.concat(parts, how="diagonal") if parts else pl.DataFrame()
+        count = pl.Int64() if self.updating else pl.Boolean()
+        names = (*self._layout.keys, *table.columns, *table.hashes)
+        types = {"hash": pl.Int64(), "seq": pl.Int64(), **{name: self._types[name] for name in names}}
+        types |= dict.fromkeys((each.name for each in table.counts), count)
+        return pl.DataFrame(
+            [
+                rows[name] if name in rows.columns else null_column(rows.height, of).alias(name)
+                for name, of in types.items()
+            ]
+        )
 
     def _slots_of(self, groups: pl.DataFrame, old: pl.DataFrame) -> list[pl.DataFrame]:
         """Return the slots of the stored groups, then those of the batch, by `g`."""
@@ -290,10 +353,12 @@ class GroupOperator:
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
+        frames = [self._only_newest(frame) for frame in prepared if frame.height]
+        if not frames:
+            return empty_changes(self.schema)
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
         state = _State(self, store, head, clock.now_ms, None)
-        frames = [self._only_newest(frame) for frame in prepared]
         before = pl.col("seq") + NO_WATERMARK + 1
         found = self._apply([frame.with_columns_seq(before) for frame in frames], state)
         write_head(store, self._epoch, head | state.encode())
@@ -318,7 +383,10 @@ class GroupOperator:
         return rows.with_columns_seq(
             *(pl.lit(None, dtype=rows.schema[slot]).alias(slot) for slot in slots & set(rows.columns)),
             *(
-                pl.when(pl.col(_TABLE).is_in(tables)).then(0).otherwise(pl.col(name)).alias(name)
+                pl.when(pl.col(TABLE).is_in(tables))
+                .then(pl.lit(0).cast(rows.schema[name]))
+                .otherwise(pl.col(name))
+                .alias(name)
                 for name, tables in known.items()
                 if name in rows.columns
             ),
@@ -519,7 +587,7 @@ class _Values:
         facts = [pl.col("hash", *self._keys, *self.layout.hashes).first(), pl.col("seq").min(), adding]
         rows = reduce_groups(rows, ["g", *columns], facts) if several else rows
         rows = rows if rows["seq"].is_sorted() else rows.sort("seq")
-        rows = rows.with_columns_seq(self._place().alias("h"))
+        rows = rows.with_columns_seq(self._place().alias("h"), pl.col(counts).cast(pl.Int64))
         page = self.table.find(self._rename(rows), expired_before=self._expired)
         stored = page_columns(page, self._names, self._types)
         old = [
@@ -594,17 +662,22 @@ def _join_found(rows: pl.DataFrame, found: pl.DataFrame, on: Sequence[str]) -> p
     """Return rows in their order with the other columns of the found row of their keys, NULL if
     there is none.
 
-    found: no key twice. NULL keys are equal. Nothing is joined if it has the keys of `rows` one by
-    one, as often for a single row.
+    found: no key twice. on: a hash of the keys, and the keys. NULL keys are equal. Nothing is
+    joined if `found` has the keys of `rows` one by one, as often for a single row; only the hash is
+    joined if no two different keys share one, which takes half the time.
     """
     if found.height == rows.height and all(found[key].equals(rows[key]) for key in on):
         return rows.hstack(found[[name for name in found.columns if name not in on]])
+    hash, *keys = on
+    marked = found.rename({key: f"{key} found" for key in keys}).hstack(
+        [pl.Series("found", np.ones(found.height, bool))]
+    )
+    joined = rows.join(marked, on=hash, how="left", maintain_order="left")
+    equal = pl.all_horizontal(pl.col(key).eq_missing(pl.col(f"{key} found")) for key in keys) if keys else pl.lit(True)
+    if joined.height == rows.height and joined.select_seq((equal | pl.col("found").is_null()).all()).item():
+        return joined[[name for name in joined.columns if not name.endswith("found")]]
     return rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _of_table(prepared: pl.DataFrame, table: int) -> pl.DataFrame:
-    return keep_rows(prepared, prepared[_TABLE] == table)
-
-
 def _tag(table: int) -> pl.Expr:
-    return pl.lit(table, dtype=pl.Int8).alias(_TABLE)
+    return pl.lit(table, dtype=pl.Int8).alias(TABLE)

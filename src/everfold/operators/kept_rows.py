@@ -7,12 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from everfold.operators.frames import PART
 from everfold.operators.normalize import SWEPT_PAGES
+from everfold.operators.protocol import END_OF_TIME
 from everfold.operators.ranking import RankedRows
 from everfold.state.keyed import KeyedTable
 from everfold.state.partition_rows import NUMBER, position_ranges, row_position
+from everfold.state.segments import keep_rows, take_rows
 from everfold.state.store import Store
 
 OLD, ALIVE, TURN = "old", "alive", "turn"
@@ -54,43 +59,45 @@ class KeptRows:
             self._table.sweep(self._expired, SWEPT_PAGES)
         return self._table.encode()
 
-    def of(self, partitions: pl.DataFrame) -> pl.DataFrame:
-        """Return the stored rows of partitions."""
-        found = self._from_page(self._table.scan(position_ranges(partitions), expired_before=self._expired))
-        return found.join(partitions, on=["hash", *self._rows.keys], how="semi", nulls_equal=True)
-
     def all(self) -> pl.DataFrame:
         """Return all stored rows."""
         return self._from_page(self._table.all(expired_before=self._expired))
 
     def merge(self, rows: pl.DataFrame, *, updating: bool) -> tuple[pl.DataFrame, int]:
-        """Return all rows of the partitions that a batch touches, with `old`, `alive` and `turn`,
-        and the number of retractions that matched no row.
+        """Return all rows of the partitions that a batch touches, by partition and order, with
+        `old`, `alive`, `turn` and `part`, and the number of retractions that matched no row.
 
-        rows: those of the batch, with `number`, and with `sign` where they may be retractions
-        (`updating`).
+        rows: those of the batch, at least one, with `number`, and with `sign` where they may be
+        retractions (`updating`).
         """
-        partition = ["hash", *self._rows.keys]
-        first = rows.group_by(partition).agg(pl.col(NUMBER).min().alias(TURN))
-        old = self.of(first).with_columns_seq(pl.lit(True).alias(OLD))
-        rows = pl.concat([old, rows.with_columns_seq(pl.lit(False).alias(OLD))], how="diagonal")
+        stored = self._from_page(self._table.scan(position_ranges(rows), expired_before=self._expired))
+        old = pl.Series(OLD, np.ones(stored.height, dtype=bool))
+        new = pl.Series(OLD, np.zeros(rows.height, dtype=bool))
+        rows = pl.concat([stored.hstack([old]), rows.hstack([new])], how="diagonal")
         ignored = 0
         if updating:
-            rows, ignored = retract(rows, [*partition, *self._rows.columns])
+            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
         else:
             rows = rows.with_columns_seq(pl.lit(True).alias(ALIVE))
-        return rows.join(first, on=partition, nulls_equal=True, maintain_order="left"), ignored
+        at, part = self._rows.order_rows(rows)
+        rows = take_rows(rows, at)
+        # The stored rows may be of other partitions whose positions are in the same range.
+        arrived = np.where(rows[OLD].to_numpy(), END_OF_TIME, rows[NUMBER].to_numpy())
+        turn = np.minimum.reduceat(arrived, np.flatnonzero(np.diff(part, prepend=-1)))[part]
+        rows = rows.hstack([pl.Series(TURN, turn), pl.Series(PART, part)])
+        rows = keep_rows(rows, rows[TURN] < END_OF_TIME)
+        return (rows.filter(pl.col("sign") > 0) if updating else rows), ignored
 
-    def keep(self, rows: pl.DataFrame, stays: pl.Expr) -> None:
-        """Store the rows for which `stays` holds, and discard the others.
+    def keep(self, rows: pl.DataFrame, stays: npt.NDArray[np.bool_]) -> None:
+        """Store the rows that are marked, and discard the others.
 
         rows: all rows of the touched partitions, with `old`.
         """
-        rows = rows.with_columns_seq(stays.alias("stays"))
-        dead = rows.filter(pl.col(OLD) & ~pl.col("stays"))
+        old = rows[OLD].to_numpy()
+        dead = take_rows(rows, np.flatnonzero(old & ~stays))
+        added = int((stays & ~old).sum()) - dead.height
         # A partition expires as a whole, so with a TTL all its rows are touched.
-        written = rows.filter("stays" if self._ttl_ms else pl.col("stays") & ~pl.col(OLD))
-        added = rows.filter(pl.col("stays") & ~pl.col(OLD)).height - dead.height
+        written = take_rows(rows, np.flatnonzero(stays if self._ttl_ms else stays & ~old))
         self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
 
     def rewrite(self, rows: pl.DataFrame) -> None:
@@ -111,17 +118,15 @@ class KeptRows:
 
 
 def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]:
-    """Return the added rows, `alive` unless one was retracted, and the number of retractions that
-    matched no row.
+    """Mark the added rows that were not retracted as `alive`; return the number of retractions that
+    matched no row too.
 
     rows: with `sign` (NULL for stored ones). Each retraction removes the first of the rows that
     equal it in the columns `like`.
     """
     rows = rows.with_columns_seq(pl.col("sign").fill_null(1)).sort(NUMBER)
     is_added, is_retracted = pl.col("sign") > 0, pl.col("sign") < 0
-    rows = rows.with_columns_seq(
-        is_added.cum_sum().over(like).alias("nth"), is_retracted.sum().over(like).alias("leaving")
-    )
-    added, retracted = rows.filter(is_added), rows.filter(is_retracted)
-    added = added.with_columns_seq((pl.col("nth") > pl.col("leaving")).alias(ALIVE))
-    return added.drop("sign", "nth", "leaving"), retracted.height - int((~added[ALIVE]).sum())
+    nth, leaving = is_added.cum_sum().over(like), is_retracted.sum().over(like)
+    rows = rows.with_columns_seq((is_added & (nth > leaving)).alias(ALIVE))
+    retracted = int((rows["sign"] < 0).sum())
+    return rows, retracted - (rows.height - retracted - int(rows[ALIVE].sum()))

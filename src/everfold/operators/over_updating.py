@@ -25,7 +25,7 @@ import polars as pl
 from everfold.aggregates.folding import compute_results, settle
 from everfold.operators.changelog import diff_rows, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, add_slots, aggregate_frames, frame_bounds, sort_by_partition
+from everfold.operators.frames import PART, add_slots, aggregate_frames, frame_bounds
 from everfold.operators.kept_rows import ALIVE, OLD, TURN, KeptRows
 from everfold.operators.layout import Layout, folds_of, page_columns
 from everfold.operators.protocol import NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
@@ -146,14 +146,13 @@ class UpdatingOverOperator:
         the batch, and the number of retractions that matched no row.
         """
         rows, ignored = kept.merge(rows, updating=self.updating)
-        kept.keep(rows, pl.col(ALIVE))
-        rows = self._in_order(rows)
+        kept.keep(rows, rows[ALIVE].to_numpy())
+        rows = self._number_peers(rows)
         changed = pl.col(_AT).filter(~(pl.col(OLD) & pl.col(ALIVE))).min().over(PART)
         return rows.with_columns_seq((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
 
-    def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Sort rows by partition and order, and add the number of their peer group."""
-        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
+    def _number_peers(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add the number of the peer group to rows in order."""
         columns = [PART, *self._rows.order]
         differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
         return rows.with_columns_seq(differs.fill_null(True).cum_sum().cast(pl.Int64).alias(_AT))
@@ -161,7 +160,8 @@ class UpdatingOverOperator:
     def _all(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return stored rows in order, as if each were affected, before those of a batch."""
         turn = pl.lit(NO_WATERMARK, dtype=pl.Int64).alias(TURN)
-        return self._in_order(rows.with_columns_seq(turn, pl.lit(True).alias(_AFFECTED)))
+        rows = self._rows.sort_rows(rows.with_columns_seq(turn, pl.lit(True).alias(_AFFECTED)))
+        return self._number_peers(rows)
 
     # --- output -----------------------------------------------------------------------------------
 

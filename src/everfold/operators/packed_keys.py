@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 FEW_ROWS = 4096
 """With fewer rows, looking at the groups first costs more than it saves."""
 _MOST = 1 << 62
+_NUMBER = "__number"
 _MIX = 0x1E3779B97F4A7C15
 
 
@@ -37,6 +39,21 @@ def pack_columns(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series | None
     return (
         pl.DataFrame([each.alias(str(at)) for at, each in enumerate(physical)]).select_seq(found.alias("")).to_series()
     )
+
+
+def number_by_hash(rows: pl.DataFrame, hash: str, columns: Sequence[str]) -> pl.Series | None:
+    """Return an integer per row: equal if the columns are equal, which have the column `hash`.
+
+    None if different values share a hash.
+    """
+    firsts = rows.filter(rows[hash].is_first_distinct())[[hash, *columns]].with_row_index(_NUMBER)
+    if firsts.height == 1:
+        equal = all(rows[name].eq_missing(firsts[name]).all() for name in columns)
+        return pl.Series(np.zeros(rows.height, np.int64)) if equal else None
+    found = rows[[hash]].join(firsts, on=hash, how="left", maintain_order="left")
+    if not all(found[name].equals(rows[name]) for name in columns):
+        return None
+    return found[_NUMBER].cast(pl.Int64)
 
 
 def repeat_rarely(groups: pl.Series, share: float) -> bool:

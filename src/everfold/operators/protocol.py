@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NO_WATERMARK = -(1 << 62)
 """A watermark before all times."""
 END_OF_TIME = 1 << 62
+TABLE = "table"
+"""The column of prepared rows that tells which table of the state each is for, from 0."""
 TABLES = ""
 """The name of the tables that an operator reads itself, among the names of its inputs."""
 
@@ -225,7 +227,9 @@ class Operator(Protocol):
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Reduce the number of a task's rows.
 
-        rows: `hash` BIGINT and the columns of `inputs`. The result also has a column `hash`.
+        rows: `hash` BIGINT and the columns of `inputs`. The result also has a column `hash`. If it
+        has a column `table` TINYINT, its rows are sorted by it; `step` then receives the rows of
+        each table apart, and those of tables after the first without columns that are all NULL.
         """
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from everfold.operators.changelog import INPUT_KIND, diff_rows, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, sort_by_partition
+from everfold.operators.frames import PART, count_within, number_within
 from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.protocol import ClockSpec, LateRow, Meta, Stats, Step
@@ -35,12 +36,12 @@ from everfold.plan.keys import unique_key
 from everfold.plan.nodes import Rank, time_attribute
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.partition_rows import NUMBER, number_rows
+from everfold.state.segments import take_rows
 from everfold.state.store import Store
 from everfold.types import physical_name
 
 _BEFORE, _NOW = "before", "now"
-"""Columns of sorted rows: their row number before and after the batch (NULL if they had or have
-none).
+"""Columns of sorted rows: their row number before and after the batch, 0 if they had or have none.
 """
 
 
@@ -94,8 +95,8 @@ class RankOperator:
         if self._time is not None:
             # Late rows are determined in `step`.
             return rows
-        first = self._rows.sort_rows(rows.with_columns_seq(pl.col("seq").alias(NUMBER))).drop(NUMBER)
-        return sort_by_partition(first, self._rows.keys).filter(_row_numbers() <= self._node.last).drop(PART)
+        at, part = self._rows.order_rows(rows.with_columns_seq(pl.col("seq").alias(NUMBER)))
+        return take_rows(rows, np.sort(at[number_within(part) <= self._node.last]))
 
     def step(self, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]) -> Step:
         """Process a batch's rows, advance the clock, and emit the changes of the first rows."""
@@ -127,8 +128,9 @@ class RankOperator:
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._load(store, head, now_ms).all()
-        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns_seq(_row_numbers().alias(_NOW), pl.lit(0, dtype=pl.Int64).alias("turn"))
+        rows = self._rows.sort_rows(rows)
+        numbers = pl.Series(_NOW, number_within(rows[PART].to_numpy()))
+        rows = rows.with_columns_seq(numbers, pl.lit(0, dtype=pl.Int64).alias("turn"))
         columns = [physical_name(at) for at in range(len(self.schema))]
         return mark_reemitted(self._result_rows(rows, _NOW, columns).select_seq(columns))
 
@@ -137,17 +139,19 @@ class RankOperator:
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
     def _rank(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
-        """Return all rows of the touched partitions, in order, with their row numbers before and
-        after, and the number of retractions that matched no row.
+        """Return the rows of the touched partitions that enter or leave the result or change their
+        number in it, in order, with their row numbers before and after, and the number of
+        retractions that matched no row.
         """
+        node = self._node
         rows, ignored = kept.merge(rows, updating=self.updating)
-        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns_seq(_number_where(OLD).alias(_BEFORE), _number_where(ALIVE).alias(_NOW))
-        stays = pl.col(ALIVE)
-        if not is_updating(self._node.input):
-            stays &= pl.col(_NOW) <= self._node.last
-        kept.keep(rows, stays)
-        return rows, ignored
+        part, alive = rows[PART].to_numpy(), rows[ALIVE].to_numpy()
+        before, now = count_within(part, rows[OLD].to_numpy()), count_within(part, alive)
+        kept.keep(rows, alive if is_updating(node.input) else alive & (now <= node.last))
+        had, has = ((node.first <= each) & (each <= node.last) for each in (before, now))
+        stays = had & has & (before == now) if node.numbered else had & has
+        rows = rows.hstack([pl.Series(_BEFORE, before), pl.Series(_NOW, now)])
+        return take_rows(rows, np.flatnonzero((had | has) & ~stays)), ignored
 
     # --- output -----------------------------------------------------------------------------------
 
@@ -193,15 +197,3 @@ class RankOperator:
         # Equal rows without a key are distinguished by their number among themselves.
         nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
         return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]
-
-
-def _row_numbers() -> pl.Expr:
-    """Return the row number of each row in its partition, from 1, for sorted rows."""
-    return pl.int_range(1, pl.len() + 1).over(PART)
-
-
-def _number_where(column: str) -> pl.Expr:
-    """Return the number of each row among those of its partition for which a column is TRUE; NULL
-    for the others.
-    """
-    return pl.when(column).then(pl.col(column).cast(pl.Int64).cum_sum().over(PART))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
+from everfold.operators.frame_pieces import Positions
+from everfold.operators.frames import PART, partition_order
 from everfold.operators.layout import column_names, normalize_keys, number_repeats, page_columns
 from everfold.operators.protocol import InputColumn
 from everfold.plan.canonical import expr_text
 from everfold.plan.expressions import Expr, InputRef, column_references
 from everfold.plan.nodes import OverAggregate, Rank, time_attribute
 from everfold.state.partition_rows import NUMBER
+from everfold.state.segments import take_rows
 from everfold.types import FloatingType
 
 
@@ -47,12 +51,30 @@ class RankedRows:
         """Normalize the keys, so that equal ones have the same bits."""
         return rows.with_columns_seq(*normalize_keys(self._inputs, self.keys))
 
-    def sort_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Sort rows by the order, equal ones by arrival.
+    def order_rows(self, rows: pl.DataFrame) -> tuple[Positions, Positions]:
+        """Return the indexes of rows by partition and order, equal ones by arrival, and the number
+        of the partition of each, ascending.
 
         rows: with `number`.
         """
-        return rows.sort(self._by, descending=self._descending, nulls_last=self._nulls_last, maintain_order=True)
+        by, descending, nulls_last = self._by, self._descending, self._nulls_last
+        if rows[NUMBER].is_sorted():  # sorting is stable, and takes less time by fewer columns
+            by, descending, nulls_last = by[:-1], descending[:-1], nulls_last[:-1]
+        order = np.arange(rows.height)
+        if by:
+            sort = pl.arg_sort_by(by, descending=descending, nulls_last=nulls_last, maintain_order=True)
+            order = rows.select_seq(sort).to_series().to_numpy().astype(np.int64)
+        at, part = partition_order(take_rows(rows[["hash", *self.keys]], order), self.keys)
+        return order[at], part
+
+    def sort_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Sort rows by partition and order, equal ones by arrival, and add the number of the
+        partition as `part`.
+
+        rows: with `number`.
+        """
+        at, part = self.order_rows(rows)
+        return take_rows(rows, at).with_columns_seq(pl.Series(PART, part))
 
     def to_page(self, rows: pl.DataFrame, fixed: Sequence[str | pl.Expr], names: Sequence[str]) -> pl.DataFrame:
         """Rename columns of rows to their names in pages, after the columns `fixed`, which keep

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from everfold.operators.clock import Clock
-from everfold.operators.frames import PART, sort_by_partition
+from everfold.operators.frames import PART, number_within
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, LateRow, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
@@ -25,6 +25,7 @@ from everfold.plan.nodes import InWindow, Rank, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.runs import Runs
+from everfold.state.segments import take_rows
 from everfold.state.store import Store
 from everfold.types import BIGINT, physical_name
 
@@ -99,9 +100,10 @@ class WindowRankOperator:
         """Return the rows whose row number is at most the last wanted one, in order, with the
         number as `rank`.
         """
-        rows = sort_by_partition(self._rows.sort_rows(rows), self._rows.keys)
-        rows = rows.with_columns_seq(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(PART).alias("rank"))
-        return rows.filter(pl.col("rank") <= self._node.last)
+        at, part = self._rows.order_rows(rows)
+        rank = number_within(part)
+        kept = rank <= self._node.last
+        return take_rows(rows, at[kept]).with_columns_seq(pl.Series(PART, part[kept]), pl.Series("rank", rank[kept]))
 
     def _result_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.filter(pl.col("rank") >= self._node.first).sort(_END, PART, "rank")

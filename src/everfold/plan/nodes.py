@@ -174,7 +174,12 @@ def time_attribute(expr: Expr, below: Schema) -> str | None:
     """
     if isinstance(expr, InputRef):
         return below[expr.position].time
-    return "proctime" if isinstance(expr, Call) and expr.function == "PROCTIME" else None
+    return "proctime" if is_proctime(expr) else None
+
+
+def is_proctime(expr: Expr) -> bool:
+    """Return whether an expression is `PROCTIME()`, the time of the batch."""
+    return isinstance(expr, Call) and expr.function == "PROCTIME"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ Columns are allowed in every type, because a column alone is passed on without a
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall
 from everfold.types import (
@@ -28,6 +29,10 @@ from everfold.types import (
 
 _MAX_EXACT_DIGITS = 34
 """Digits of a decimal that Spark negates exactly."""
+_FIELDS = frozenset(("yyyy", "MM", "dd", "HH", "mm", "ss", "SSS"))
+"""Fields of a pattern for points in time that both engines write with the same digits."""
+_PUNCTUATION = frozenset(" -:/.,_")
+"""Characters of such a pattern that stand for themselves."""
 _MAX_SHIFT_MS = 100 * 366 * 86_400_000
 """Longest interval that is added to a point in time: results of real times stay in range."""
 
@@ -166,6 +171,20 @@ def _has_constant_pattern(call: Call) -> bool:
     return len(call.args) == 2 and isinstance(pattern, Literal) and "\x01" not in str(pattern.value)
 
 
+def _is_of_point(call: Call) -> bool:
+    """Return whether all arguments are DATEs, TIMESTAMPs or constants."""
+    return all(isinstance(arg, Literal) or isinstance(arg.type, DateType | TimestampType) for arg in call.args)
+
+
+def _formats_digits(call: Call) -> bool:
+    """Return whether a TIMESTAMP is formatted by a constant pattern of fields and punctuation."""
+    point, pattern = call.args
+    if not isinstance(point.type, TimestampType) or not isinstance(pattern, Literal):
+        return False
+    runs = {letter * len([*run]) for letter, run in groupby(str(pattern.value)) if letter not in _PUNCTUATION}
+    return bool(runs) and runs <= _FIELDS
+
+
 _ALLOWED: dict[str, Callable[[Call], bool]] = {
     **dict.fromkeys(
         ("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"), _compares_equal_types
@@ -182,5 +201,7 @@ _ALLOWED: dict[str, Callable[[Call], bool]] = {
     "SHIFT": _is_constant_shift,
     **dict.fromkeys(("||", "CONCAT"), _always),
     "LIKE": _has_constant_pattern,
+    **dict.fromkeys(("EXTRACT", "FLOOR_TO", "CEIL_TO", "TIMESTAMPDIFF"), _is_of_point),
+    "DATE_FORMAT": _formats_digits,
 }
 """The allowed functions; each checks the form of a call whose arguments are allowed."""

@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, TypeAlias
 
 from everfold.error_transport import transport_errors
-from everfold.operators.protocol import Meta, Operator
+from everfold.operators.protocol import TABLE, Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
 from everfold.spark.buckets import find_leaders
@@ -160,7 +160,11 @@ class Pack:
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
         prepared = self.operator.prepare(rows.select_seq(HASH, *wanted))
-        return [(bucket, to_ipc(part, what)) for bucket, part in split_by_bucket(prepared, self.bucket_ids)]
+        return [
+            (bucket, to_ipc(part, what))
+            for rows in split_tables(prepared)
+            for bucket, part in split_by_bucket(rows, self.bucket_ids)
+        ]
 
     def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, Blob]]:
         """Return the commands of control files for this operator's buckets."""
@@ -195,6 +199,20 @@ def task_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def split_tables(prepared: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Split prepared rows by `table`, and drop the columns that only other tables need."""
+    if TABLE not in prepared.columns:
+        yield prepared
+        return
+    tables = prepared[TABLE]
+    for table in range(tables[-1] + 1):
+        begin = tables.search_sorted(table, "left")
+        part = prepared.slice(begin, tables.search_sorted(table, "right") - begin)
+        used = [column.name for column in part.get_columns() if not table or column.null_count() < part.height]
+        if part.height:
+            yield part[used]
 
 
 def split_by_bucket(rows: pl.DataFrame, bucket_ids: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:

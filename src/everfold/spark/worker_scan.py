@@ -31,6 +31,7 @@ from everfold.plan.nodes import (
     Union,
     WatermarkAssigner,
     WindowTableFunction,
+    is_proctime,
     is_stateful,
 )
 from everfold.plan.worker_expressions import reason_not_in_worker
@@ -46,6 +47,8 @@ _BRANCH_BYTES = 2
 _HEADER_BYTES = len(TABLE) + _BRANCH_BYTES
 """What precedes a handle in its blob: the kind, and the position of its table in a UNION ALL."""
 _LEAF = "decoded"
+_NOW = "now_us"
+"""The variable of DuckDB that is the processing time of the batch, in microseconds."""
 _CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
 """What is computed at once. Pieces that fit into the processor's cache are folded a quarter faster
 than two million rows.
@@ -80,12 +83,12 @@ class ScanQuery:
     drops_timeless: bool = False
     column: str = ""
 
-    def compute(self, decoded: pa.Table) -> pa.Table:
-        """Return the operator's inputs from decoded rows."""
+    def compute(self, decoded: pa.Table, now_ms: int) -> pa.Table:
+        """Return the operator's inputs from decoded rows. now_ms: the processing time."""
         import pyarrow as pa
 
         if self.plain is None:
-            return _run(self.rows, decoded).cast(self.types)
+            return _run(self.rows, decoded, now_ms).cast(self.types)
         values = [(decoded.column(name), as_ms) for name, as_ms in self.plain]
         columns = [to_milliseconds(column) if as_ms else column for column, as_ms in values]
         return pa.table(columns, self.types.names).cast(self.types)
@@ -135,7 +138,7 @@ class WorkerScan:
             if greatest is not None:
                 watermarks[split] = greatest
         if pieces:
-            rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]))
+            rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]), now)
         else:
             rows = self.query.types.empty_table()
         read = sum(piece.rows.num_rows for piece in pieces)
@@ -205,9 +208,11 @@ def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str
     yield from ((name, [piece for piece in pieces if (piece.split or default) == name]) for name in names)
 
 
-def _run(sql: str, rows: pa.Table) -> pa.Table:
+def _run(sql: str, rows: pa.Table, now_ms: int = 0) -> pa.Table:
     connection = connect()
     connection.register(_LEAF, rows)
+    if _NOW in sql:
+        connection.execute(f"SET VARIABLE {_NOW} = {now_ms * 1000}")
     return connection.sql(sql).to_arrow_table()
 
 
@@ -295,13 +300,17 @@ def _columns_below(node: Plan, needed: frozenset[int]) -> tuple[Plan, frozenset[
             passed = frozenset(at for at in needed if at < len(node.input.schema)) | {node.time_column}
         case _:
             return f"{type(node).__name__} is not computed in workers"
-    reason = next(filter(None, map(reason_not_in_worker, expressions)), None)
+    reason = next(filter(None, map(_reason_not_computed, expressions)), None)
     return reason or (node.input, passed.union(*map(inputs_of, expressions)))
+
+
+def _reason_not_computed(expression: Expr) -> str | None:
+    return None if is_proctime(expression) else reason_not_in_worker(expression)
 
 
 def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
     """Return the SQL of a part of a plan that `plan_worker_scans` has returned."""
-    writer = _QueryWriter(Duck(zone, 0), plan, drops_timeless)
+    writer = _QueryWriter(Duck(zone, 0, now_sql=f"getvariable('{_NOW}')"), plan, drops_timeless)
     below = writer.write(plan.node)
     return writer.finish(below, operator)
 

@@ -25,7 +25,6 @@ from everfold.errors import StateError
 from everfold.state.cache import FrameCache, frame_cache
 from everfold.state.segments import (
     DEAD,
-    PAGE_BYTES,
     POSITION,
     SEGMENT_BYTES,
     TOUCHED,
@@ -46,6 +45,8 @@ A write as large as a run of the next rank starts there, so that small writes ne
 """
 MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
 """Runs that are larger than this together are not merged, only folded into the base."""
+SMALL_BYTES = 32 << 10
+"""A table of up to this size is rewritten by every write."""
 BASE_SEGMENTS = 16
 MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
 """The base has at least `BASE_SEGMENTS` segments unless they would be smaller than this.
@@ -53,7 +54,13 @@ MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
 Folding proceeds from one segment to the next, so segments are its steps.
 """
 FOLD_AT = 0.6
-"""Folding starts when the runs have this share of the base's bytes."""
+"""Folding starts when the rows of the runs that replace or delete others have this share of the
+base's bytes.
+"""
+MANY_RUNS = 16
+"""With so many runs, folding starts when all their rows have this share: new rows take no space
+twice, but each lookup passes every run.
+"""
 FOLD_BYTES_PER_APPENDED_BYTE = 1.75
 """Number of bytes that folding may write for each byte that a batch appends."""
 _FIRST, _LAST = -1 << 63, (1 << 63) - 1
@@ -74,6 +81,12 @@ class Run:
     def bytes(self) -> int:
         """The size of its pages."""
         return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def replacing_bytes(self) -> float:
+        """About the size of its rows that replace or delete rows of the table."""
+        rows = sum(segment.rows for segment in self.segments)
+        return self.bytes * (1 - self.added / rows) if rows else 0.0
 
 
 @dataclass(slots=True)
@@ -148,9 +161,15 @@ class KeyedTable:
         """
         columns = [POSITION, *self.keys]
         wanted = sort_rows(wanted if wanted.columns == columns else wanted[columns])
-        found = self._find_by_position(wanted, expired_before)
-        if found is None:
-            found = self._find_by_keys(wanted, expired_before)
+        positions = positions_of(wanted)
+        repeated = np.append(positions[1:] == positions[:-1], False)
+        repeated[1:] |= repeated[:-1]
+        alone = keep_rows(wanted, pl.Series(~repeated))
+        found, missed = self._find_by_position(alone, expired_before)
+        if repeated.any():
+            missed = _concat([missed, keep_rows(wanted, pl.Series(repeated))])
+        if missed.height:
+            found += self._find_by_keys(missed, expired_before)
         return _keep_live(_concat([wanted.clear(), *found]), expired_before)
 
     def scan(self, ranges: tuple[Positions, Positions], *, expired_before: int | None = None) -> pl.DataFrame:
@@ -228,13 +247,15 @@ class KeyedTable:
             self.segments.delete(self.base[at])
             self.base[at : at + 1] = self.segments.write(rows, self._step_bytes)
 
-    def _find_by_position(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame] | None:
-        """Return the newest versions of these keys, None if two of the keys share a position."""
+    def _find_by_position(
+        self, wanted: pl.DataFrame, expired_before: int | None
+    ) -> tuple[list[pl.DataFrame], pl.DataFrame]:
+        """Return the newest versions of keys, none of which share a position, and the keys at whose
+        position another one was found.
+        """
         positions = left = positions_of(wanted)
-        if (positions[1:] == positions[:-1]).any():
-            return None
         found = []
-        for level in self._levels():
+        for level in self._levels() if len(left) else ():
             missed = np.ones(len(left), dtype=bool)
             for segment, inside in _split_by_segment(level, left, expired_before):
                 rows, hits = self.segments.find_first(segment, left[inside])
@@ -245,10 +266,15 @@ class KeyedTable:
             if not len(left):
                 break
         if not found:
-            return found
+            return found, wanted.clear()
         rows = self._check_keys(_concat(found).rechunk())
         pairs = take_rows(wanted, positions.searchsorted(positions_of(rows)))
-        return [rows] if self._have_equal_keys(rows, pairs) else None
+        if self._have_equal_keys(rows, pairs):
+            return [rows], wanted.clear()
+        equal = pl.Series(np.ones(rows.height, dtype=bool))
+        for key in self.keys:
+            equal &= rows[key].eq_missing(pairs[key])
+        return [keep_rows(rows, equal)], sort_rows(keep_rows(pairs, ~equal))
 
     def _find_by_keys(self, wanted: pl.DataFrame, expired_before: int | None) -> list[pl.DataFrame]:
         """Return the newest versions of these keys; keys may share a position."""
@@ -278,7 +304,7 @@ class KeyedTable:
     def _append(self, rows: pl.DataFrame, added: int) -> None:
         """Append a run, merged with earlier ones if there are many or the whole table is small."""
         every = [each for level in reversed(self._levels()) for each in level]
-        if not every or (not self.folding and rows.estimated_size() + sum(each.bytes for each in every) <= PAGE_BYTES):
+        if not every or (not self.folding and rows.estimated_size() + sum(each.bytes for each in every) <= SMALL_BYTES):
             self.runs, self.folding = [], None
             self.base = self.segments.write(_drop_dead(self._merge(every, rows)))
             return
@@ -314,8 +340,7 @@ class KeyedTable:
     def _fold(self, appended: int, expired_before: int | None) -> None:
         """Fold runs into the base while there is credit, which grows with each appended byte."""
         if self.folding is None:
-            newer, older = sum(run.bytes for run in self.runs), sum(segment.bytes for segment in self.base)
-            if not self.runs or newer < FOLD_AT * older:
+            if not self._should_fold():
                 return
             self.folding, self.credit = (len(self.runs), _FIRST), 0
         self.credit += int(FOLD_BYTES_PER_APPENDED_BYTE * appended)
@@ -323,6 +348,10 @@ class KeyedTable:
             before = self.segments.written
             self._fold_next(*self.folding, expired_before)
             self.credit -= self.segments.written - before
+
+    def _should_fold(self) -> bool:
+        counted = sum(run.bytes if len(self.runs) >= MANY_RUNS else run.replacing_bytes for run in self.runs)
+        return bool(self.runs) and counted >= FOLD_AT * sum(segment.bytes for segment in self.base)
 
     def _fold_next(self, count: int, low: int, expired_before: int | None) -> None:
         """Fold the next range of the `count` oldest runs, starting at `low`.

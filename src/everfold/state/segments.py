@@ -27,12 +27,15 @@ POSITION, TOUCHED, DEAD = "h", "touched", "dead"
 `h` Int64: the row's position. `touched` Int64, ms: when its newest version was written. `dead`
 Boolean: TRUE in rows that mark a deletion.
 """
-PAGE_BYTES = 32 << 10
+PAGE_BYTES = 64 << 10
+"""Size of the rows of a page, before compression."""
 SEGMENT_BYTES = 4 << 20
 """Longer runs are cut into segments of at most about this size, never between rows of one position.
 """
 Positions: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _INDEX = 0, 1
+_FEW_RANGES = 16
+"""Up to so many ranges of rows are concatenated; of more, the rows are taken by index."""
 _FEW_ROWS = 1_000
 """Up to so many rows, taking rows by index takes less time than a filter."""
 
@@ -41,9 +44,9 @@ _FEW_ROWS = 1_000
 class Segment:
     """An immutable set of rows, sorted by position.
 
-    page: the number of its first page. low, high: the smallest and largest position. oldest,
-    newest: when its rows were touched, None if some rows have no time. token: the key of its rows
-    in the cache.
+    page: the number of its first page. bytes: the size of its rows, before compression. low, high:
+    the smallest and largest position. oldest, newest: when its rows were touched, None if some rows
+    have no time. token: the key of its rows in the cache.
     """
 
     page: int
@@ -78,7 +81,8 @@ class Segment:
 class Segments:
     """Writes and reads the segments of one table of a bucket.
 
-    next: the number of the next page. written: the bytes written so far.
+    next: the number of the next page. written: the size of the rows written so far, before
+    compression.
     """
 
     store: Store
@@ -116,20 +120,14 @@ class Segments:
         rows = self._read_spanning(segment, positions, positions)
         there = positions_of(rows)
         starts, stops = np.searchsorted(there, positions, "left"), np.searchsorted(there, positions, "right")
-        counts = stops - starts
-        if counts.max() > 1:
-            # Several rows share a position: concatenate their index ranges.
-            ends = counts.cumsum()
-            return take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
-        return take_rows(rows, starts[counts == 1])
+        return _take_ranges(rows, starts, stops)
 
     def between(self, segment: Segment, lows: Positions, highs: Positions) -> pl.DataFrame:
         """Return the rows in these ranges (sorted, disjoint; both ends included)."""
         rows = self._read_spanning(segment, lows, highs)
         there = positions_of(rows)
         starts, stops = np.searchsorted(there, lows, "left"), np.searchsorted(there, highs, "right")
-        parts = [rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True) if stop > start]
-        return pl.concat(parts) if parts else rows.clear()
+        return _take_ranges(rows, starts, stops)
 
     def delete(self, segment: Segment) -> None:
         """Remove a segment without reading it."""
@@ -140,33 +138,32 @@ class Segments:
         self.cache.drop(segment.token)
 
     def _write(self, rows: pl.DataFrame) -> Segment:
-        step = max(1, PAGE_BYTES * rows.height // max(1, int(rows.estimated_size())))
+        size = max(1, int(rows.estimated_size()))
+        step = max(1, PAGE_BYTES * rows.height // size)
         pages = encode_pages(rows, step)
         blobs = [blob for blob, _ in pages]
-        digest = hashlib.blake2b(self.next.to_bytes(8, "little"), digest_size=12)
+        digest = hashlib.sha256(self.next.to_bytes(8, "little"))
         for at, blob in enumerate(blobs):
             self.store.put(self._key(self.next + at, _ROWS), blob)
             digest.update(blob)
-            self.written += len(blob)
+        self.written += size
         positions = rows[POSITION]
         if len(blobs) > 1:
             heights = pl.Series([height for _, height in pages])
             stops = heights.cum_sum()
             index = pl.DataFrame({"low": positions.gather(stops - heights), "high": positions.gather(stops - 1)})
-            blob = encode(index)
-            self.store.put(self._key(self.next, _INDEX), blob)
-            self.written += len(blob)
+            self.store.put(self._key(self.next, _INDEX), encode(index))
         has_times = TOUCHED in rows.columns and not rows[TOUCHED].null_count()
         segment = Segment(
             page=self.next,
             pages=len(blobs),
             rows=rows.height,
-            bytes=sum(map(len, blobs)),
+            bytes=size,
             low=positions[0],
             high=positions[-1],
             oldest=rows[TOUCHED].min() if has_times else None,  # type: ignore[arg-type]
             newest=rows[TOUCHED].max() if has_times else None,  # type: ignore[arg-type]
-            token=urlsafe_b64encode(digest.digest()).decode(),
+            token=urlsafe_b64encode(digest.digest()[:12]).decode(),
         )
         self.next += len(blobs)
         self.cache.put(segment.token, rows)
@@ -227,6 +224,17 @@ def take_rows(rows: pl.DataFrame, at: npt.NDArray[np.int64]) -> pl.DataFrame:
     if int(at[-1]) - int(at[0]) == count - 1 and (at[1:] > at[:-1]).all():  # a slice is much quicker
         return rows.slice(int(at[0]), count)
     return rows[pl.Series(at.astype(np.uint32))]
+
+
+def _take_ranges(rows: pl.DataFrame, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """Return the rows of these ranges of indexes."""
+    filled = np.flatnonzero(stops > starts)
+    starts, counts = starts[filled], (stops - starts)[filled]
+    if len(filled) <= _FEW_RANGES:
+        parts = [rows.slice(start, count) for start, count in zip(starts, counts, strict=True)]
+        return pl.concat(parts) if parts else rows.clear()
+    ends = counts.cumsum()
+    return take_rows(rows, np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts))
 
 
 def keep_rows(rows: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everfold.errors import StateError
-from everfold.state import keyed, segments
+from everfold.state import keyed, pages, segments
 from everfold.state.cache import FrameCache
 from everfold.state.keyed import KeyedTable
 from everfold.state.pages import decode_head, encode
@@ -55,13 +55,19 @@ def identity(row: dict[str, Any]) -> str:
 NUMBERS = {identity(row): number for number, row in enumerate(keys_of(range(len(KEY_ROWS))).to_dicts())}
 
 
+def set_sizes(monkeypatch: pytest.MonkeyPatch, page: int, segment: int) -> None:
+    monkeypatch.setattr(segments, "PAGE_BYTES", page)
+    monkeypatch.setattr(keyed, "SMALL_BYTES", page)
+    for module in (keyed, segments):
+        monkeypatch.setattr(module, "SEGMENT_BYTES", segment)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set small sizes, so that a few rows make many pages, segments, ranks and foldings."""
-    for module in (keyed, segments):
-        monkeypatch.setattr(module, "PAGE_BYTES", 200)
-        monkeypatch.setattr(module, "SEGMENT_BYTES", 600)
+    set_sizes(monkeypatch, page=200, segment=600)
     monkeypatch.setattr(keyed, "RANK_RUNS", 3)
+    monkeypatch.setattr(keyed, "MANY_RUNS", 4)
     monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 20_000)
 
 
@@ -301,10 +307,9 @@ def test_a_write_to_a_large_table_reads_and_rewrites_none_of_its_pages() -> None
 def test_at_most_four_bytes_are_written_per_changed_byte(
     monkeypatch: pytest.MonkeyPatch, batch: int, batches: int
 ) -> None:
-    for module in (keyed, segments):
-        monkeypatch.setattr(module, "SEGMENT_BYTES", 64 << 10)
-        monkeypatch.setattr(module, "PAGE_BYTES", 4 << 10)
+    set_sizes(monkeypatch, page=4 << 10, segment=64 << 10)
     monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 256 << 10)
+    monkeypatch.setattr(pages, "_compression", lambda: None)
     store, cache, rows = CountingStore(), FrameCache(), 20_000
     table = open_table(store, cache=cache)
     table.write(make_rows(0, rows), added=rows)
@@ -320,10 +325,24 @@ def test_at_most_four_bytes_are_written_per_changed_byte(
     assert table.find(make_rows(0, rows)).height == table.rows == rows
 
 
+def test_new_rows_are_rewritten_only_when_there_are_many_runs() -> None:
+    store, cache, height = MemoryStore(), FrameCache(), 40_000
+    table = open_table(store, cache=cache)
+    table.write(make_rows(0, height), added=height)
+    size, written = table.segments.written, 0
+    for at in range(1, 4 * keyed.MANY_RUNS):
+        table = open_table(store, table.encode(), cache)
+        table.write(make_rows(at * height, (at + 1) * height), added=height)
+        written += table.segments.written
+        if at < keyed.MANY_RUNS:
+            assert written == pytest.approx(at * size)
+    assert written <= 4 * at * size
+    assert len(table.runs) < 2 * keyed.MANY_RUNS
+    assert table.find(make_rows(0, (at + 1) * height, 1000)).height == (at + 1) * height // 1000
+
+
 def test_many_inserts_into_one_key_range_are_folded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (keyed, segments):
-        monkeypatch.setattr(module, "SEGMENT_BYTES", 16 << 10)
-        monkeypatch.setattr(module, "PAGE_BYTES", 1 << 10)
+    set_sizes(monkeypatch, page=1 << 10, segment=16 << 10)
     store = CountingStore()
     table = open_table(store)
     table.write(make_rows(0, 20_000, 100), added=200)

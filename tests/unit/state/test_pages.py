@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from everfold.errors import StateError
-from everfold.state.pages import decode, decode_head, encode, encode_head
+from everfold.state.pages import decode, decode_head, encode, encode_head, encode_pages
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "state"
 ROWS = pl.DataFrame(
@@ -45,7 +45,19 @@ def test_a_head_is_decoded_unchanged() -> None:
 
 def test_pages_of_the_first_format_are_readable() -> None:
     assert decode((GOLDEN / "rows-v1.page").read_bytes()).equals(ROWS)
+    assert decode((GOLDEN / "rows-v1-lz4.page").read_bytes()).equals(ROWS[1:])
     assert decode_head((GOLDEN / "head-v1.page").read_bytes()) == HEAD
+
+
+def test_rows_are_cut_into_compressed_pages() -> None:
+    assert [(decode(blob).rows(), count) for blob, count in encode_pages(ROWS, 2)] == [
+        (ROWS[:2].rows(), 2),
+        (ROWS[2:].rows(), 1),
+    ]
+    repeated = pl.concat([ROWS] * 1000)
+    (one, rows), *_ = encode_pages(repeated, 2000)
+    assert rows == 2000
+    assert len(one) < len(encode(repeated[:2000])) / 5
 
 
 def test_pages_are_plain_arrow_after_their_header() -> None:

@@ -71,7 +71,7 @@ def strftime_sql(pattern: str, wall: str) -> str | None:
         else:
             return None
     flush()
-    return "(" + " || ".join(pieces or ["''"]) + ")"
+    return "(" + " || ".join(pieces or [f"strftime({wall}, '')"]) + ")"
 
 
 def strptime_format(pattern: str) -> str | None:

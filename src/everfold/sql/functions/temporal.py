@@ -57,7 +57,7 @@ _DUCKDB_PARTS = {
     "HOUR": "hour(CAST({w} AS TIMESTAMP))", "MINUTE": "minute(CAST({w} AS TIMESTAMP))", "SECOND": "second(CAST({w} AS TIMESTAMP))",
     "DECADE": "(year({w}) // 10)", "CENTURY": "((year({w}) + 99) // 100)", "MILLENNIUM": "((year({w}) + 999) // 1000)",
     "MILLISECOND": "(millisecond(CAST({w} AS TIMESTAMP)) % 1000)", "MICROSECOND": "(microsecond(CAST({w} AS TIMESTAMP)) % 1000000)",
-    "NANOSECOND": "(microsecond(CAST({w} AS TIMESTAMP)) % 1000000 * 1000)", "EPOCH": "floor(epoch(CAST({w} AS TIMESTAMP)))",
+    "NANOSECOND": "(microsecond(CAST({w} AS TIMESTAMP)) % 1000000 * 1000)", "EPOCH": "epoch(date_trunc('second', CAST({w} AS TIMESTAMP)))",
 }  # fmt: skip
 _TIME_PARTS = {"HOUR": (3_600_000, 24), "MINUTE": (60_000, 60), "SECOND": (1000, 60), "MILLISECOND": (1, 1000)}
 _INTERVAL_PARTS = {
