@@ -5,10 +5,11 @@ different keys may share one. Rows that are read together should be stored close
 values of one group share the upper bits of their position. TTL uses the column `touched`.
 
 The table is a log-structured merge tree. A write appends a run: its rows, sorted by position. When
-a rank has many runs, they are merged into one run of the next rank. When all runs together have
-grown large compared with the base below them, they are folded into it, range by range, a few ranges
-in each batch. A row is looked up in the runs from the newest to the oldest, then in the base.
-Deleted rows are marked in runs and disappear when the runs are folded into the base.
+a rank has many runs, they are merged into one run of the next rank. When their rows that replace or
+delete others have grown large compared with the base below them, or when there are many runs, they
+are folded into it, range by range, a few ranges in each batch. A row is looked up in the runs from
+the newest to the oldest, then in the base. Deleted rows are marked in runs and disappear when the
+runs are folded into the base.
 docs/design/keyed-state.md has the measurements behind the constants.
 """
 
