@@ -253,12 +253,9 @@ class GroupOperator:
         names = (*self._layout.keys, *table.columns, *table.hashes)
         types = {"hash": pl.Int64(), "seq": pl.Int64(), **{name: self._types[name] for name in names}}
         types |= dict.fromkeys((each.name for each in table.counts), count)
-        return pl.DataFrame(
-            [
-                rows[name] if name in rows.columns else null_column(rows.height, of).alias(name)
-                for name, of in types.items()
-            ]
-        )
+        present = set(rows.columns)
+        missing = [null_column(rows.height, of).alias(name) for name, of in types.items() if name not in present]
+        return rows.hstack(missing) if missing else rows
 
     def _slots_of(self, groups: pl.DataFrame, old: pl.DataFrame) -> list[pl.DataFrame]:
         """Return the slots of the stored groups, then those of the batch, by `g`."""
@@ -663,19 +660,19 @@ def _join_found(rows: pl.DataFrame, found: pl.DataFrame, on: Sequence[str]) -> p
     there is none.
 
     found: no key twice. on: a hash of the keys, and the keys. NULL keys are equal. Nothing is
-    joined if `found` has the keys of `rows` one by one, as often for a single row; only the hash is
-    joined if no two different keys share one, which takes half the time.
+    joined if `found` has the keys of `rows` one by one, as often for a single row. Only the hash of
+    many rows is joined if no two different keys share one, which takes half the time.
     """
     if found.height == rows.height and all(found[key].equals(rows[key]) for key in on):
         return rows.hstack(found[[name for name in found.columns if name not in on]])
     hash, *keys = on
-    marked = found.rename({key: f"{key} found" for key in keys}).hstack(
-        [pl.Series("found", np.ones(found.height, bool))]
-    )
-    joined = rows.join(marked, on=hash, how="left", maintain_order="left")
-    equal = pl.all_horizontal(pl.col(key).eq_missing(pl.col(f"{key} found")) for key in keys) if keys else pl.lit(True)
-    if joined.height == rows.height and joined.select_seq((equal | pl.col("found").is_null()).all()).item():
-        return joined[[name for name in joined.columns if not name.endswith("found")]]
+    if keys and rows.height >= FEW_ROWS:
+        there = pl.Series("found", np.ones(found.height, dtype=bool))
+        marked = found.rename({key: f"{key} found" for key in keys}).hstack([there])
+        joined = rows.join(marked, on=hash, how="left", maintain_order="left")
+        equal = pl.all_horizontal(pl.col(key).eq_missing(pl.col(f"{key} found")) for key in keys)
+        if joined.height == rows.height and joined.select_seq((equal | pl.col("found").is_null()).all()).item():
+            return joined.drop("found", *(f"{key} found" for key in keys))
     return rows.join(found, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 

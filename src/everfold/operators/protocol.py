@@ -228,7 +228,7 @@ class Operator(Protocol):
         """Reduce the number of a task's rows.
 
         rows: `hash` BIGINT and the columns of `inputs`. The result also has a column `hash`. If it
-        has a column `table` TINYINT, its rows are sorted by it; `step` then receives the rows of
+        has a column `table` TINYINT, its rows are sorted by it; `step` may then receive the rows of
         each table apart, and those of tables after the first without columns that are all NULL.
         """
 

@@ -162,8 +162,8 @@ class Pack:
         prepared = self.operator.prepare(rows.select_seq(HASH, *wanted))
         return [
             (bucket, to_ipc(part, what))
-            for rows in split_tables(prepared)
-            for bucket, part in split_by_bucket(rows, self.bucket_ids)
+            for table in split_tables(prepared)
+            for bucket, part in split_by_bucket(table, self.bucket_ids)
         ]
 
     def _read_commands(self, controls: Sequence[str]) -> list[tuple[int, Blob]]:

@@ -80,7 +80,7 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        """The size of its pages."""
+        """The size of its rows, before compression."""
         return sum(segment.bytes for segment in self.segments)
 
     @property
