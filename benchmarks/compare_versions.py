@@ -7,8 +7,8 @@ Each version runs the same query as a job in its own process, over a folder of i
 watching. A file of 500 rows is moved into one folder, then into the other: the two batches of a
 pair are about a second apart, so a change in the speed of the machine meets both. Which version is
 first alternates. `batch` is the time from the move of the file until Spark has committed the
-batch, `processor` the user and system time of all processes of the version until then, and `start`
-the time from the command until the first batch is committed, each version alone.
+batch, `processor` the user and system time of all processes of the version until it is idle, and
+`start` the time from the command until the first batch is committed, each version alone.
 
 The ratios are `now` divided by `before`: the median of all pairs after the first ten of each
 repetition, with the middle 95 % of the medians of 2,000 samples that are drawn from the pairs.
