@@ -88,7 +88,20 @@ class ShellSession:
 
     def run(self, text: str, source: str = "sql") -> bool:
         """Run the statements of a text in order, until one fails; return whether none has."""
+        self.start_input()
+        return self._run(text, source)
+
+    def start_input(self) -> None:
+        """Forget that the user has canceled an earlier input."""
         self._canceled.clear()
+
+    def repeat_query(self) -> bool:
+        """Run the last query again unless the user has canceled the input; return whether it ran
+        without failing.
+        """
+        return not self._canceled.is_set() and self._run(self.last_query, "sql")
+
+    def _run(self, text: str, source: str) -> bool:
         self.planner.catalog.work = ScriptSize()
         try:
             for action in self.planner.run(text, source):

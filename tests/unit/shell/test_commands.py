@@ -122,6 +122,23 @@ def test_watch_repeats_the_last_query_until_it_is_canceled(shell: Shell) -> None
     assert "(every 0.1 s; Ctrl-C ends it)" in shown
 
 
+def test_watch_ends_if_it_is_canceled_between_two_queries(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(shell, ROWS)
+    timer = threading.Timer(10, shell.session.cancel)  # ends a test that fails
+    timer.start()
+    show, shown = shell.terminal.show_message, []
+
+    def cancel(message: str) -> None:
+        show(message)
+        shown.append(message)
+        shell.session.cancel()
+
+    monkeypatch.setattr(shell.terminal, "show_message", cancel)
+    run(shell, "\\watch 0.1")
+    timer.cancel()
+    assert len(shown) == 1
+
+
 def test_last_shows_a_result_again(shell: Shell) -> None:
     assert run(shell, ROWS) == run(shell, "\\last")
 
