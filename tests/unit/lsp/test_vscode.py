@@ -84,12 +84,13 @@ def test_a_changed_script(address: str, page: Page, script: Path) -> None:
     expect(column).to_contain_text("INT")
     page.keyboard.press("Escape")
     page.keyboard.type("x > 1")
+    # VS Code asks for a new verdict once the editor rests, but not while another panel has the focus.
+    expect(page.get_by_text(verdict)).to_be_hidden()
     page.keyboard.press("Control+Shift+M")
     problem = page.locator(".markers-panel")
     expect(problem).to_contain_text("no column is named `amox`")
     expect(problem).to_contain_text("did you mean `amount`?")
     expect(problem).to_contain_text("unknown-column")
-    expect(page.get_by_text(verdict)).to_be_hidden()
 
 
 @pytest.mark.slow
