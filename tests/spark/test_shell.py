@@ -61,6 +61,7 @@ def test_queries_run_on_the_engine_that_can(shell: tuple[ShellSession, Screen]) 
     assert not session.engines.is_spark_ready
     for _ in range(2):
         screen.written.clear()
+        session.start_input()
         canceling = threading.Thread(target=cancel_after_rows)
         canceling.start()
         assert not session.run("SELECT k, SUM(v) AS s FROM src GROUP BY k;")
@@ -68,6 +69,7 @@ def test_queries_run_on_the_engine_that_can(shell: tuple[ShellSession, Screen]) 
         assert screen.messages[-1] == "The query was canceled."
     assert len(screen.questions) == 1
     session.choose_engine("spark")
+    session.start_input()
     assert session.run("SELECT k, SUM(v) AS s FROM ends GROUP BY k;"), screen.errors
     assert screen.results == [[("a", "4"), ("b", "2")]] * 4
     assert session.engines.is_spark_ready

@@ -199,7 +199,7 @@ def _watch(shell: Shell, arguments: str) -> None:
     try:
         while True:
             shell.terminal.show_message(f"{datetime.now():%H:%M:%S} (every {seconds:g} s; Ctrl-C ends it)")
-            if not shell.session.repeat_query() or not shell.session.sleep(seconds):
+            if not shell.session.run(shell.session.last_query) or not shell.session.sleep(seconds):
                 break
     finally:
         shell.terminal.uses_pager = pager

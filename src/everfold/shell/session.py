@@ -86,22 +86,16 @@ class ShellSession:
             self.planner.catalog.set_option(ENGINE_OPTION, name)
         self.start_chosen_engine()
 
-    def run(self, text: str, source: str = "sql") -> bool:
-        """Run the statements of a text in order, until one fails; return whether none has."""
-        self.start_input()
-        return self._run(text, source)
-
     def start_input(self) -> None:
-        """Forget that the user has canceled an earlier input."""
+        """Forget that the user has canceled an earlier input. Called once for each input."""
         self._canceled.clear()
 
-    def repeat_query(self) -> bool:
-        """Run the last query again unless the user has canceled the input; return whether it ran
-        without failing.
+    def run(self, text: str, source: str = "sql") -> bool:
+        """Run the statements of a text in order, until one fails or the user cancels the input;
+        return whether all have run.
         """
-        return not self._canceled.is_set() and self._run(self.last_query, "sql")
-
-    def _run(self, text: str, source: str) -> bool:
+        if self._canceled.is_set():
+            return False
         self.planner.catalog.work = ScriptSize()
         try:
             for action in self.planner.run(text, source):
@@ -140,7 +134,6 @@ class ShellSession:
 
     def stop_jobs(self) -> None:
         """Stop the jobs of this shell after their running batches. Ctrl-C stops the waiting."""
-        self._canceled.clear()
         self.jobs.stop_all()
 
     def report_jobs(self) -> None:

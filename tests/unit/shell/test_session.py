@@ -126,6 +126,7 @@ def test_cancel_ends_the_query_and_not_the_session(
     canceling.join()
     assert screen.messages == ["The query was canceled."]
     engine.ended.set()
+    session.start_input()
     assert session.run("SHOW TABLES;")
 
 
