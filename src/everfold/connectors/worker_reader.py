@@ -33,8 +33,8 @@ def drop_front(blobs: pa.BinaryArray, size: int) -> pa.BinaryArray:
 class Piece:
     """Rows of a table that a reader has decoded.
 
-    rows: the needed columns by position, `c<position>`, in the Arrow types of the table; at least
-        one column; and `__kind` if the table's rows are changes.
+    rows: the needed columns by position, `c<position>`, in the Arrow types of the table, texts
+        possibly as string views; at least one column; and `__kind` if the table's rows are changes.
     split: the split whose watermark the rows advance; None if the table has only one.
     locate: returns where the row with an index came from, as the column `__place` does; None if
         the source does not know.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from everfold.operators.frame_pieces import Positions
 from everfold.operators.protocol import NO_WATERMARK
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
 from everfold.state.segments import keep_rows
@@ -47,6 +48,39 @@ def diff_rows(
     retracted = keep_rows(retracted, pl.Series(changes | (before & ~now)))
     found = retracted.vstack(keep_rows(added, pl.Series(changes | (now & ~before))))
     return found if found[ORDER].is_sorted() else found.sort(ORDER, maintain_order=True)
+
+
+def diff_pairs(
+    rows: pl.DataFrame, columns: Sequence[str], old: Positions, new: Positions
+) -> tuple[Positions, Positions, npt.NDArray[np.int8]]:
+    """Return the changes of keys as indexes of rows, indexes of pairs and kinds, retractions first.
+
+    columns: of `rows`; their values are compared. old, new: for each key a pair of indexes in
+    `rows`, of the row that it had and of the row that it has, -1 where there is none.
+    """
+    had, has = old >= 0, new >= 0
+    changed = had & has
+    changed[changed] = _differ(rows[list(columns)], old[changed], new[changed])
+    gone, come = np.flatnonzero(changed | (had & ~has)), np.flatnonzero(changed | (has & ~had))
+    retractions = np.where(has[gone], RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value)
+    additions = np.where(had[come], RowKind.UPDATE_AFTER.value, RowKind.INSERT.value)
+    kinds = np.concatenate((retractions, additions)).astype(np.int8)
+    return np.concatenate((old[gone], new[come])), np.concatenate((gone, come)), kinds
+
+
+def _differ(rows: pl.DataFrame, left: Positions, right: Positions) -> npt.NDArray[np.bool_]:
+    """Return whether rows with these indexes differ; a column is compared where those before it are
+    equal.
+    """
+    found = np.zeros(len(left), dtype=bool)
+    equal = np.flatnonzero(left != right)
+    for column in rows.iter_columns():
+        if not len(equal):
+            break
+        differs = column.gather(left[equal]).ne_missing(column.gather(right[equal])).to_numpy()
+        found[equal[differs]] = True
+        equal = equal[~differs]
+    return found
 
 
 def sort_deletes_first(found: pl.DataFrame) -> pl.DataFrame:

@@ -5,25 +5,60 @@ written back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from everfold.operators.frame_pieces import Positions
 from everfold.operators.frames import PART
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.protocol import END_OF_TIME
 from everfold.operators.ranking import RankedRows
 from everfold.state.keyed import KeyedTable
-from everfold.state.partition_rows import NUMBER, position_ranges, row_position
-from everfold.state.segments import keep_rows, take_rows
+from everfold.state.partition_rows import NUMBER, number_positions, position_ranges, row_position
+from everfold.state.segments import take_rows
 from everfold.state.store import Store
 
 OLD, ALIVE, TURN = "old", "alive", "turn"
 """Columns of rows: whether they were stored before the batch, whether they still exist after it,
 and the number of the batch's first row in their partition.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRows:
+    """All rows of the partitions that a batch touches, by partition and order: wide rows are only
+    copied where they are needed.
+
+    rows: with `hash` and `number`, in no particular order. at: the index of each row in them. part:
+    the numbers of their partitions, ascending. old, alive, turn: as the columns of these names.
+    """
+
+    rows: pl.DataFrame
+    at: Positions
+    part: Positions
+    old: npt.NDArray[np.bool_]
+    alive: npt.NDArray[np.bool_]
+    turn: Positions
+
+    def select(self, wanted: Positions) -> TouchedRows:
+        """Return the rows with these indexes."""
+        return TouchedRows(
+            rows=self.rows,
+            at=self.at[wanted],
+            part=self.part[wanted],
+            old=self.old[wanted],
+            alive=self.alive[wanted],
+            turn=self.turn[wanted],
+        )
+
+    def collect(self) -> pl.DataFrame:
+        """Return the rows themselves with `old`, `alive`, `turn` and `part`."""
+        values = {OLD: self.old, ALIVE: self.alive, TURN: self.turn, PART: self.part}
+        return take_rows(self.rows, self.at).with_columns_seq(pl.Series(name, each) for name, each in values.items())
 
 
 class KeptRows:
@@ -63,46 +98,56 @@ class KeptRows:
         """Return all stored rows."""
         return self._from_page(self._table.all(expired_before=self._expired))
 
-    def merge(self, rows: pl.DataFrame, *, updating: bool) -> tuple[pl.DataFrame, int]:
-        """Return all rows of the partitions that a batch touches, by partition and order, with
-        `old`, `alive`, `turn` and `part`, and the number of retractions that matched no row.
+    def merge(self, rows: pl.DataFrame, *, updating: bool) -> tuple[TouchedRows, int]:
+        """Return all rows of the partitions that a batch touches, and the number of retractions
+        that matched no row.
 
         rows: those of the batch, at least one, with `number`, and with `sign` where they may be
         retractions (`updating`).
         """
         stored = self._from_page(self._table.scan(position_ranges(rows), expired_before=self._expired))
-        old = pl.Series(OLD, np.ones(stored.height, dtype=bool))
-        new = pl.Series(OLD, np.zeros(rows.height, dtype=bool))
-        rows = pl.concat([stored.hstack([old]), rows.hstack([new])], how="diagonal")
-        ignored = 0
+        old, ignored = np.arange(stored.height + rows.height) < stored.height, 0
+        rows = pl.concat([stored, rows], how="diagonal", rechunk=True)
         if updating:
-            rows, ignored = retract(rows, ["hash", *self._rows.keys, *self._rows.columns])
-        else:
-            rows = rows.with_columns_seq(pl.lit(True).alias(ALIVE))
+            rows, ignored = retract(rows.hstack([pl.Series(OLD, old)]), ["hash", *self._rows.keys, *self._rows.columns])
+            old = rows[OLD].to_numpy()
         at, part = self._rows.order_rows(rows)
-        rows = take_rows(rows, at)
         # The stored rows may be of other partitions whose positions are in the same range.
-        arrived = np.where(rows[OLD].to_numpy(), END_OF_TIME, rows[NUMBER].to_numpy())
+        arrived = np.where(old, END_OF_TIME, rows[NUMBER].to_numpy())[at]
         turn = np.minimum.reduceat(arrived, np.flatnonzero(np.diff(part, prepend=-1)))[part]
-        rows = rows.hstack([pl.Series(TURN, turn), pl.Series(PART, part)])
-        rows = keep_rows(rows, rows[TURN] < END_OF_TIME)
-        return (rows.filter(pl.col("sign") > 0) if updating else rows), ignored
+        is_touched = turn < END_OF_TIME
+        alive = rows[ALIVE].to_numpy() if updating else np.ones(rows.height, dtype=bool)
+        if updating:
+            is_touched &= (rows["sign"].to_numpy() > 0)[at]
+        found = TouchedRows(rows, at, part, old[at], alive[at], turn)
+        return (found if is_touched.all() else found.select(np.flatnonzero(is_touched))), ignored
 
-    def keep(self, rows: pl.DataFrame, stays: npt.NDArray[np.bool_]) -> None:
+    def keep(self, touched: TouchedRows, stays: npt.NDArray[np.bool_]) -> None:
         """Store the rows that are marked, and discard the others.
 
-        rows: all rows of the touched partitions, with `old`.
+        touched: all rows of the touched partitions.
         """
-        old = rows[OLD].to_numpy()
-        dead = take_rows(rows, np.flatnonzero(old & ~stays))
-        added = int((stays & ~old).sum()) - dead.height
+        rows, old = touched.rows, touched.old
+        dead = np.flatnonzero(old & ~stays)
+        added = int((stays & ~old).sum()) - len(dead)
         # A partition expires as a whole, so with a TTL all its rows are touched.
-        written = take_rows(rows, np.flatnonzero(stays if self._ttl_ms else stays & ~old))
-        self._table.write(self._to_page(written), self._to_page(dead), added=added, expired_before=self._expired)
+        written = np.flatnonzero(stays if self._ttl_ms else stays & ~old)
+        keys = ["hash", NUMBER, *self._rows.keys]
+        self._table.write(
+            self._to_page(self._take_by_position(rows, touched.at[written]), self._columns),
+            self._to_page(take_rows(rows[keys], touched.at[dead]), self._rows.keys),
+            added=added,
+            expired_before=self._expired,
+        )
+
+    def _take_by_position(self, rows: pl.DataFrame, at: Positions) -> pl.DataFrame:
+        """Return the rows with these indexes, by their position in the table."""
+        positions = number_positions(rows[["hash", NUMBER]]).to_numpy()[at]
+        return take_rows(rows, at[np.argsort(positions, kind="stable")])
 
     def rewrite(self, rows: pl.DataFrame) -> None:
         """Write stored rows again, with other values in columns that are not keys."""
-        self._table.write(self._to_page(rows), added=0, expired_before=self._expired)
+        self._table.write(self._to_page(rows, self._columns), added=0, expired_before=self._expired)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         fixed = {"hash": pl.Int64(), NUMBER: pl.Int64()}
@@ -110,11 +155,9 @@ class KeptRows:
             return pl.DataFrame(schema={**fixed, **self._rows.types})
         return self._rows.from_page(page, list(fixed))
 
-    def _to_page(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _to_page(self, rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         touched = [pl.lit(self._now_ms, dtype=pl.Int64).alias("touched")] if self._ttl_ms else []
-        return self._rows.to_page(
-            rows, [row_position(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], self._columns
-        )
+        return self._rows.to_page(rows, [row_position(pl.col(NUMBER)).alias("h"), "hash", NUMBER, *touched], columns)
 
 
 def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]:

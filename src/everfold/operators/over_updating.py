@@ -145,9 +145,9 @@ class UpdatingOverOperator:
         """Return all rows of the touched partitions, in order, with their status before and after
         the batch, and the number of retractions that matched no row.
         """
-        rows, ignored = kept.merge(rows, updating=self.updating)
-        kept.keep(rows, rows[ALIVE].to_numpy())
-        rows = self._number_peers(rows)
+        touched, ignored = kept.merge(rows, updating=self.updating)
+        kept.keep(touched, touched.alive)
+        rows = self._number_peers(touched.collect())
         changed = pl.col(_AT).filter(~(pl.col(OLD) & pl.col(ALIVE))).min().over(PART)
         return rows.with_columns_seq((pl.col(_AT) >= changed).fill_null(False).alias(_AFFECTED)), ignored
 

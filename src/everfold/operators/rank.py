@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from everfold.operators.changelog import INPUT_KIND, diff_rows, empty_changes, sign, sort_deletes_first
+from everfold.operators.changelog import INPUT_KIND, diff_pairs, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
+from everfold.operators.frame_pieces import Positions
 from everfold.operators.frames import PART, count_within, number_within
-from everfold.operators.kept_rows import ALIVE, OLD, KeptRows
+from everfold.operators.kept_rows import KeptRows, TouchedRows
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.protocol import ClockSpec, LateRow, Meta, Stats, Step
 from everfold.operators.ranking import RankedRows
 from everfold.operators.reemit import mark_reemitted
-from everfold.plan.changelog import KIND
+from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import InputRef
 from everfold.plan.keys import unique_key
@@ -39,10 +40,6 @@ from everfold.state.partition_rows import NUMBER, number_rows
 from everfold.state.segments import take_rows
 from everfold.state.store import Store
 from everfold.types import physical_name
-
-_BEFORE, _NOW = "before", "now"
-"""Columns of sorted rows: their row number before and after the batch, 0 if they had or have none.
-"""
 
 
 class RankOperator:
@@ -115,9 +112,9 @@ class RankOperator:
         if frames:
             rows = number_rows(frames, arrived)
             arrived += rows.height
-            rows, missed = self._rank(rows, kept)
+            moved, before, now, missed = self._rank(rows, kept)
             ignored += missed
-            found = self._diff(rows)
+            found = self._diff(moved, before, now)
         head = {"clock": clock.encode(), "rows": kept.encode(), "arrived": arrived, "ignored": ignored, "late": late}
         write_head(store, self._epoch, head)
         stats = Stats(self.name, clock.watermark, late, kept.rows, ignored, late=examples)
@@ -128,72 +125,80 @@ class RankOperator:
         head = read_head(store, self._epoch)
         now_ms = Clock.decode(self._clock, head.get("clock")).now_ms
         rows = self._load(store, head, now_ms).all()
-        rows = self._rows.sort_rows(rows)
-        numbers = pl.Series(_NOW, number_within(rows[PART].to_numpy()))
-        rows = rows.with_columns_seq(numbers, pl.lit(0, dtype=pl.Int64).alias("turn"))
-        columns = [physical_name(at) for at in range(len(self.schema))]
-        return mark_reemitted(self._result_rows(rows, _NOW, columns).select_seq(columns))
+        at, part = self._rows.order_rows(rows)
+        number = number_within(part)
+        shown = np.flatnonzero((number >= self._node.first) & (number <= self._node.last))
+        return mark_reemitted(self._result_rows(rows, at[shown], number[shown]))
 
     def _load(self, store: Store, head: dict[str, Any], now_ms: int) -> KeptRows:
         columns = list(self._rows.keys) if self._keeps_numbers else list(self._rows.page_names)
         return KeptRows(self._rows, columns, self._node.ttl_ms, self._epoch, store, head.get("rows"), now_ms)
 
-    def _rank(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[pl.DataFrame, int]:
+    def _rank(self, rows: pl.DataFrame, kept: KeptRows) -> tuple[TouchedRows, Positions, Positions, int]:
         """Return the rows of the touched partitions that enter or leave the result or change their
-        number in it, in order, with their row numbers before and after, and the number of
-        retractions that matched no row.
+        number in it, their row numbers before and after the batch, 0 for rows that are not in the
+        result, and the number of retractions that matched no row.
         """
         node = self._node
-        rows, ignored = kept.merge(rows, updating=self.updating)
-        part, alive = rows[PART].to_numpy(), rows[ALIVE].to_numpy()
-        before, now = count_within(part, rows[OLD].to_numpy()), count_within(part, alive)
-        kept.keep(rows, alive if is_updating(node.input) else alive & (now <= node.last))
-        had, has = ((node.first <= each) & (each <= node.last) for each in (before, now))
-        stays = had & has & (before == now) if node.numbered else had & has
-        rows = rows.hstack([pl.Series(_BEFORE, before), pl.Series(_NOW, now)])
-        return take_rows(rows, np.flatnonzero((had | has) & ~stays)), ignored
+        touched, ignored = kept.merge(rows, updating=self.updating)
+        before, now = count_within(touched.part, touched.old), count_within(touched.part, touched.alive)
+        kept.keep(touched, touched.alive if is_updating(node.input) else touched.alive & (now <= node.last))
+        for numbers in (before, now):
+            numbers[(numbers < node.first) | (numbers > node.last)] = 0
+        moved = np.flatnonzero(before != now if node.numbered else (before > 0) != (now > 0))
+        return touched.select(moved), before[moved], now[moved], ignored
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _diff(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _diff(self, moved: TouchedRows, before: Positions, now: Positions) -> pl.DataFrame:
         """Return the changes from the previous first rows to the current ones."""
-        columns = [physical_name(at) for at in range(len(self.schema))]
-        old_columns = [f"old_{name}" for name in columns]
-        before = self._result_rows(rows, _BEFORE, columns)
-        now = self._result_rows(rows, _NOW, columns)
-        before = before.rename(dict(zip(columns, old_columns, strict=True)))
-        identity = [name for name in now.columns if name.startswith("id")]
-        pairs = now.join(before, on=identity, how="full", coalesce=True, nulls_equal=True, suffix="_before")
-        pairs = pairs.with_columns_seq(
-            pl.coalesce("turn", "turn_before").alias("seq"), pl.coalesce("rank", "rank_before")
-        )
-        had, has = pl.col("had").fill_null(False), pl.col("has").fill_null(False)
-        found = diff_rows(pairs.sort("seq", "rank"), columns, old_columns, had=had, has=has)
+        if not len(moved.at):
+            return self._changes_only(empty_changes(self.schema))
+        old, new = self._pair(moved, before, now)
+        turn, number = moved.turn[np.maximum(old, new)], np.where(new >= 0, now[new], before[old])
+        order = np.lexsort((number, turn))
+        old, new, turn, number = old[order], new[order], turn[order], number[order]
+        old_at, new_at = (np.where(each >= 0, moved.at[each], -1) for each in (old, new))
+        at, pair, kinds = diff_pairs(moved.rows, self._rows.columns, old_at, new_at)
+        order = np.argsort(turn[pair], kind="stable")
+        at, pair, kinds = at[order], pair[order], kinds[order]
+        found = self._result_rows(moved.rows, at, number[pair])
+        found = found.hstack([pl.Series(KIND, kinds), pl.Series(ORDER, turn[pair])])
         return self._changes_only(found if self._identity is None else sort_deletes_first(found))
+
+    def _pair(self, moved: TouchedRows, before: Positions, now: Positions) -> tuple[Positions, Positions]:
+        """Return for each key of the result the index of its row before the batch and now, -1 where
+        there is none.
+        """
+        had, has = np.flatnonzero(before), np.flatnonzero(now)
+        if self._node.numbered or self._node.first == self._node.last:
+            span = max(int(before.max()), int(now.max())) + 1
+            key_before, key_now = moved.part[had] * span + before[had], moved.part[has] * span + now[has]
+            keys = np.union1d(key_before, key_now)
+            old, new = np.full(len(keys), -1), np.full(len(keys), -1)
+            old[keys.searchsorted(key_before)], new[keys.searchsorted(key_now)] = had, has
+            return old, new
+        of_new, of_old = self._identify(moved, has, "new"), self._identify(moved, had, "old")
+        same = [name for name in of_new.columns if name != "new"]
+        pairs = of_new.join(of_old, on=same, how="full", coalesce=True, nulls_equal=True)
+        return pairs["old"].fill_null(-1).to_numpy(), pairs["new"].fill_null(-1).to_numpy()
+
+    def _identify(self, moved: TouchedRows, rows: Positions, name: str) -> pl.DataFrame:
+        """Return the columns that identify some rows in the result, and their indexes."""
+        columns = list(self._rows.columns) if self._identity is None else self._identity
+        found = take_rows(moved.rows[columns], moved.at[rows]).with_columns_seq(pl.Series(PART, moved.part[rows]))
+        # Equal rows without a key are distinguished by their number among themselves.
+        nth = pl.int_range(pl.len()).over(PART, *columns) if self._identity is None else pl.lit(0)
+        return found.with_columns_seq(nth.alias("nth"), pl.Series(name, rows))
 
     def _changes_only(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return changes, without their kinds if all of them are inserts."""
         return found if is_updating(self._node) else found.drop(KIND)
 
-    def _result_rows(self, rows: pl.DataFrame, number: str, columns: Sequence[str]) -> pl.DataFrame:
-        """Return the result rows whose row number is in range, with the columns that identify
-        them.
-        """
-        node = self._node
-        rows = rows.filter(pl.col(number).is_between(node.first, node.last)).with_columns_seq(
-            pl.col(number).alias("rank")
+    def _result_rows(self, rows: pl.DataFrame, at: Positions, number: Positions) -> pl.DataFrame:
+        """Return the rows with these indexes as result rows. number: their row numbers."""
+        found = take_rows(rows[list(self._rows.columns)], at)
+        numbers = [pl.Series(number)] if self._node.numbered else []
+        return pl.DataFrame(
+            each.alias(physical_name(place)) for place, each in enumerate([*found.get_columns(), *numbers])
         )
-        names = [*self._rows.columns, *(["rank"] if node.numbered else [])]
-        shown = [pl.col(name).alias(column) for name, column in zip(names, columns, strict=True)]
-        flag = pl.lit(True).alias("had" if number == _BEFORE else "has")
-        return rows.select_seq(*shown, *self._identities(), "turn", "rank", flag)
-
-    def _identities(self) -> list[pl.Expr]:
-        """Return the columns that identify a row before and after a batch."""
-        if self._node.numbered or self._node.first == self._node.last:
-            return [pl.col(PART).alias("id0"), pl.col("rank").alias("id1")]
-        names = self._rows.columns if self._identity is None else self._identity
-        found = [pl.col(name).alias(f"id{at}") for at, name in enumerate(names)]
-        # Equal rows without a key are distinguished by their number among themselves.
-        nth = pl.int_range(pl.len()).over(PART, *names) if self._identity is None else pl.lit(0)
-        return [*found, pl.col(PART).alias("id_part"), nth.alias("id_nth")]

@@ -114,6 +114,7 @@ class OperatorRows:
             yield Chunk(self._prepare(waiting), meta, reports, controls)
 
     def _prepare(self, tables: Sequence[pa.Table]) -> pl.DataFrame:
+        import polars as pl
         import pyarrow as pa
 
         rows = pa.concat_tables(tables or [pa.schema(self.rows.fields(self.hidden)).empty_table()])
@@ -122,7 +123,7 @@ class OperatorRows:
             columns[each.name] = to_milliseconds(values) if each.as_ms else values
         columns |= {name: rows.column(name) for name in self.hidden}
         hashed = [each.name for each in self.inputs if each.as_hash]
-        return add_hashes(pa.table(columns), self.keys, hashed)
+        return add_hashes(pl.DataFrame(pl.from_arrow(pa.table(columns))), self.keys, hashed)
 
 
 @dataclass(frozen=True, slots=True)

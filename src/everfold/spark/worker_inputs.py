@@ -13,7 +13,6 @@ from everfold.types import DataType, TimestampType
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 
 def reason_not_prepared(operator: Operator) -> str | None:
@@ -37,21 +36,18 @@ def depends_on_zone(of: DataType, zone: str | None) -> bool:
     return isinstance(of, TimestampType) and of.local_zone and zone not in (None, "UTC")
 
 
-def add_hashes(rows: pa.Table, keys: Sequence[str], hashed: Sequence[str]) -> pl.DataFrame:
+def add_hashes(rows: pl.DataFrame, keys: Sequence[str], hashed: Sequence[str]) -> pl.DataFrame:
     """Return rows with the column `hash` of their keys.
 
     hashed: the columns that are replaced by their hash.
     """
     import numpy as np
     import polars as pl
-    import pyarrow as pa
 
-    for name in hashed:
-        values = pa.array(hash_columns([rows.column(name).combine_chunks()]))
-        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
-    if keys and rows.num_rows:
-        hashes = hash_columns([rows.column(key).combine_chunks() for key in keys])
+    replaced = [pl.Series(name, hash_columns([rows[name].to_arrow()])) for name in hashed]
+    rows = rows.with_columns_seq(replaced) if replaced else rows
+    if keys and rows.height:
+        hashes = hash_columns([rows[key].to_arrow() for key in keys])
     else:
-        hashes = np.zeros(rows.num_rows, np.int64)
-    frame = pl.DataFrame(pl.from_arrow(rows))
-    return frame.insert_column(0, pl.Series(HASH, hashes, pl.Int64))
+        hashes = np.zeros(rows.height, np.int64)
+    return pl.DataFrame([pl.Series(HASH, hashes, pl.Int64), *rows.get_columns()])

@@ -8,7 +8,7 @@ equal there (`plan/worker_expressions.py`), and what a source cannot decode in a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, to_milliseconds
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.plan.emitted_changes import changelog_of, is_updating
-from everfold.plan.expressions import Expr, InputRef, inputs_of, split_shift, substitute
+from everfold.plan.expressions import Expr, InputRef, inputs_of, split_shift
 from everfold.plan.nodes import (
     Filter,
     Plan,
@@ -34,12 +34,15 @@ from everfold.plan.nodes import (
     is_proctime,
     is_stateful,
 )
+from everfold.plan.parts import children
 from everfold.plan.worker_expressions import reason_not_in_worker
 from everfold.spark.task_input import FLUSH, TABLE, Chunk, TaskReads, read_time, split_commands
 from everfold.spark.worker_inputs import add_hashes, depends_on_zone, reason_not_prepared
+from everfold.state.segments import take_rows
 from everfold.types import TimestampType, physical_name
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -47,6 +50,8 @@ _BRANCH_BYTES = 2
 _HEADER_BYTES = len(TABLE) + _BRANCH_BYTES
 """What precedes a handle in its blob: the kind, and the position of its table in a UNION ALL."""
 _LEAF = "decoded"
+_ROW = "__row"
+"""The number of a decoded row."""
 _NOW = "now_us"
 """The variable of DuckDB that is the processing time of the batch, in microseconds."""
 _CHUNK_ROWS, _CHUNK_BYTES = 500_000, 64 << 20
@@ -59,11 +64,12 @@ than two million rows.
 class ScanQuery:
     """What is computed from the decoded rows of a table, as DuckDB SQL over the relation `decoded`.
 
-    rows: the operator's inputs, in the order of `types`. types: their Arrow types, and that of
-        `__kind` if the rows are changes. keys: the inputs whose hash is that of the row. hashes:
-        the inputs that are replaced by their hash.
-    plain: for each of `types` the decoded column that it is, and whether it becomes milliseconds;
-        None if something has to be computed.
+    rows: the operator's inputs that are computed, and `_ROW` if others are passed on; None if all
+        are, of all rows.
+    passed: the decoded column and whether it becomes milliseconds, for each input that is passed
+        on.
+    types: Arrow types of the operator's inputs, and of `__kind` if the rows are changes. keys: the
+        inputs whose hash is that of the row. hashes: the inputs that are replaced by their hash.
     time: one row with the greatest watermark and the number of rows without a time; None if the
         table has no time attribute. latest: the decoded column whose greatest value determines the
         greatest watermark, None if all rows are needed for it. timeless: TRUE for each row without
@@ -72,26 +78,44 @@ class ScanQuery:
     """
 
     table: str
-    rows: str
+    rows: str | None
+    passed: Mapping[str, tuple[str, bool]]
     types: pa.Schema
     keys: tuple[str, ...]
     hashes: tuple[str, ...] = ()
-    plain: tuple[tuple[str, bool], ...] | None = None
     time: str | None = None
     latest: str | None = None
     timeless: str = ""
     drops_timeless: bool = False
     column: str = ""
 
-    def compute(self, decoded: pa.Table, now_ms: int) -> pa.Table:
+    def compute(self, decoded: pa.Table, now_ms: int) -> pl.DataFrame:
         """Return the operator's inputs from decoded rows. now_ms: the processing time."""
+        import polars as pl
         import pyarrow as pa
 
-        if self.plain is None:
-            return _run(self.rows, decoded, now_ms).cast(self.types)
-        values = [(decoded.column(name), as_ms) for name, as_ms in self.plain]
-        columns = [to_milliseconds(column) if as_ms else column for column, as_ms in values]
-        return pa.table(columns, self.types.names).cast(self.types)
+        if self.rows is None:
+            return self._pass_on(decoded)
+        found = _run(self.rows, decoded, now_ms)
+        names = [name for name in self.types.names if name not in self.passed]
+        fields = [self.types.field(name) for name in names]
+        computed = pl.DataFrame(pl.from_arrow(found.select(names).cast(pa.schema(fields))))
+        if not self.passed:
+            return computed
+        passed = take_rows(self._pass_on(decoded), found.column(_ROW).to_numpy())
+        return passed.hstack(computed.get_columns()).select_seq(self.types.names)
+
+    def _pass_on(self, decoded: pa.Table) -> pl.DataFrame:
+        """Return the inputs that are decoded columns, of all rows."""
+        import polars as pl
+        import pyarrow as pa
+
+        columns = {}
+        for name, (source, as_ms) in self.passed.items():
+            values, of = decoded.column(source), self.types.field(name).type
+            values = to_milliseconds(values) if as_ms else values
+            columns[name] = values if pa.types.is_string_view(values.type) else values.cast(of)
+        return pl.DataFrame(pl.from_arrow(pa.table(columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +150,7 @@ class WorkerScan:
             yield self._compute(waiting, now, handles, controls)
 
     def _compute(self, pieces: Sequence[Piece], now: int, handles: int, controls: list[str]) -> Chunk:
+        import polars as pl
         import pyarrow as pa
 
         watermarks: dict[str, int] = {}
@@ -140,7 +165,7 @@ class WorkerScan:
         if pieces:
             rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]), now)
         else:
-            rows = self.query.types.empty_table()
+            rows = pl.DataFrame(pl.from_arrow(self.query.types.empty_table()))
         read = sum(piece.rows.num_rows for piece in pieces)
         report = TaskReads(self.query.table, handles, read, {NO_TIME: timeless} if timeless else {}, location)
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
@@ -311,8 +336,7 @@ def _reason_not_computed(expression: Expr) -> str | None:
 def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
     """Return the SQL of a part of a plan that `plan_worker_scans` has returned."""
     writer = _QueryWriter(Duck(zone, 0, now_sql=f"getvariable('{_NOW}')"), plan, drops_timeless)
-    below = writer.write(plan.node)
-    return writer.finish(below, operator)
+    return writer.finish(operator)
 
 
 class _QueryWriter:
@@ -320,28 +344,28 @@ class _QueryWriter:
 
     def __init__(self, duck: Duck, plan: ScanPlan, drops_timeless: bool) -> None:
         self._duck, self._plan, self._drops = duck, plan, drops_timeless
-        self._hidden = (KIND,) if is_updating(plan.scan) else ()
+        self._kinds = (KIND,) if is_updating(plan.scan) else ()
         self._time: str | None = None
         self._latest: str | None = None
         self._timeless = self._column = ""
 
-    def write(self, node: Plan) -> str:
-        """Return a node's rows as SQL."""
-        duck, hidden = self._duck, self._hidden
+    def write(self, node: Plan, hidden: tuple[str, ...]) -> str:
+        """Return a node's rows as SQL. hidden: columns behind those of the node."""
+        duck = self._duck
         match node:
             case Scan():
-                return self._write_scan(node)
+                return self._write_scan(node, hidden)
             case WatermarkAssigner():
-                return self._write_watermark(node)
+                return self._write_watermark(node, hidden)
             case Project():
-                return duck.project(self.write(node.input), node.expressions, len(node.input.schema), hidden)
+                return duck.project(self.write(node.input, hidden), node.expressions, len(node.input.schema), hidden)
             case Filter():
-                return duck.filter(self.write(node.input), node.condition, len(node.schema))
+                return duck.filter(self.write(node.input, hidden), node.condition, len(node.schema))
             case WindowTableFunction():
-                return duck.assign_windows(self.write(node.input), node, hidden)
+                return duck.assign_windows(self.write(node.input, hidden), node, hidden)
         raise AssertionError(node)
 
-    def _write_scan(self, node: Scan) -> str:
+    def _write_scan(self, node: Scan, hidden: tuple[str, ...]) -> str:
         """Return the decoded columns; those that nobody needs are NULL."""
         columns = []
         for at, of in enumerate(node.schema):
@@ -349,47 +373,52 @@ class _QueryWriter:
             source = name if at in self._plan.columns else "NULL"
             plain = at in self._plan.columns and not isinstance(of.type, TimestampType)
             columns.append(name if plain else f"CAST({source} AS {of.type.duckdb}) AS {name}")
-        return f"SELECT {', '.join([*columns, *self._hidden])} FROM {_LEAF}"
+        columns += ["row_number() OVER () - 1 AS " + _ROW if name == _ROW else name for name in hidden]
+        return f"SELECT {', '.join(columns)} FROM {_LEAF}"
 
-    def _write_watermark(self, node: WatermarkAssigner) -> str:
-        below = self.write(node.input)
+    def _write_watermark(self, node: WatermarkAssigner, hidden: tuple[str, ...]) -> str:
+        timed = self.write(node.input, self._kinds)
         columns = [physical_name(at) for at in range(len(node.input.schema))]
         missing = f"{physical_name(node.column)} IS NULL"
         if changelog_of(node.input) is ChangelogMode.UPSERT:  # a delete has only its key
             missing = f"({missing} AND {KIND} <> {RowKind.DELETE.value})"
         moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
         counted = f"count(*) FILTER (WHERE {missing}) AS missing"
-        self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({below})"
+        self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({timed})"
         shift = split_shift(node.watermark)
-        if isinstance(node.input, Scan) and not self._hidden and shift is not None and shift[0].position == node.column:
+        if isinstance(node.input, Scan) and not self._kinds and shift is not None and shift[0].position == node.column:
             self._latest = physical_name(node.column)
-        self._timeless, self._column = f"SELECT {missing} FROM ({below})", node.schema[node.column].name
+        self._timeless, self._column = f"SELECT {missing} FROM ({timed})", node.schema[node.column].name
+        below = self.write(node.input, hidden)
         return f"SELECT * FROM ({below}) WHERE NOT {missing}" if self._drops else below
 
-    def finish(self, below: str, operator: Operator) -> ScanQuery:
-        """Return the query of an operator's inputs over the SQL of its input."""
+    def finish(self, operator: Operator) -> ScanQuery:
+        """Return the query of an operator's inputs."""
         import pyarrow as pa
 
+        passed = self._find_passed(operator)
+        below = self.write(self._plan.node, (*self._kinds, *((_ROW,) if passed else ())))
         columns = [physical_name(at) for at in range(len(self._plan.node.schema))]
         texts, fields = [], []
         for each in operator.inputs:
-            text = self._duck.render_sql(each.expression, columns)
-            if each.as_ms:
-                text = self._duck.milliseconds(text, each.expression.type, each.zone)
-            texts.append(f"{text} AS {each.name}")
             fields.append(pa.field(each.name, pa.int64() if each.as_ms else each.expression.type.arrow))
-        if self._hidden:
-            texts.append(KIND)
-            fields.append(pa.field(KIND, pa.int8()))
-        if not texts:
-            texts, fields = ["CAST(0 AS BIGINT) AS __row"], [pa.field("__row", pa.int64())]
+            if each.name not in passed:
+                text = self._duck.render_sql(each.expression, columns)
+                if each.as_ms:
+                    text = self._duck.milliseconds(text, each.expression.type, each.zone)
+                texts.append(f"{text} AS {each.name}")
+        fields += [pa.field(name, pa.int8()) for name in self._kinds]
+        texts += [] if passed else self._kinds
+        if not fields:
+            texts, fields = ["CAST(0 AS BIGINT) AS __none"], [pa.field("__none", pa.int64())]
+        needed = texts or not self._keeps_rows()
         return ScanQuery(
             table=self._plan.scan.table.name,
-            rows=f"SELECT {', '.join(texts)} FROM ({below})",
+            rows=f"SELECT {', '.join([*texts, *((_ROW,) if passed else ())])} FROM ({below})" if needed else None,
+            passed=passed,
             types=pa.schema(fields),
             keys=tuple(operator.hash_columns),
             hashes=tuple(each.name for each in operator.inputs if each.as_hash),
-            plain=self._find_plain(operator),
             time=self._time,
             latest=self._latest,
             timeless=self._timeless,
@@ -397,18 +426,32 @@ class _QueryWriter:
             column=self._column,
         )
 
-    def _find_plain(self, operator: Operator) -> tuple[tuple[str, bool], ...] | None:
-        """Return the decoded columns that are the operator's inputs, None if any is computed."""
-        if not operator.inputs or self._drops:
-            return None
-        expressions = [each.expression for each in operator.inputs]
+    def _find_passed(self, operator: Operator) -> dict[str, tuple[str, bool]]:
+        """Return the decoded column of each input that is one, and whether it becomes milliseconds;
+        the kinds of rows too, if there are any inputs.
+        """
+        found = {each.name: (each.expression, each.as_ms) for each in operator.inputs}
+        node = self._plan.node
+        while not isinstance(node, Scan):
+            known = {name: (each.position, ms) for name, (each, ms) in found.items() if isinstance(each, InputRef)}
+            (below,) = children(node)
+            if isinstance(node, Project):
+                found = {name: (node.expressions[at], ms) for name, (at, ms) in known.items()}
+            else:
+                found = {
+                    name: each for name, each in found.items() if name in known and known[name][0] < len(below.schema)
+                }
+            node = below
+        columns = {
+            name: (physical_name(each.position), ms) for name, (each, ms) in found.items() if isinstance(each, InputRef)
+        }
+        return columns | {name: (name, False) for name in self._kinds} if columns else columns
+
+    def _keeps_rows(self) -> bool:
+        """Return whether all decoded rows, and no others, are the operator's input."""
         node = self._plan.node
         while isinstance(node, WatermarkAssigner | Project):
-            if isinstance(node, Project):
-                expressions = [substitute(each, node.expressions) for each in expressions]
+            if isinstance(node, WatermarkAssigner) and self._drops:
+                return False
             node = node.input
-        columns = [physical_name(each.position) for each in expressions if isinstance(each, InputRef)]
-        if not isinstance(node, Scan) or len(columns) < len(expressions):
-            return None
-        found = [(name, each.as_ms) for name, each in zip(columns, operator.inputs, strict=True)]
-        return (*found, *((name, False) for name in self._hidden))
+        return isinstance(node, Scan)

@@ -535,9 +535,9 @@ class FileSource(Source):
             raise self._denied(path)
         columns = self._columns_at(wanted)
         if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import read_parquet_local
+            from everfold.connectors.formats.parquet_views import read_parquet_views
 
-            for count, values in read_parquet_local(path, self.table, columns):
+            for count, values in read_parquet_views(path, self.table, columns):
                 found = {column.position: each for column, each in zip(columns, values, strict=True)}
                 yield self._build_table(found, count, path, root, wanted)
             return

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_PIECE_ROWS, _PIECE_BYTES = 500_000, 64 << 20
+PIECE_ROWS, _PIECE_BYTES = 500_000, 64 << 20
+"""Limits of a piece of a file."""
 OPTIONS = OptionSet(
     (
         Option("utc-timezone", "bool", "false", note="has no meaning here: the wall clock of UTC is taken"),
@@ -229,25 +230,35 @@ def _nested(found: pa.DataType, of: DataType) -> str | None:
     return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
 
 
+def check_columns(path: Path, table: Table, columns: Sequence[RecordColumn]) -> pa.Schema:
+    """Check that columns can be read from a file, and return its schema.
+
+    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
+    """
+    schema = _schema(path, table)
+    for column in columns:
+        _require_spark_type(_field(schema, path, table, column), column, path, table)
+    return schema
+
+
 def read_parquet_local(
-    path: Path, table: Table, columns: Sequence[RecordColumn]
+    path: Path, table: Table, columns: Sequence[RecordColumn], first_group: int = 0
 ) -> Iterator[tuple[int, list[pa.Array]]]:
     """Yield the rows of a file in pieces: their number, and columns in the table's Arrow types.
 
-    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
+    first_group: the row group to begin with. Raises ConnectorError `missing-column`,
+    `wrong-column-type`, `bad-file`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema(path, table)
-    for column in columns:
-        _require_spark_type(_field(schema, path, table, column), column, path, table)
+    check_columns(path, table, columns)
     try:
         with pq.ParquetFile(path) as file:
-            names = [column.name for column in columns]
-            for piece in file.iter_batches(_piece_rows(file.metadata), columns=names, use_threads=False):
-                values = (_cast(piece.column(column.name), column.type.arrow) for column in columns)
-                yield piece.num_rows, list(values)
+            names, groups = [column.name for column in columns], range(first_group, file.num_row_groups)
+            size = _piece_rows(file.metadata)
+            for piece in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
+                yield piece.num_rows, [cast_values(piece.column(each.name), each.type.arrow) for each in columns]
     except (pa.ArrowInvalid, OSError) as wrong:
         raise _bad_file(path, table, wrong) from None
 
@@ -255,10 +266,11 @@ def read_parquet_local(
 def _piece_rows(metadata: Any) -> int:
     """Return how many rows of a file are read at once, at most `_PIECE_BYTES` of all columns."""
     size: int = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
-    return max(1, min(_PIECE_ROWS, _PIECE_BYTES * int(metadata.num_rows) // max(size, 1)))
+    return max(1, min(PIECE_ROWS, _PIECE_BYTES * int(metadata.num_rows) // max(size, 1)))
 
 
-def _cast(values: Any, to: pa.DataType) -> Any:
+def cast_values(values: Any, to: pa.DataType) -> Any:
+    """Return values of a file in the Arrow type of a column that `check_columns` has accepted."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(to) and pa.types.is_timestamp(values.type):
