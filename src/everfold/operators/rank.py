@@ -156,7 +156,7 @@ class RankOperator:
             return self._changes_only(empty_changes(self.schema))
         old, new = self._pair(moved, before, now)
         turn, number = moved.turn[np.maximum(old, new)], np.where(new >= 0, now[new], before[old])
-        order = np.lexsort((number, turn))
+        order = np.argsort(turn, kind="stable")
         old, new, turn, number = old[order], new[order], turn[order], number[order]
         old_at, new_at = (np.where(each >= 0, moved.at[each], -1) for each in (old, new))
         at, pair, kinds = diff_pairs(moved.rows, self._rows.columns, old_at, new_at)
@@ -168,20 +168,24 @@ class RankOperator:
 
     def _pair(self, moved: TouchedRows, before: Positions, now: Positions) -> tuple[Positions, Positions]:
         """Return for each key of the result the index of its row before the batch and now, -1 where
-        there is none.
+        there is none. The keys of a partition are sorted by row number.
         """
         had, has = np.flatnonzero(before), np.flatnonzero(now)
         if self._node.numbered or self._node.first == self._node.last:
             span = max(int(before.max()), int(now.max())) + 1
             key_before, key_now = moved.part[had] * span + before[had], moved.part[has] * span + now[has]
-            keys = np.union1d(key_before, key_now)
+            # Both are sorted, and a stable sort merges them; `np.union1d` takes ten times as long.
+            keys = np.sort(np.concatenate((key_before, key_now)), kind="stable")
+            keys = keys[np.diff(keys, prepend=-1) > 0]
             old, new = np.full(len(keys), -1), np.full(len(keys), -1)
             old[keys.searchsorted(key_before)], new[keys.searchsorted(key_now)] = had, has
             return old, new
         of_new, of_old = self._identify(moved, has, "new"), self._identify(moved, had, "old")
         same = [name for name in of_new.columns if name != "new"]
         pairs = of_new.join(of_old, on=same, how="full", coalesce=True, nulls_equal=True)
-        return pairs["old"].fill_null(-1).to_numpy(), pairs["new"].fill_null(-1).to_numpy()
+        old, new = pairs["old"].fill_null(-1).to_numpy(), pairs["new"].fill_null(-1).to_numpy()
+        order = np.argsort(np.where(new >= 0, now[new], before[old]), kind="stable")
+        return old[order], new[order]
 
     def _identify(self, moved: TouchedRows, rows: Positions, name: str) -> pl.DataFrame:
         """Return the columns that identify some rows in the result, and their indexes."""
