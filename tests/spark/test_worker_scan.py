@@ -104,6 +104,11 @@ def write_json(folder: Path, rows: list[dict[str, object]], name: str = "1.json"
     (folder / name).write_text("\n".join(lines) + "\n")
 
 
+def write_parquet(folder: Path, rows: list[dict[str, object]], name: str, unit: str) -> None:
+    schema = pa.schema([("k", pa.int32()), ("s", pa.string()), ("n", pa.int32()), ("ts", pa.timestamp(unit))])
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / name)
+
+
 @pytest.mark.parametrize("form", ["json", "parquet"])
 def test_rows_are_those_of_catalyst(run: Run, tmp_path: Path, form: str) -> None:
     rows = make_rows(3_000)
@@ -112,11 +117,25 @@ def test_rows_are_those_of_catalyst(run: Run, tmp_path: Path, form: str) -> None
         if form == "json":
             write_json(tmp_path / "in", rows[at : at + 1_000], f"{at}.json")
         else:
-            schema = pa.schema([("k", pa.int32()), ("s", pa.string()), ("n", pa.int32()), ("ts", pa.timestamp("ns"))])
-            pq.write_table(pa.Table.from_pylist(rows[at : at + 1_000], schema), tmp_path / "in" / f"{at}.parquet")
+            write_parquet(tmp_path / "in", rows[at : at + 1_000], f"{at}.parquet", "ns")
     done = both(run, tmp_path, SOURCE.format(form), WINDOWS)
     assert done.code == 0
     assert "2026-01-01 00:04:00.000" in done.out
+
+
+@pytest.mark.slow
+def test_texts_that_are_passed_on(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    rows = make_rows(13_000)
+    # Polars decodes the first file, Arrow the second one.
+    write_parquet(tmp_path / "in", rows[:12_000], "0.parquet", "us")
+    write_parquet(tmp_path / "in", rows[12_000:], "1.parquet", "us")
+    assert both(run, tmp_path, SOURCE.format("parquet"), WINDOWS).code == 0
+    last = """SELECT k, s, n, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k, n ORDER BY ts DESC) AS place FROM t
+    WHERE n < 20) WHERE place <= 2"""
+    assert both(run, tmp_path, SOURCE.format("parquet"), last).code == 0
+    longest = "SELECT k, CHAR_LENGTH(s) AS l, COUNT(*), MAX(ts) FROM t WHERE s <> 'b' GROUP BY k, CHAR_LENGTH(s)"
+    assert both(run, tmp_path, SOURCE.format("parquet"), longest).code == 0
 
 
 @pytest.mark.slow

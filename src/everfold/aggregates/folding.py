@@ -230,5 +230,6 @@ def _fold(frame: pl.DataFrame, by: Sequence[str], exprs: Sequence[pl.Expr]) -> p
     if frame[first].n_unique() * _LARGE > frame.height * 8:
         return frame.group_by(by).agg(exprs)
     parts = frame.partition_by(first, as_dict=True)
-    folded = [part.group_by(keys).agg(exprs).with_columns_seq(pl.lit(at).alias(first)) for (at,), part in parts.items()]
-    return pl.concat(folded).with_columns_seq(pl.col(first).cast(frame.schema[first])).select_seq(*by, pl.exclude(by))
+    values = {at: pl.lit(at, dtype=frame.schema[first]).alias(first) for (at,) in parts}
+    folded = [part.group_by(keys).agg(exprs).with_columns_seq(values[at]) for (at,), part in parts.items()]
+    return pl.concat(folded).select_seq(*by, pl.exclude(by))

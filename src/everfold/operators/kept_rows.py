@@ -44,7 +44,7 @@ class TouchedRows:
     alive: npt.NDArray[np.bool_]
     turn: Positions
 
-    def select(self, wanted: Positions) -> TouchedRows:
+    def pick(self, wanted: Positions) -> TouchedRows:
         """Return the rows with these indexes."""
         return TouchedRows(
             rows=self.rows,
@@ -120,7 +120,7 @@ class KeptRows:
         if updating:
             is_touched &= (rows["sign"].to_numpy() > 0)[at]
         found = TouchedRows(rows, at, part, old[at], alive[at], turn)
-        return (found if is_touched.all() else found.select(np.flatnonzero(is_touched))), ignored
+        return (found if is_touched.all() else found.pick(np.flatnonzero(is_touched))), ignored
 
     def keep(self, touched: TouchedRows, stays: npt.NDArray[np.bool_]) -> None:
         """Store the rows that are marked, and discard the others.

@@ -146,7 +146,7 @@ class RankOperator:
         for numbers in (before, now):
             numbers[(numbers < node.first) | (numbers > node.last)] = 0
         moved = np.flatnonzero(before != now if node.numbered else (before > 0) != (now > 0))
-        return touched.select(moved), before[moved], now[moved], ignored
+        return touched.pick(moved), before[moved], now[moved], ignored
 
     # --- output -----------------------------------------------------------------------------------
 
@@ -190,7 +190,8 @@ class RankOperator:
     def _identify(self, moved: TouchedRows, rows: Positions, name: str) -> pl.DataFrame:
         """Return the columns that identify some rows in the result, and their indexes."""
         columns = list(self._rows.columns) if self._identity is None else self._identity
-        found = take_rows(moved.rows[columns], moved.at[rows]).with_columns_seq(pl.Series(PART, moved.part[rows]))
+        values = [moved.rows[column].gather(moved.at[rows]) for column in columns]
+        found = pl.DataFrame([*values, pl.Series(PART, moved.part[rows])])
         # Equal rows without a key are distinguished by their number among themselves.
         nth = pl.int_range(pl.len()).over(PART, *columns) if self._identity is None else pl.lit(0)
         return found.with_columns_seq(nth.alias("nth"), pl.Series(name, rows))

@@ -1,0 +1,126 @@
+"""Parquet files whose texts are views: the same rows as Arrow decodes, whoever decodes them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from unit.connectors.tables import table
+
+from everfold.connectors.contract import Role
+from everfold.connectors.formats import parquet_views
+from everfold.connectors.formats.format import record_columns
+from everfold.connectors.formats.parquet import read_parquet_local
+from everfold.connectors.formats.parquet_views import read_parquet_views
+from everfold.errors import ConnectorError
+from everfold.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TimestampType
+
+TABLE = table(
+    "t", s=STRING, few=STRING, n=BIGINT, i=INT, d=DOUBLE, b=BOOLEAN, day=DATE, at=TimestampType(precision=3)
+).with_("filesystem", path="in", format="parquet")
+COLUMNS = record_columns(TABLE, Role.SOURCE)
+TYPES = pa.schema(
+    {
+        "s": pa.string(),
+        "few": pa.large_string(),
+        "n": pa.uint32(),
+        "i": pa.int16(),
+        "d": pa.float32(),
+        "b": pa.bool_(),
+        "day": pa.date32(),
+        "at": pa.timestamp("ms"),
+    }
+)
+ROWS = 45_000
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    """Rows with NULL, empty, short and long texts, and negative and missing times."""
+    random = Random(7)
+    texts = ["", "ä", "twelve bytes", "more than the twelve bytes of a view", "x" * 300, None]
+    makers: dict[str, Any] = {
+        "s": lambda: random.choice((*texts, str(random.random()))),
+        "few": lambda: random.choice(texts),
+        "n": lambda: random.choice((None, random.randrange(1 << 32))),
+        "i": lambda: random.randrange(-(1 << 15), 1 << 15),
+        "d": lambda: random.choice((None, 0.5, -0.0, float("inf"))),
+        "b": lambda: random.choice((True, False, None)),
+        "day": lambda: date(1960, 1, 1) + timedelta(days=random.randrange(40_000)),
+        "at": lambda: random.choice((None, datetime(1960, 1, 1) + timedelta(milliseconds=random.randrange(1 << 42)))),
+    }
+    return pa.table({name: [make() for _ in range(ROWS)] for name, make in makers.items()}, schema=TYPES)
+
+
+@pytest.fixture
+def decoded_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the number of rows of each part that Polars has decoded."""
+    parts: list[int] = []
+    decode = parquet_views._decode
+
+    def note(path: Path, names: list[str], begin: int, rows: int) -> pl.DataFrame | None:
+        frame = decode(path, names, begin, rows)
+        parts.extend([] if frame is None else [frame.height])
+        return frame
+
+    monkeypatch.setattr(parquet_views, "_decode", note)
+    return parts
+
+
+def read(path: Path, how: Any) -> pa.Table:
+    pieces = [
+        pa.table({column.name: _plain(each) for column, each in zip(COLUMNS, values, strict=True)})
+        for count, values in how(path, TABLE, COLUMNS)
+    ]
+    return pa.concat_tables(pieces)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string()) if pa.types.is_string_view(values.type) else values
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
+def test_rows_are_those_of_arrow(
+    rows: pa.Table, decoded_parts: list[int], tmp_path: Path, dictionary: bool, compression: str
+) -> None:
+    path = tmp_path / "[a]*.parquet"  # not a pattern
+    pq.write_table(rows, path, row_group_size=20_000, use_dictionary=dictionary, compression=compression)
+    assert read(path, read_parquet_views).equals(read(path, read_parquet_local))
+    # The last row group is too small.
+    assert decoded_parts == [20_000, 20_000]
+
+
+def test_all_texts_of_a_table_are_views(rows: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(rows, tmp_path / "f.parquet", row_group_size=30_000)
+    pq.write_table(rows.slice(0, 10), tmp_path / "small.parquet")
+    for name in ("f", "small"):
+        for _, values in read_parquet_views(tmp_path / f"{name}.parquet", TABLE, COLUMNS):
+            assert [each.type for each in values[:2]] == [pa.string_view()] * 2
+
+
+def test_arrow_decodes_what_polars_cannot(rows: pa.Table, decoded_parts: list[int], tmp_path: Path) -> None:
+    wrong = pa.array([b"\xff"] * ROWS, pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(0, "s", wrong), tmp_path / "f.parquet")
+    pieces = read_parquet_views(tmp_path / "f.parquet", TABLE, COLUMNS)
+    found = [values[0].cast(pa.binary_view()) for _, values in pieces]
+    assert sum(len(each) for each in found) == ROWS
+    assert found[0][0].as_py() == b"\xff"
+    assert not decoded_parts
+
+
+def test_a_damaged_file_is_reported(rows: pa.Table, tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(rows, path)
+    content = bytearray(path.read_bytes())
+    content[2_000:400_000] = b"\xee" * 398_000
+    path.write_bytes(content)
+    with pytest.raises(ConnectorError) as caught:
+        read(path, read_parquet_views)
+    assert caught.value.code == "bad-file"
