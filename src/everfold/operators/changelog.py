@@ -77,7 +77,8 @@ def _differ(rows: pl.DataFrame, left: Positions, right: Positions) -> npt.NDArra
     for column in rows.iter_columns():
         if not len(equal):
             break
-        differs = column.gather(left[equal]).ne_missing(column.gather(right[equal])).to_numpy()
+        pairs = pl.DataFrame([column.gather(each[equal]).alias(name) for name, each in (("l", left), ("r", right))])
+        differs = pairs.select_seq(pl.col("l").ne_missing(pl.col("r"))).to_series().to_numpy()
         found[equal[differs]] = True
         equal = equal[~differs]
     return found

@@ -64,8 +64,8 @@ than two million rows.
 class ScanQuery:
     """What is computed from the decoded rows of a table, as DuckDB SQL over the relation `decoded`.
 
-    rows: the operator's inputs that are computed, and `_ROW` if others are passed on; None if all
-        are, of all rows.
+    rows: the operator's inputs that are computed, and `_ROW` if others are passed on; None if every
+        row is passed on with all its inputs.
     passed: the decoded column and whether it becomes milliseconds, for each input that is passed
         on.
     types: Arrow types of the operator's inputs, and of `__kind` if the rows are changes. keys: the
@@ -335,8 +335,8 @@ def _reason_not_computed(expression: Expr) -> str | None:
 
 def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
     """Return the SQL of a part of a plan that `plan_worker_scans` has returned."""
-    writer = _QueryWriter(Duck(zone, 0, now_sql=f"getvariable('{_NOW}')"), plan, drops_timeless)
-    return writer.finish(operator)
+    duck = Duck(zone, 0, now_sql=f"getvariable('{_NOW}')")
+    return _QueryWriter(duck, plan, drops_timeless).finish(operator)
 
 
 class _QueryWriter:
