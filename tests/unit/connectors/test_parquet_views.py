@@ -1,7 +1,8 @@
-"""Parquet files whose texts are views: the same rows as Arrow decodes, whoever decodes them."""
+"""Parquet files that Polars decodes, texts as views: the same rows as Arrow decodes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role
 from everfold.connectors.formats import parquet_views
-from everfold.connectors.formats.format import record_columns
+from everfold.connectors.formats.format import RecordColumn, record_columns
 from everfold.connectors.formats.parquet import read_parquet_local
 from everfold.connectors.formats.parquet_views import read_parquet_views
 from everfold.errors import ConnectorError
@@ -73,10 +74,10 @@ def decoded_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return parts
 
 
-def read(path: Path, how: Any) -> pa.Table:
+def read(path: Path, how: Any, columns: Sequence[RecordColumn] = COLUMNS) -> pa.Table:
     pieces = [
-        pa.table({column.name: _plain(each) for column, each in zip(COLUMNS, values, strict=True)})
-        for count, values in how(path, TABLE, COLUMNS)
+        pa.table({column.name: _plain(each) for column, each in zip(columns, values, strict=True)})
+        for count, values in how(path, TABLE, columns)
     ]
     return pa.concat_tables(pieces)
 
@@ -88,13 +89,38 @@ def _plain(values: pa.Array) -> pa.Array:
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
 def test_rows_are_those_of_arrow(
-    rows: pa.Table, decoded_parts: list[int], tmp_path: Path, dictionary: bool, compression: str
+    rows: pa.Table,
+    decoded_parts: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dictionary: bool,
+    compression: str,
 ) -> None:
     path = tmp_path / "[a]*.parquet"  # not a pattern
-    pq.write_table(rows, path, row_group_size=20_000, use_dictionary=dictionary, compression=compression)
+    pq.write_table(rows, path, row_group_size=7_000, use_dictionary=dictionary, compression=compression)
+    monkeypatch.setattr(parquet_views, "PIECE_ROWS", 21_000)
     assert read(path, read_parquet_views).equals(read(path, read_parquet_local))
-    # The last row group is too small.
-    assert decoded_parts == [20_000, 20_000]
+    # Three row groups are decoded at once; those at the end are too small.
+    assert decoded_parts == [21_000, 21_000]
+
+
+def test_a_part_has_few_bytes_of_the_needed_columns(
+    rows: pa.Table, decoded_parts: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(rows, path, row_group_size=22_500, use_dictionary=False, compression="none")
+    monkeypatch.setattr(parquet_views, "_MAX_BYTES", 22_500 * 9)
+    list(read_parquet_views(path, TABLE, COLUMNS[4:5]))
+    list(read_parquet_views(path, TABLE, COLUMNS[:1]))
+    assert decoded_parts == [45_000]
+
+
+def test_numbers_are_those_of_arrow(rows: pa.Table, decoded_parts: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    pq.write_table(rows, path)
+    numbers = COLUMNS[2:]
+    assert read(path, read_parquet_views, numbers).equals(read(path, read_parquet_local, numbers))
+    assert decoded_parts == [ROWS]
 
 
 def test_all_texts_of_a_table_are_views(rows: pa.Table, tmp_path: Path) -> None:

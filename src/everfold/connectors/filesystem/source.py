@@ -585,7 +585,6 @@ class FileSource(Source):
         )
         if folder_values is None:
             raise self._bad_record_error(f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`")
-        state = path.stat()
         for at in wanted:
             if at in found:
                 continue
@@ -597,9 +596,9 @@ class FileSource(Source):
                 case "file.name":
                     value = path.name
                 case "file.size":
-                    value = state.st_size
+                    value = path.stat().st_size
                 case "file.modification-time":
-                    value = datetime.fromtimestamp(state.st_mtime_ns // 1_000_000 / 1000, UTC)
+                    value = datetime.fromtimestamp(path.stat().st_mtime_ns // 1_000_000 / 1000, UTC)
                 case _:
                     text = folder_values[keys.index(column.name)]
                     value = None if text is None else self._convert_folder(column, text, path)
