@@ -9,7 +9,7 @@ equal there (`plan/worker_expressions.py`), and what a source cannot decode in a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -130,71 +130,106 @@ class WorkerScan:
     split: str
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Yield the rows in chunks of bounded size."""
+        """Yield the rows in chunks of bounded size; the last one has the watermarks of all."""
         waiting: list[Piece] = []
-        rows = size = handles = 0
+        times = TaskTimes(self.query)
+        rows = size = handles = read = 0
         now, controls = NO_WATERMARK, list[str]()
         for batch in batches:
             now = max(now, read_time(batch))
             lines, found = split_commands(batch)
             controls += lines
             handles += batch.num_rows - len(lines)
+            read += batch.num_rows
             for piece in self.reader.read(drop_front(found, _HEADER_BYTES)) if len(found) else ():
                 waiting.append(piece)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes
                 if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-                    yield self._compute(waiting, now, handles, [])
+                    yield self._compute(waiting, times, now, handles)
                     waiting, rows, size, handles = [], 0, 0, 0
-        if waiting or controls or handles:
-            yield self._compute(waiting, now, handles, controls)
+        if read:
+            chunk = self._compute(waiting, times, now, handles)
+            yield replace(chunk, meta=Meta(now, times.find_watermarks(), FLUSH in controls), controls=controls)
 
-    def _compute(self, pieces: Sequence[Piece], now: int, handles: int, controls: list[str]) -> Chunk:
+    def _compute(self, pieces: Sequence[Piece], times: TaskTimes, now: int, handles: int) -> Chunk:
+        """Return rows, without what they say about time, which is added to that of the task."""
         import polars as pl
         import pyarrow as pa
 
-        watermarks: dict[str, int] = {}
         timeless, location = 0, None
         for split, found in _group_by_split(pieces, self.split):
-            greatest, missing = self._find_time(found)
-            if missing and location is None:
-                location = self._locate_timeless(found)
-            timeless += missing
-            if greatest is not None:
-                watermarks[split] = greatest
+            missing, place = times.add(split, found)
+            timeless, location = timeless + missing, location or place
         if pieces:
             rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]), now)
         else:
             rows = pl.DataFrame(pl.from_arrow(self.query.types.empty_table()))
-        read = sum(piece.rows.num_rows for piece in pieces)
-        report = TaskReads(self.query.table, handles, read, {NO_TIME: timeless} if timeless else {}, location)
+        count = sum(piece.rows.num_rows for piece in pieces)
+        report = TaskReads(self.query.table, handles, count, {NO_TIME: timeless} if timeless else {}, location)
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
-        meta = Meta(now, watermarks, FLUSH in controls)
-        return Chunk(frame, meta, [report.encode()] if pieces or handles else [], controls)
+        return Chunk(frame, None, [report.encode()] if pieces or handles else [], [])
 
-    def _find_time(self, pieces: Sequence[Piece]) -> tuple[int | None, int]:
-        """Return the greatest watermark and the number of rows without a time.
+
+@dataclass(slots=True)
+class TaskTimes:
+    """What the rows of a task say about time.
+
+    DuckDB takes longer to plan a query than to compare many times, so it is asked once for rows
+    whose order is that of one column.
+    """
+
+    query: ScanQuery
+    _watermarks: dict[str, int] = field(default_factory=dict)
+    _latest: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+    def add(self, split: str, pieces: Sequence[Piece]) -> tuple[int, str | None]:
+        """Add rows of a split; return how many have no time, and the location of the first of them,
+        None if it is not known.
 
         Raises the report of `NullRowtime` unless such rows are skipped.
         """
         import pyarrow as pa
 
         if self.query.time is None:
-            return None, 0
-        found = _run(self.query.time, self._rows_of_time(pa.concat_tables([piece.rows for piece in pieces])))
-        missing = int(found.column("missing")[0].as_py())
+            return 0, None
+        rows = pa.concat_tables([piece.rows for piece in pieces])
+        latest = self._find_latest(rows)
+        if latest is not None:
+            self._latest.setdefault(split, []).append(latest)
+            return 0, None
+        missing = self._advance(split, rows)
+        location = self._locate_timeless(pieces) if missing else None
         if missing and not self.query.drops_timeless:
-            raise NullRowtime(self.query.table, self.query.column, self._locate_timeless(pieces)).reported()
-        return found.column("greatest")[0].as_py(), missing
+            raise NullRowtime(self.query.table, self.query.column, location).reported()
+        return missing, location
 
-    def _rows_of_time(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that the greatest watermark depends on."""
+    def find_watermarks(self) -> dict[str, int]:
+        """Return the greatest watermark of each split."""
+        import pyarrow as pa
+
+        for split, rows in self._latest.items():
+            self._advance(split, pa.concat_tables(rows))
+        self._latest.clear()
+        return self._watermarks
+
+    def _advance(self, split: str, rows: pa.Table) -> int:
+        """Advance the watermark of a split, and return the number of rows without a time."""
+        assert self.query.time is not None
+        found = _run(self.query.time, rows)
+        greatest = found.column("greatest")[0].as_py()
+        if greatest is not None:
+            self._watermarks[split] = max(greatest, self._watermarks.get(split, NO_WATERMARK))
+        return int(found.column("missing")[0].as_py())
+
+    def _find_latest(self, rows: pa.Table) -> pa.Table | None:
+        """Return the only row that the greatest watermark depends on, None if there is none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         latest = self.query.latest
         if latest is None or not rows.num_rows or rows.column(latest).null_count:
-            return rows
+            return None
         greatest = pa.repeat(pc.max(rows.column(latest)), 1)
         return rows.slice(0, 1).set_column(rows.schema.get_field_index(latest), latest, greatest)
 
