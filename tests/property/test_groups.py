@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from property.changelogs import Change, ChangingQuery, FoldedRows, changelogs, cut, cuts, freeze, inserts, values
 
 from everfold.memory.pipeline import MemoryPipeline
+from everfold.operators import group
+from everfold.operators.group import GroupOperator
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
@@ -120,6 +123,44 @@ def test_after_every_batch_of_inserts_the_result_is_that_of_all_rows(
 @example(changes=[(RowKind.INSERT, ("a", -1)), (RowKind.INSERT, ("a", -2))], cuts=[])  # AVG is -1.5
 def test_every_function_supports_changes(call: str, changes: list[Change], cuts: list[int]) -> None:
     check(changes, cuts, [call], ChangelogMode.ALL, 1, False)
+
+
+@pytest.fixture(params=[False, True], ids=["", "few rows"])
+def combined_thirds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepare a third of a batch at a time, and combine what was prepared."""
+    prepare = GroupOperator.prepare
+
+    def prepare_thirds(operator: GroupOperator, rows: pl.DataFrame) -> pl.DataFrame:
+        parts = [part for part in rows.iter_slices(-(-rows.height // 3)) if part.height]
+        return operator.combine([prepare(operator, part) for part in parts])
+
+    monkeypatch.setattr(GroupOperator, "prepare", prepare_thirds)
+    if request.param:
+        monkeypatch.setattr(group, "FEW_ROWS", -1)
+
+
+@pytest.mark.usefixtures("combined_thirds")
+@settings(LAW, suppress_health_check=list(HealthCheck))
+@given(changelogs(), cuts, some_calls)
+def test_combined_changes_are_those_of_the_surviving_rows(
+    changes: list[Change], cuts: list[int], calls: list[str]
+) -> None:
+    check(changes, cuts, calls, ChangelogMode.ALL, 2, False)
+
+
+@pytest.mark.usefixtures("combined_thirds")
+@settings(LAW, suppress_health_check=list(HealthCheck))
+@given(inserts(), cuts, some_calls)
+def test_combined_inserts_are_those_of_all_rows(changes: list[Change], cuts: list[int], calls: list[str]) -> None:
+    check(changes, cuts, calls, ChangelogMode.INSERT_ONLY, 2, False)
+
+
+@pytest.mark.usefixtures("combined_thirds")
+@settings(LAW, suppress_health_check=list(HealthCheck))
+@given(inserts(), cuts)
+@example([(RowKind.INSERT, ("a", at % 3)) for at in range(9)], [])
+def test_combined_values_are_counted_once(changes: list[Change], cuts: list[int]) -> None:
+    check(changes, cuts, [call for call in CALLS if "DISTINCT" in call], ChangelogMode.INSERT_ONLY, 1, False)
 
 
 @LAW

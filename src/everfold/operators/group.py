@@ -13,6 +13,7 @@ Flink. Source: the seed on group aggregation; flink 2.3 through `tests/cases/gro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,28 @@ class GroupOperator:
             signs = pl.col("sign")
             return (signs if count.condition is None else signs.filter(pl.col(count.condition))).sum()
         return pl.lit(True) if count.condition is None else pl.col(count.condition).any()
+
+    def combine(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Merge the results of `prepare` for successive chunks of rows."""
+        groups = pl.concat(self._parts_of(0, prepared), how="diagonal")
+        parts = [self._fold_groups(groups).with_columns_seq(_tag(0))]
+        for at, table in enumerate(self._tables, 1):
+            rows = self._concat_values(table, self._parts_of(at, prepared))
+            parts.append(self._combine_values(rows, table).with_columns_seq(_tag(at)))
+        return pl.concat(parts, how="diagonal")
+
+    def _combine_values(self, rows: pl.DataFrame, table: ValueTable) -> pl.DataFrame:
+        keys = self._layout.keys
+        if not self.updating and rows.height >= FEW_ROWS:
+            counts = tuple(replace(each, condition=each.condition and each.name) for each in table.counts)
+            groups = self._number(rows, keys, "hash")
+            found = None if groups is None else self._first_values(rows, groups, replace(table, counts=counts))
+            if found is not None:
+                return found
+        merged = [pl.col(each.name).sum() if self.updating else pl.col(each.name).any() for each in table.counts]
+        facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
+        found = reduce_groups(rows, [*keys, *table.columns], [*facts, *merged])
+        return found.filter(self._some(table))
 
     # --- a batch ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, TypeAlias
 
 from everfold.error_transport import transport_errors
+from everfold.operators.combining import PreparedRows
 from everfold.operators.protocol import TABLE, Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
@@ -116,15 +117,17 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
+        prepared = PreparedRows(self.operator)
         task = task_number()
         seq = task << TASK_SHIFT
         with transport_errors():
             for chunk in self.task_input.read(batches):
-                wire = self._pack(chunk, seq)
+                wire = self._pack(chunk, seq, prepared)
                 seq += chunk.rows.height
                 if chunk.meta is not None:
                     metas.append(chunk.meta)
                 yield from _wire_batches([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
+            yield from _wire_batches(self._encode_numbered(prepared.release()))
         yield from _wire_batches(list(self._call_buckets(metas, is_first=task == 0)))
 
     def _call_buckets(self, metas: Sequence[Meta], *, is_first: bool) -> Iterator[tuple[int, Blob]]:
@@ -137,7 +140,11 @@ class Pack:
             for bucket, leader in zip(self.bucket_ids, leaders, strict=True):
                 yield bucket, _CALL.pack(CALL, leader)
 
-    def _pack(self, chunk: Chunk, seq: int) -> list[tuple[int, Blob]]:
+    def _pack(self, chunk: Chunk, seq: int, prepared: PreparedRows) -> list[tuple[int, Blob]]:
+        """Return the blobs of a chunk, without rows that wait in `prepared`.
+
+        seq: the arrival number of its first row.
+        """
         import polars as pl
 
         data = chunk.rows
@@ -151,15 +158,21 @@ class Pack:
         wire = self._read_commands(chunk.controls)
         if self.operator.updating:
             data, given = split_reemitted(data.rename({KIND: "kind"}), "kind")
-            wire += self._prepare(given, REEMITTED)
-        return wire + self._prepare(data, _NUMBERED.pack(ROWS, seq))
+            wire += [] if given.is_empty() else self._encode(self._prepare(given), REEMITTED)
+        if data.is_empty():
+            return wire
+        return wire + self._encode_numbered(prepared.add(self._prepare(data), data.height, seq))
 
-    def _prepare(self, rows: pl.DataFrame, what: bytes) -> list[tuple[int, Blob]]:
-        if rows.is_empty():
-            return []
+    def _prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         wanted = [column.name for column in self.operator.inputs]
         wanted += ["seq"] * self.operator.ordered + ["kind"] * self.operator.updating
-        prepared = self.operator.prepare(rows.select_seq(HASH, *wanted))
+        return self.operator.prepare(rows.select_seq(HASH, *wanted))
+
+    def _encode_numbered(self, frames: Sequence[tuple[int, pl.DataFrame]]) -> list[tuple[int, Blob]]:
+        return [blob for seq, frame in frames for blob in self._encode(frame, _NUMBERED.pack(ROWS, seq))]
+
+    def _encode(self, prepared: pl.DataFrame, what: bytes) -> list[tuple[int, Blob]]:
+        """Return a blob for each bucket."""
         return [
             (bucket, to_ipc(part, what))
             for table in split_tables(prepared)

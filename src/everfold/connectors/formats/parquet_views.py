@@ -1,8 +1,8 @@
-"""Parquet files decoded by Polars, with texts as string views: they stay in the pages of the file, so
-that filtering and sorting rows moves views of 16 bytes.
+"""Parquet files decoded by Polars, with texts as string views: they stay in the pages of the file,
+so that filtering and sorting rows moves views of 16 bytes.
 
-Polars decodes texts in a fifth and numbers in two thirds of the time that Arrow takes. Arrow decodes
-the row groups that Polars might decode differently, cannot decode, or decodes no faster.
+Polars decodes texts in a fifth and numbers in two thirds of the time that Arrow takes. Arrow
+decodes the row groups that Polars might decode differently, cannot decode, or decodes no faster.
 """
 
 from __future__ import annotations
