@@ -96,7 +96,7 @@ LAUNCH_CONF: Mapping[str, str] = {
     "spark.ui.retainedStages": "100",
     # A batch of files has one task per core. With the default, 128 MB, a batch of 256 MB had three
     # tasks, so one of two cores waited.
-    "spark.sql.files.maxPartitionBytes": "1g",
+    "spark.sql.files.maxPartitionBytes": "512m",
     "spark.driver.memory": "2g",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     # Such a message contains the whole conf, secrets included.
