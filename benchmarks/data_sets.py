@@ -4,15 +4,15 @@ Of every length there are two layouts of the same rows:
 
 - `files/`: files that follow each other in time, as a micro-batch engine reads them. Those of a
   shorter input are links to those of the longest.
-- `lanes/`: the rows are distributed over two files, so that time advances for each of two parallel
-  readers (make_stream.py says why Flink needs that).
+- `lanes/`, where asked for: the rows are distributed over two files, so that time advances for each
+  of two parallel readers (make_stream.py says why Flink needs that).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 SCRATCH = Path(__file__).resolve().parent.parent / "scratch" / "bench"
 SEED = 1
-LENGTHS = (2, 5, 10, 20, 40, 80, 160)
+LENGTHS = (2, 5, 10, 20, 40, 80, 160, 320, 640)
 """The lengths of inputs, in files."""
 CHECKED_LENGTH = LENGTHS[0]
 FILE_ROWS, QUICK_FILE_ROWS = 1_000_000, 200_000
@@ -63,14 +63,14 @@ DATA_SETS = {
                 *("group", "count_distinct", "retract"),
             ),
             shortest=2,
-            longest=160,
+            longest=640,
         ),
         DataSet(
             name="1m-keys",
             keys=1_000_000,
             queries=("tumble", "session", "over_range", "group", "retract"),
             shortest=5,
-            longest=40,
+            longest=160,
         ),
         DataSet(name="20m-keys", keys=20_000_000, queries=("group",), shortest=5, longest=20),
         DataSet(
@@ -78,7 +78,7 @@ DATA_SETS = {
             keys=None,
             queries=("q5_window", "q5", "q7_window", "q7", "q11", "q12", "q15", "q16", "q17", "q18", "q19"),
             shortest=2,
-            longest=40,
+            longest=80,
         ),
     )
 }
@@ -106,12 +106,21 @@ class Store:
             files = sorted((base / "files").glob("*.parquet"))[:length]
             for file in files:
                 os.link(file, started / "files" / file.name)
-            make_stream.write_lanes(started / "lanes", _read_tables(files))
             started.rename(folder)
         return folder
 
+    def prepare_lanes(self, data_set: DataSet, length: int) -> Path:
+        """Return the folder of an input with `length` files, which also has `lanes/`."""
+        folder = self.prepare(data_set, length)
+        if not (folder / "lanes").exists():
+            started = folder / "lanes.started"
+            shutil.rmtree(started, ignore_errors=True)
+            make_stream.write_lanes(started, _read_tables(sorted((folder / "files").glob("*.parquet"))))
+            started.rename(folder / "lanes")
+        return folder
 
-def _read_tables(files: list[Path]) -> Iterator[pa.Table]:
+
+def _read_tables(files: Iterable[Path]) -> Iterator[pa.Table]:
     for file in files:
         yield pq.ParquetFile(file).read()
 

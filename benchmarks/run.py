@@ -62,8 +62,8 @@ TIMEOUT = "timeout_seconds"
 MINI_BATCH = ("group", "count_distinct", "retract", "q15", "q16", "q17")
 """The queries for which Flink has a mini-batch mode."""
 ON_KAFKA = ("tumble", "group", "over_range")
-KAFKA_LONGEST = 40
-"""The greatest length of a topic, in files: about 3 GB."""
+KAFKA_LONGEST = 80
+"""The greatest length of a topic, in files: about 6 GB."""
 START_TIMEOUT_S = 180
 
 
@@ -82,6 +82,11 @@ class Task:
     def lengths(self) -> list[int]:
         """The lengths of input that may be measured."""
         return [each for each in LENGTHS if self.data_set.shortest <= each <= self.longest]
+
+    def prepare(self, store: Store, length: int) -> Path:
+        """Return the folder of an input of this length, in the layout that its engine reads."""
+        in_lanes = self.connector is read_parquet and self.engine.startswith("flink")
+        return store.prepare_lanes(self.data_set, length) if in_lanes else store.prepare(self.data_set, length)
 
     def key(self, repetition: int) -> Key:
         """Return the key of its measurement."""
@@ -155,7 +160,7 @@ class Runner:
         return measured.long.seconds >= self.seconds or measured.long.rows >= longest
 
     def _check(self, process: EngineProcess, task: Task) -> bool:
-        folder = self.store.prepare(task.data_set, CHECKED_LENGTH)
+        folder = task.prepare(self.store, CHECKED_LENGTH)
         request = Request(action=CHECK, query=task.query, connector=task.connector(task.engine, folder))
         reply, _ = process.ask(request, self.timeout_s)
         check = Check(**reply)
@@ -166,7 +171,7 @@ class Runner:
         return False
 
     def _run(self, process: EngineProcess, task: Task, length: int) -> Run:
-        folder = self.store.prepare(task.data_set, length)
+        folder = task.prepare(self.store, length)
         request = Request(action=RUN, query=task.query, connector=task.connector(task.engine, folder))
         reply, usage = process.ask(request, self.timeout_s)
         return Run(
@@ -204,16 +209,21 @@ def read_parquet(engine: str, folder: Path) -> dict[str, str]:
     return parquet_connector(folder / ("lanes" if engine.startswith("flink") else "files"))
 
 
-def list_tasks(options: argparse.Namespace, kafka: KafkaInput | None) -> Iterator[list[Task]]:
-    """Yield the tasks of each query; the engines take turns within them."""
-    for data_set in (DATA_SETS[name] for name in options.data_sets):
-        for query in data_set.queries:
+def list_tasks(options: argparse.Namespace, kafka: KafkaInput | None) -> Iterator[tuple[int, list[Task]]]:
+    """Yield repetitions with the tasks of each query; the engines take turns within them.
+
+    All repetitions of a data set come before the next one: a part of a long comparison needs the
+    files of few data sets.
+    """
+    for name in options.data_sets:
+        data_set = DATA_SETS[name]
+        for repetition, query in itertools.product(range(options.repeat), data_set.queries):
             if options.queries and query not in options.queries:
                 continue
             engines = [each for each in options.engines if _can_run(each, query, data_set)]
             if kafka is not None and query not in ON_KAFKA:
                 continue
-            yield [
+            tasks = [
                 Task(
                     engine=each,
                     query=query,
@@ -224,6 +234,7 @@ def list_tasks(options: argparse.Namespace, kafka: KafkaInput | None) -> Iterato
                 )
                 for each in engines
             ]
+            yield repetition, tasks
 
 
 def _can_run(engine: str, query: str, data_set: DataSet) -> bool:
@@ -242,7 +253,7 @@ def measure_all(runner: Runner, options: argparse.Namespace, kafka: KafkaInput |
     failed = False
     until = time.monotonic() + options.minutes * 60
     status = OK
-    for repetition, tasks in itertools.product(range(options.repeat), list_tasks(options, kafka)):
+    for repetition, tasks in list_tasks(options, kafka):
         keys = [each.key(repetition) for each in tasks]
         if all(
             key in timeouts or runner.is_enough(each, measured.get(key)) for each, key in zip(tasks, keys, strict=True)
