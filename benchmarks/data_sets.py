@@ -78,7 +78,7 @@ DATA_SETS = {
             keys=None,
             queries=("q5_window", "q5", "q7_window", "q7", "q11", "q12", "q15", "q16", "q17", "q18", "q19"),
             shortest=2,
-            longest=80,
+            longest=40,
         ),
     )
 }

@@ -7,6 +7,7 @@ Flink reads the Parquet rows from `lanes/` (make_stream.py says why).
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -32,6 +33,8 @@ COMMON = {
     "pipeline.object-reuse": "true",  # rows are not copied between the operators of a chain
     "table.local-time-zone": "UTC",
 }
+HEAP_SHARE = 0.6
+"""Java would take a quarter of the machine's memory for its heap, and Flink's state is there."""
 ENDLESS = {"execution.checkpointing.interval": "10 s"}
 """A bounded query would wait for another checkpoint at its end."""
 
@@ -89,6 +92,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parallelism", type=int, default=2, help="as many as there are lanes (2)")
     parser.add_argument("--mini-batch", action="store_true", help="two phases over batches of 50,000 rows")
     options = parser.parse_args(arguments)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    os.environ["JVM_ARGS"] = f"-Xmx{int(memory * HEAP_SHARE) >> 20}m"
 
     def answer(request: Request) -> dict[str, Any]:
         query = QUERIES[request.query]
