@@ -36,13 +36,13 @@ def read_parquet_views(
 
     schema, metadata = check_columns(path, table, columns), pq.read_metadata(path)
     names, group, begin = [column.name for column in columns], 0, 0
-    while group < metadata.num_row_groups and _is_decoded_alike(schema, columns):
-        groups, rows, size = _take_groups(metadata, names, group)
+    parts = _list_parts(metadata, names) if _is_decoded_alike(schema, columns) else ()
+    for end, rows, size in parts:
         frame = _decode(path, names, begin, rows) if rows >= _MIN_ROWS and size <= _MAX_BYTES else None
         if frame is None:
             break
         yield from _cut(frame, columns)
-        group, begin = group + groups, begin + rows
+        group, begin = end, begin + rows
     if group < metadata.num_row_groups:
         for count, values in read_parquet_local(path, table, columns, group):
             yield count, [_to_views(each) for each in values]
@@ -53,19 +53,20 @@ def _is_decoded_alike(schema: pa.Schema, columns: Sequence[RecordColumn]) -> boo
     return all(_is_plain(schema.field(column.name).type, column.type) for column in columns)
 
 
-def _take_groups(metadata: pq.FileMetaData, names: Sequence[str], first: int) -> tuple[int, int, int]:
-    """Return how many row groups, from one on, are decoded at once, and the rows and bytes of these
-    columns.
+def _list_parts(metadata: pq.FileMetaData, names: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield the row groups that are decoded at once: the first one after them, their rows and the
+    bytes of these columns.
     """
     places = [at for at in range(metadata.num_columns) if metadata.schema.column(at).path in names]
-    groups = rows = size = 0
-    for at in range(first, metadata.num_row_groups):
+    rows = size = 0
+    for at in range(metadata.num_row_groups):
         group = metadata.row_group(at)
         more = sum(group.column(place).total_uncompressed_size for place in places)
-        if groups and (rows + group.num_rows > PIECE_ROWS or size + more > _MAX_BYTES):
-            break
-        groups, rows, size = groups + 1, rows + group.num_rows, size + more
-    return groups, rows, size
+        if rows and (rows + group.num_rows > PIECE_ROWS or size + more > _MAX_BYTES):
+            yield at, rows, size
+            rows = size = 0
+        rows, size = rows + group.num_rows, size + more
+    yield metadata.num_row_groups, rows, size
 
 
 def _is_plain(found: pa.DataType, of: DataType) -> bool:
