@@ -38,6 +38,12 @@ _SECONDS_PER_QUESTION = 120
 _JVM_FLAGS = (
     "-Xmx2g",
     *SHORT_LIVED,
+    # The code that Flink generates for hundreds of queries exceeds the 48 MB that this compiler has
+    # by default. Java then warns, and by default among the answers.
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:+DisplayVMOutputToStderr",
+    "-Xlog:disable",
+    "-Xlog:all=warning:stderr",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.time")),
 )
 # Flink's watermark assigner emits a watermark when it has risen by more than this interval.
@@ -112,11 +118,16 @@ class Flink:
 
     def _read_answers(self) -> None:
         assert self._process.stdout
-        for line in self._process.stdout:
-            read = json.loads(line)
-            self._waiting.pop(read["id"]).set_result(_to_answer(read))
+        failure: Exception = RuntimeError(f"Flink's Java process has ended; see {self._log.name}")
+        try:
+            for line in self._process.stdout:
+                read = json.loads(line)
+                self._waiting.pop(read["id"]).set_result(_to_answer(read))
+        except (ValueError, LookupError) as error:
+            failure = error
+            self._process.kill()
         for waiting in self._waiting.values():
-            waiting.set_exception(RuntimeError(f"Flink's Java process has ended; see {self._log.name}"))
+            waiting.set_exception(failure)
 
     def __enter__(self) -> Self:
         return self
