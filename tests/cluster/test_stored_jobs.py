@@ -4,12 +4,15 @@ through changes, rollbacks and other numbers of partitions.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import flights
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from standalone import CLUSTER_CONF, StandaloneCluster
 from totals import COUNTS, ORDERS, SUMS, Folder, compute_totals, read_lines
@@ -62,6 +65,26 @@ def test_flights_on_a_cluster(folder: Folder, cluster: StandaloneCluster, tmp_pa
     times = [(datetime.fromisoformat(row["window_start"]), datetime.fromisoformat(row["window_end"])) for row in rows]
     found = sorted(((*at, *list(row.values())[2:]) for at, row in zip(times, rows, strict=True)), key=repr)
     assert found == flights.answers("cumulate_day", DAYS)
+
+
+def test_parquet_files_of_different_types(folder: Folder, warm_process: WarmProcess) -> None:
+    folder.process = warm_process
+    moment = datetime(2026, 1, 1, 12)
+    for number, (unit, of) in enumerate((("ns", pa.int16()), ("us", pa.int32()))):
+        file = io.BytesIO()
+        rows = {"n": pa.array([10**4 * 10**number], of), "at": pa.array([moment], pa.timestamp(unit))}
+        pq.write_table(pa.table(rows), file)
+        (folder.location / "in" / f"{number}.parquet").write(file.getvalue())
+    script = f"""CREATE TABLE t (n BIGINT, `at` TIMESTAMP(3))
+    WITH ('connector' = 'filesystem', 'path' = '{folder.uri}/in', 'format' = 'parquet');
+    SELECT SUM(n) AS s, MIN(`at`) AS low, MAX(`at`) AS high FROM t;"""
+    command = ["run", "-e", script, "--master", "local[2]", "--format", "json"]
+    (line,) = folder.run(*command, "--batch").stdout.splitlines()
+    assert json.loads(line)["s"] == 110_000
+    assert {datetime.fromisoformat(json.loads(line)[name]) for name in ("low", "high")} == {moment}
+    streamed = folder.try_to_run(*command)
+    assert streamed.returncode == 1
+    assert "column `at` of `1.parquet` is not in nanoseconds" in streamed.stderr
 
 
 def test_a_change_and_a_rollback(folder: Folder, warm_process: WarmProcess) -> None:

@@ -8,11 +8,13 @@ counted twice.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import shutil
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,6 +131,57 @@ def test_a_batch_reports_and_counts_like_a_stream(run: Run, tmp_path: Path) -> N
     assert "2 rows dropped: not readable in full" in done.err
     assert "1 row dropped: no time, the time attribute is NULL" in done.err
     assert totals(tmp_path) == sorted([*WHOLE[1:], WHOLE[0] - 7 - 8])
+
+
+def parquet_file(minute: int, unit: str, numbers: str | None = "int32") -> bytes:
+    """Return the rows of a minute with times in a unit. numbers: the type of `n`, None without it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [json.loads(line) for line in lines(minute)]
+    columns = {"at_time": pa.array([datetime.fromisoformat(row["at_time"]) for row in rows], pa.timestamp(unit))}
+    if numbers is not None:
+        columns["n"] = pa.array([row["n"] for row in rows], pa.type_for_alias(numbers))
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("units", "numbers", "words"),
+    [
+        (("ns", "us"), "int32", "bad-file]: table `t`: column `at_time` of `2` is not in nanoseconds, but the stream reads only those"),
+        (("ms", "ns"), "int8", "bad-file]: table `t`: column `at_time` of `2` is in nanoseconds, but the stream reads other units"),
+        (("us", "us"), None, "missing-column]: table `t`: `2` has no column `n`"),
+        (("us", "us"), "int64", "wrong-column-type]: table `t`: column `n` is an INT, but in `2` it is int64"),
+    ],
+    ids=["not-nanoseconds", "nanoseconds", "missing", "wide"],
+)  # fmt: skip
+def test_a_parquet_file_that_spark_would_not_read_right_stops_the_job(
+    run: Run, tmp_path: Path, units: tuple[str, str], numbers: str | None, words: str
+) -> None:
+    lay_out(tmp_path, "parquet")
+    for minute in range(MINUTES):
+        put(tmp_path, minute, parquet_file(minute, units[0]))
+    put(tmp_path, 2, parquet_file(2, units[1], numbers))
+    failed = run("--conf", "everfold.scan=catalyst")
+    assert failed.code == 1
+    assert failed.first == f"error[{words}", failed.err
+    assert len(totals(tmp_path)) < MINUTES
+    put(tmp_path, 2, parquet_file(2, units[0], "int16"))
+    done = run("--conf", "everfold.scan=catalyst")
+    assert done.code == 0, done.err
+    assert totals(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("how", ["--conf=everfold.scan=auto", "--batch"])
+def test_parquet_files_with_times_in_several_units(run: Run, tmp_path: Path, how: str) -> None:
+    lay_out(tmp_path, "parquet")
+    for minute, (unit, numbers) in enumerate((("ns", "int8"), ("us", "int32"), ("ms", "uint16"))):
+        put(tmp_path, minute, parquet_file(minute, unit, numbers))
+    done = run(how)
+    assert done.code == 0, done.err
+    assert totals(tmp_path) == WHOLE
 
 
 def test_a_new_file_whose_name_is_not_utf_8_stops_the_job(run: Run, tmp_path: Path) -> None:

@@ -79,14 +79,15 @@ def parse_number(position: str) -> int:
     return int(json.loads(position)["logOffset"])
 
 
-def list_read_files(position: Position) -> list[str]:
+def list_read_files(position: Position, since: Position | None = None) -> list[str]:
     """Return paths or URIs of the files that a job has read up to a position, in the order read.
 
-    Raises ValueError, KeyError if the log is invalid.
+    since: only those after this position. Raises ValueError, KeyError if the log is invalid.
     """
-    reached = parse_number(position.line)
-    entries = (each for file in list_logs(position.log) for each in read_log(file))
-    found = {each.uri: each for each in entries if each.number <= reached}
+    reached, before = parse_number(position.line), -1 if since is None else parse_number(since.line)
+    logs = (file for file in list_logs(position.log) if int(file.stem) > before)
+    entries = (each for file in logs for each in read_log(file))
+    found = {each.uri: each for each in entries if before < each.number <= reached}
     return [each.place for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
 
 

@@ -195,6 +195,19 @@ class Source(ABC):
         """
         raise NotImplementedError
 
+    @property
+    def has_checked_batches(self) -> bool:
+        """Whether `check_batch` is called before each batch of the stream."""
+        return False
+
+    def check_batch(self, since: Position | None, until: Position) -> None:
+        """Check the rows of a batch before it runs: those between two positions.
+
+        since: None for the first batch. Raises ConnectorError for rows that Spark would not read
+        right.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the current rows as a batch frame with the same columns."""

@@ -502,7 +502,9 @@ ENTRIES = (
         "bad-file",
         Family.ENVIRONMENT,
         "A file cannot be decoded.",
-        "It is damaged, is not of the format that the table declares, or has a column of another type than the table.",
+        "It is damaged, is not of the format that the table declares, or has a column of another type than the "
+        "table. In a stream that Spark decodes (`EXPLAIN` shows it), the times of a column must be in "
+        "nanoseconds in all Parquet files, or in none.",
         "fix or remove the file, and run the same command again.",
     ),
     ErrorCode(

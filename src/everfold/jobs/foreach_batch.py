@@ -103,10 +103,11 @@ class Router:
     """The `foreachBatch` function of a job.
 
     job, log: identify the batch for the sinks. check_executors: raises EverfoldError for executors
-    that cannot run the job. packed: how to unpack the rows of each sink if the batches have
-    payloads; None if they have typed rows. failure: the exception of a sink; Spark would keep only
-    its message. counts: of batches that Spark has not reported yet, by number. stopping: set so
-    that no further batch begins. is_held: whether Spark has planned a batch since, and waits.
+    that cannot run the job. check_input: raises ConnectorError for a batch with input that Spark
+    would not read right, by its number. packed: how to unpack the rows of each sink if the batches
+    have payloads; None if they have typed rows. failure: the exception of a sink; Spark would keep
+    only its message. counts: of batches that Spark has not reported yet, by number. stopping: set
+    so that no further batch begins. is_held: whether Spark has planned a batch since, and waits.
     is_running: whether a batch runs. is_interrupted: whether the query is stopped in the middle of
     a batch.
     """
@@ -116,6 +117,7 @@ class Router:
     targets: Sequence[Target]
     has_operators: bool
     check_executors: Callable[[], None] = lambda: None
+    check_input: Callable[[int], None] = lambda batch: None
     packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
     reports: Reports = field(default_factory=Reports)
@@ -144,6 +146,7 @@ class Router:
         rows_before = self.rows_out
         try:
             self.check_executors()
+            self.check_input(batch)
             self.digest = self.log.begin(batch)
             if self.has_operators:
                 self._set_batch_time(frame, batch)

@@ -70,6 +70,15 @@ class OpenedSource:
         """Return the source's error, None if the failure has another cause."""
         return None if self.source is None else self.source.parse_failure(error_text)
 
+    def check_batch(self, checkpoint: Location, batch: int) -> None:
+        """Raise ConnectorError if Spark would not read the rows of a planned batch right."""
+        if self.source is None or self.context is None or not self.source.has_checked_batches:
+            return
+        log = checkpoint / "sources" / self.name
+        since, until = (read_positions(checkpoint, each).get(self.name) for each in (batch - 1, batch))
+        if until is not None and until != since:
+            self.source.check_batch(None if since is None else Position(since, log), Position(until, log))
+
     def after_batch(self, offsets: Mapping[str, str]) -> None:
         """Notify the source of a committed batch. offsets: lines of the offset log by source."""
         if self.source is not None and self.context is not None and self.name in offsets:

@@ -158,6 +158,7 @@ class StreamJob:
             has_operators=bool(lowering.operators),
             reports=Reports(operator_shapes(self.manifest.version.operators, self.manifest.version.query_shapes)),
             check_executors=self.check_executors,
+            check_input=self._check_input,
             dropped=lookup_tables.skipped_rows,
             packed=packed_rows(streams, [target.sink for target in self.targets]),
         )
@@ -260,6 +261,10 @@ class StreamJob:
         if failure:
             raise failure[0]
         self._observe(query, router)
+
+    def _check_input(self, batch: int) -> None:
+        for source in self.sources.opened:
+            source.check_batch(self._checkpoint, batch)
 
     def _check_stop(self) -> None:
         if self.spec.stopping():

@@ -9,6 +9,8 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,16 +34,20 @@ from everfold.storage.local_store import LocalStore
 from everfold.types import (
     BIGINT,
     DATE,
+    DOUBLE,
     INT,
+    SMALLINT,
     STRING,
     TIMESTAMP3,
     TIMESTAMP_LTZ3,
     ArrayType,
     DataType,
     DecimalType,
+    MapType,
     RowField,
     RowType,
     StringType,
+    TimestampType,
     TimeType,
 )
 
@@ -529,3 +535,59 @@ def test_parquet_of_other_types(session: SparkSession, tmp_path: Path) -> None:
     assert reader.fails(lambda: reader.stream(tmp_path / "checkpoint")).code == "bad-file"
     missing = SourceReader(session, table(m=INT).with_("filesystem", path="old.parquet", format="parquet"), tmp_path)
     assert missing.fails(missing.batch).code == "missing-column"
+
+
+def test_parquet_files_in_any_of_the_types_that_fit(session: SparkSession, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def ints(of: Any, low: int, high: int) -> Any:
+        return pa.array([None, low, high, *(low + at * (high - low) // 3_000 for at in range(3_000))], of)
+
+    moments = [
+        datetime(1969, 12, 31, 23, 59, 59, 999_000),
+        None,
+        *(datetime(2026, 1, 1, at % 24) for at in range(3_000)),
+    ]
+    narrow, wide = DecimalType(precision=5, scale=1), DecimalType(precision=12, scale=3)
+    integers = [
+        ints(pa.int8(), -128, 127),
+        ints(pa.int16(), -(2**15), 2**15 - 1),
+        ints(pa.int32(), -(2**31), 2**31 - 1),
+    ]
+    unsigned = [ints(pa.uint8(), 0, 255), ints(pa.uint16(), 0, 2**16 - 1), ints(pa.uint32(), 0, 2**32 - 1)]
+    floats = pa.array([None, 1.5, float("nan"), *map(float, range(3_000))], pa.float32())
+    cases: dict[DataType, list[Any]] = {
+        SMALLINT: [*integers[:2], unsigned[0]],
+        INT: [*integers, *unsigned[:2]],
+        BIGINT: [*integers, *unsigned, ints(pa.int64(), -(2**63), 2**63 - 1)],
+        DOUBLE: [floats, pa.array([1e300, None, 0.1])],
+        wide: [
+            pa.array([None, *(Decimal(at) / 10 for at in range(3_000))], narrow.arrow),
+            pa.array([Decimal("123456789.125"), None], wide.arrow),
+            pa.array([Decimal("1.25"), None], pa.decimal128(10, 2)),
+        ],
+        TIMESTAMP3: [pa.array(moments, pa.timestamp(unit, zone)) for unit in ("ns", "us", "ms") for zone in (None, "UTC")],
+        TIMESTAMP_LTZ3: [pa.array(moments, pa.timestamp(unit, zone)) for unit in ("us", "ns") for zone in (None, "UTC")],
+        ArrayType(element=BIGINT): [pa.array([[1, None], None, [], [2**15 - 1]], pa.list_(of)) for of in (pa.int16(), pa.int64(), pa.uint32())],
+        MapType(key=STRING, value=DOUBLE): [
+            pa.array([[("x", 1.5)], None, []], pa.map_(pa.string(), of)) for of in (pa.float32(), pa.float64())
+        ],
+    }  # fmt: skip
+    for number, (of, columns) in enumerate(cases.items()):
+        for order, use_dictionary in ((1, True), (-1, True), (1, False)):
+            folder = tmp_path / f"{number}-{order}-{use_dictionary}"
+            folder.mkdir()
+            for at, values in enumerate(columns[::order]):
+                file = folder / f"{at}.parquet"
+                pq.write_table(pa.table({"x": values}), file, use_dictionary=use_dictionary)
+                os.utime(file, (at + 1, at + 1))
+            reader = SourceReader(
+                session, table(x=of).with_("filesystem", path=folder.name, format="parquet"), tmp_path
+            )
+            expected = sorted(map(repr, reader.local()))
+            assert sorted(map(repr, reader.batch())) == expected, of
+            if not isinstance(of, TimestampType | MapType):
+                batches, _ = reader.stream(tmp_path / f"checkpoint-{folder.name}")
+                streamed = [{"c0": row[0]} for _, rows in batches for row in rows]
+                assert sorted(map(repr, streamed)) == expected, of

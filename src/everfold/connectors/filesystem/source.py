@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,12 +59,14 @@ from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.local_paths import is_remote
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
-from everfold.storage import Location
+from everfold.storage import Location, run_all
 from everfold.types import TINYINT, DataType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from everfold.connectors.formats.parquet import FileTypes
 
 _CHUNK_ROWS = 50_000
 _MAX_NAMES = 5
@@ -70,6 +74,8 @@ _MAX_RECORD_BYTES = 4_000
 _FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
+_FilesByTypes = dict[tuple[tuple[str, str], ...], list[str]]
+"""Patterns of files by the items of their `FileTypes`."""
 _PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 
 
@@ -85,6 +91,7 @@ class FileSource(Source):
         self._base_folder = Path.cwd()
         self._listed: ListedFolders = {}
         self._root: Location | None = None
+        self._stream_types: FileTypes | None = None
 
     @property
     def format_name(self) -> str:
@@ -241,7 +248,13 @@ class FileSource(Source):
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows of the files as a stream."""
         root = self._path_outside_job(context)
-        return self._frame(self._stream_reader(context), context, root)
+        reader = self._stream_reader(context)
+        if self.format_name != "parquet":
+            return self._text_frame(reader, context, root, root.pattern)
+        from everfold.connectors.formats.parquet import declared_types
+
+        self._stream_types = self._read_first_types(root) or declared_types(self.columns)
+        return self._parquet_frame(reader, context, root, root.pattern, self._stream_types)
 
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
         """Return why tasks cannot decode files, None if they can: local Parquet and JSON."""
@@ -258,9 +271,7 @@ class FileSource(Source):
         """Return a stream of the paths of files."""
         root = self._path_outside_job(context)
         if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import check_first_file
-
-            check_first_file(self._list(root), self.table, self.columns)
+            self._read_first_types(root)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(root.pattern)
         frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS __path"))
@@ -280,19 +291,53 @@ class FileSource(Source):
             return reader.option("maxFilesPerTrigger", str(count))
         return reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))
 
-    def _matching(self, frame: DataFrame) -> DataFrame:
-        """Return the rows of files whose path matches the table's pattern, if it has one."""
-        pattern = self.options.string_or_none("source.path.regex-pattern")
-        if pattern is None:
-            return frame
-        return frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+    @property
+    def has_checked_batches(self) -> bool:
+        """Whether Spark reads the files of a stream, all in the types of the first one."""
+        return self._stream_types is not None
+
+    def check_batch(self, since: Position | None, until: Position) -> None:
+        """Check the Parquet files of a batch.
+
+        Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`, `no-permission`.
+        """
+        from everfold.connectors.formats.parquet import check_units
+
+        assert self._stream_types is not None
+        for file, types in self._read_types(self._locate_all(filter(self._is_wanted, list_read_files(until, since)))):
+            check_units(file, types, self._stream_types, self.table, self.columns)
+
+    def _read_first_types(self, root: Location) -> FileTypes | None:
+        """Return the types of the oldest Parquet file, None if there is no file."""
+        found = self._read_types(islice(filter(self._is_wanted, self._list(root)), 1))
+        return found[0][1] if found else None
+
+    def _read_types(self, files: Iterable[Path | Location]) -> list[tuple[Path | Location, FileTypes]]:
+        """Return the types of Parquet files, those that still exist."""
+        from everfold.connectors.formats.parquet import read_types
+
+        found: dict[int, FileTypes] = {}
+
+        def read(at: int, file: Path | Location) -> None:
+            try:
+                found[at] = read_types(file, self.table, self.columns)
+            except FileNotFoundError:
+                return
+            except PermissionError:
+                raise self._denied(str(file)) from None
+
+        files = list(files)
+        run_all(read, list(enumerate(files)), parallel=self._is_remote)
+        return [(files[at], found[at]) for at in sorted(found)]
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows of the current files."""
         root = self._path_outside_job(context)
+        if self.format_name == "parquet":
+            return self._parquet_folder(context, root)
         if next(self._list(root), None) is None:
             return self._empty(context)
-        return self._frame(context.spark.read, context, root)
+        return self._text_frame(context.spark.read, context, root, root.pattern)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows of the files that the job has read, without files deleted since."""
@@ -302,28 +347,67 @@ class FileSource(Source):
         found = [each for each in read if each in there]
         if not found:
             return History(self._empty(context))
-        frame = self._frame(context.spark.read, context, root, [Location(each, root.store) for each in found])
+        chosen = self._locate_all(found)
+        if self.format_name == "parquet":
+            frame = self._unite(context, root, self._group_by_types(root, chosen))
+        else:
+            frame = self._text_frame(context.spark.read, context, root, [each.pattern for each in chosen])
         return History(frame, {place: at for at, place in enumerate(found)})
+
+    def _locate_all(self, places: Iterable[str]) -> list[Location]:
+        assert self._root is not None
+        return [Location(each, self._root.store) for each in places]
 
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
         return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{LOCATION} STRING"]))
 
-    def _frame(
-        self, reader: Any, context: SourceContext, root: Location, chosen: Sequence[Location] | None = None
-    ) -> DataFrame:
-        """Return the rows of the files at a path. chosen: of these files only."""
-        reader = reader.option("recursiveFileLookup", "true")
-        path: str | list[str] = root.pattern if chosen is None else [each.pattern for each in chosen]
-        if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import read_parquet
+    def _parquet_folder(self, context: SourceContext, root: Location) -> DataFrame:
+        """Return the rows of the current Parquet files, each read in its own types."""
+        first = self._read_first_types(root)
+        if first is None:
+            return self._empty(context)
+        # Spark lists the files now, so all of them are in the second list. It takes three times as
+        # long if it is given each file.
+        frame = self._parquet_frame(context.spark.read, context, root, root.pattern, first)
+        groups = self._group_by_types(root, self._list(root))
+        has_all_files = self.options.string_or_none("source.path.regex-pattern") is None
+        return frame if has_all_files and list(groups) == [tuple(first.items())] else self._unite(context, root, groups)
 
-            context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-            found = self._list(root) if chosen is None else (each.local_path or each for each in chosen)
-            frame, values = read_parquet(reader, path, found, self.table, self.columns)
-        else:
-            frame, values = self._text_frame(reader, context, path)
+    def _group_by_types(self, root: Location, files: Iterable[Path | Location]) -> _FilesByTypes:
+        """Group Parquet files by the types in which Spark reads them."""
+        groups: _FilesByTypes = {}
+        for file, types in self._read_types(filter(self._is_wanted, files)):
+            place = file if isinstance(file, Location) else Location(str(file), root.store)
+            groups.setdefault(tuple(types.items()), []).append(place.pattern)
+        return groups
+
+    def _unite(self, context: SourceContext, root: Location, groups: _FilesByTypes) -> DataFrame:
+        """Return the rows of Parquet files."""
+        frames = [
+            self._parquet_frame(context.spark.read, context, root, paths, dict(types))
+            for types, paths in groups.items()
+        ]
+        return reduce(lambda left, right: left.unionAll(right), frames) if frames else self._empty(context)
+
+    def _parquet_frame(
+        self, reader: Any, context: SourceContext, root: Location, paths: str | list[str], types: FileTypes
+    ) -> DataFrame:
+        """Return the rows of Parquet files with these types."""
+        from everfold.connectors.formats.parquet import read_parquet
+
+        context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+        frame, values = read_parquet(reader.option("recursiveFileLookup", "true"), paths, types, self.columns)
+        return self._with_columns(frame, values, root)
+
+    def _text_frame(self, reader: Any, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
+        """Return the rows of files of a text format."""
+        frame, values = self._read_text(reader.option("recursiveFileLookup", "true"), context, paths)
+        return self._with_columns(frame, values, root)
+
+    def _with_columns(self, frame: DataFrame, values: dict[int, str], root: Location) -> DataFrame:
+        """Return the table's columns. values: Spark SQL for those of the records, by position."""
         out = [
             f"{self._column(at, column, values, root)} AS {physical_name(at)}"
             for at, column in enumerate(self.table.columns)
@@ -332,8 +416,20 @@ class FileSource(Source):
         kind = [KIND] if KIND in frame.columns else []
         return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
 
-    def _text_frame(
-        self, reader: Any, context: SourceContext, path: str | list[str]
+    def _is_wanted(self, file: Path | Location | str) -> bool:
+        """Whether the path of a file matches the table's pattern, if it has one."""
+        pattern = self.options.string_or_none("source.path.regex-pattern")
+        return pattern is None or re.fullmatch(pattern, str(file)) is not None
+
+    def _matching(self, frame: DataFrame) -> DataFrame:
+        """Return the rows of files whose path matches the table's pattern, if it has one."""
+        pattern = self.options.string_or_none("source.path.regex-pattern")
+        if pattern is None:
+            return frame
+        return frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
+
+    def _read_text(
+        self, reader: Any, context: SourceContext, paths: str | list[str]
     ) -> tuple[DataFrame, dict[int, str]]:
         """Return a checked frame of the records, and Spark SQL for the values of their columns.
 
@@ -347,7 +443,7 @@ class FileSource(Source):
             reader = reader.format(known.source).options(**known.options).schema(known.schema)
         else:
             reader = reader.format("text").option("lineSep", "\n")
-        frame = reader.load(path).selectExpr(
+        frame = reader.load(paths).selectExpr(
             "*",
             f"{_file_system_path('_metadata.file_path')} AS __path",
             "_metadata.file_size AS __size",
@@ -503,10 +599,7 @@ class FileSource(Source):
             )
         self._base_folder = base_folder
         root = self.resolve_path(base_folder)
-        pattern = self.options.string_or_none("source.path.regex-pattern")
-        for path in list_files(root):
-            if pattern is not None and re.fullmatch(pattern, str(path)) is None:
-                continue
+        for path in filter(self._is_wanted, list_files(root)):
             yield from self._local_file(path, root, base_folder)
 
     def _local_file(self, path: Path, root: Path, base_folder: Path) -> Iterator[pa.Table]:

@@ -2,15 +2,16 @@
 
 A file is read in its own types and then converted to the table's types without loss: a narrower
 integer or float becomes the wider one, a timestamp with or without UTC adjustment becomes the
-table's type (the wall clock of UTC). A lossy conversion is refused at the start, according to the
-oldest file; a later file with another schema fails the job. TIMESTAMP is written without UTC
-adjustment, TIMESTAMP_LTZ with it, both in microseconds; TIME as TIME_MILLIS.
+table's type (the wall clock of UTC). A lossy conversion is refused, at the start according to the
+oldest file. In a stream that Spark decodes, the timestamps of a column must be in nanoseconds in
+all files, or in none. TIMESTAMP is written without UTC adjustment, TIMESTAMP_LTZ with it, both in
+microseconds; TIME as TIME_MILLIS.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,13 @@ from everfold.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
+FileTypes = dict[str, str]
+"""The types in which Spark reads the columns of a file, by name."""
+_NANOSECONDS = "BIGINT"
+"""The type in which Spark reads a TIMESTAMP in nanoseconds."""
 PIECE_ROWS, _PIECE_BYTES = 500_000, 64 << 20
 """Limits of a piece of a file."""
 OPTIONS = OptionSet(
@@ -55,19 +61,18 @@ OPTIONS = OptionSet(
 
 
 def read_parquet(
-    reader: Any, path: str | list[str], files: Iterable[Path | Location], table: Table, columns: Sequence[RecordColumn]
+    reader: Any, paths: str | list[str], types: FileTypes, columns: Sequence[RecordColumn]
 ) -> tuple[DataFrame, dict[int, str]]:
-    """Return a frame of the files and their locations, and Spark SQL for the table's columns."""
-    first = next(iter(files), None)
-    types = (
-        {column.name: column.type.spark for column in columns} if first is None else _file_types(first, table, columns)
-    )
+    """Return a frame of files and their locations, and Spark SQL for the table's columns.
+
+    types: those of all files.
+    """
     schema = ", ".join(f"{spark_identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
     # Spark reads timestamps in nanoseconds only as integers, and only if a setting allows it.
     frame = (
         reader.format("parquet")
         .schema(schema)
-        .load(path)
+        .load(paths)
         .selectExpr(
             "*",
             "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS __path",
@@ -83,29 +88,28 @@ def _value(column: RecordColumn, read_as: str) -> str:
     name = spark_identifier(column.name)
     if read_as == column.type.spark:
         return name
-    if isinstance(column.type, TimestampType) and read_as == "BIGINT":
+    if isinstance(column.type, TimestampType) and read_as == _NANOSECONDS:
         name = f"timestamp_micros(({name} - pmod({name}, 1000)) div 1000)"
     return f"CAST({name} AS {column.type.spark})"
 
 
-def check_first_file(files: Iterable[Path | Location], table: Table, columns: Sequence[RecordColumn]) -> None:
-    """Check that a table's columns can be read from the oldest of its files.
+def declared_types(columns: Sequence[RecordColumn]) -> FileTypes:
+    """Return the types in which Spark reads the files that everfold writes."""
+    return {column.name: column.type.spark for column in columns}
 
-    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
+
+def read_types(path: Path | Location, table: Table, columns: Sequence[RecordColumn]) -> FileTypes:
+    """Return the types in which Spark reads the columns of a file.
+
+    Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`; FileNotFoundError,
+    PermissionError.
     """
-    first = next(iter(files), None)
-    if first is not None:
-        _file_types(first, table, columns)
-
-
-def _file_types(path: Path | Location, table: Table, columns: Sequence[RecordColumn]) -> dict[str, str]:
-    """Return the Spark types in which the columns of a file are read.
-
-    Raises ConnectorError `missing-column`, `wrong-column-type`.
-    """
-    schema = _schema(path, table)
-    int96 = _int96_columns(path)
-    types: dict[str, str] = {}
+    with _open_file(path, table) as file:
+        schema: pa.Schema = file.schema_arrow
+        leaves = [file.schema.column(at) for at in range(len(file.schema))]
+    # Old timestamps, which Spark reads as instants.
+    int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    types: FileTypes = {}
     for column in columns:
         types[column.name] = _require_spark_type(_field(schema, path, table, column), column, path, table)
         if column.name in int96:
@@ -113,28 +117,49 @@ def _file_types(path: Path | Location, table: Table, columns: Sequence[RecordCol
     return types
 
 
-def _int96_columns(path: Path | Location) -> set[str]:
-    """Return the top-level INT96 columns, old timestamps that Spark reads as instants."""
-    import pyarrow.parquet as pq
+def check_units(
+    path: Path | Location, types: FileTypes, read_as: FileTypes, table: Table, columns: Sequence[RecordColumn]
+) -> None:
+    """Check that Spark reads the timestamps of a file in their unit.
 
-    with pq.ParquetFile(_open(path)) as file:
-        leaves = [file.schema.column(at) for at in range(len(file.schema))]
-    return {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+    Without an error it would take microseconds for nanoseconds. read_as: the types in which it
+    reads the file. Raises ConnectorError `bad-file`.
+    """
+    for name in (column.name for column in columns if isinstance(column.type, TimestampType)):
+        is_read, is_stored = read_as[name] == _NANOSECONDS, types[name] == _NANOSECONDS
+        if is_read != is_stored:
+            what = (
+                "is in nanoseconds, but the stream reads other units"
+                if is_stored
+                else "is not in nanoseconds, but the stream reads only those"
+            )
+            raise ConnectorError.of(
+                "bad-file",
+                f"table `{table.name}`: column `{name}` of `{path.name}` {what}",
+                help=f"write the file again with {'nano' if is_read else 'micro'}seconds",
+            )
 
 
 def _schema(path: Path | Location, table: Table) -> pa.Schema:
+    with _open_file(path, table) as file:
+        schema: pa.Schema = file.schema_arrow
+    return schema
+
+
+def _open_file(path: Path | Location, table: Table) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        schema: pa.Schema = pq.read_schema(_open(path))
+        return pq.ParquetFile(_open(path))
+    except (FileNotFoundError, PermissionError):
+        raise
     except (pa.ArrowInvalid, OSError) as wrong:
         raise _bad_file(path, table, wrong) from None
-    return schema
 
 
 def _open(path: Path | Location) -> Any:
-    return path if isinstance(path, Path) else path.open()
+    return path if isinstance(path, Path) else path.local_path or path.open()
 
 
 def _bad_file(path: Path | Location, table: Table, wrong: Exception) -> ConnectorError:
@@ -169,7 +194,7 @@ def _require_spark_type(found: pa.DataType, column: RecordColumn, path: Path | L
 def _spark_type(found: pa.DataType, of: DataType) -> str | None:
     """Return the Spark type that reads a column of a file for a column of type `of`.
 
-    None if the conversion could lose data.
+    Spark widens numbers itself. None if the conversion could lose data.
     """
     import pyarrow as pa
 
@@ -179,22 +204,18 @@ def _spark_type(found: pa.DataType, of: DataType) -> str | None:
     match of:
         case TimestampType() if kinds.is_timestamp(found):
             if found.unit == "ns":
-                return "BIGINT"
+                return _NANOSECONDS
             return "TIMESTAMP_NTZ" if found.tz is None else "TIMESTAMP"
         case TimeType() if kinds.is_int32(found) or found == pa.time32("ms"):
             return "INT"
         case IntegerType() if kinds.is_integer(found):
             bits = found.bit_width * (1 if kinds.is_signed_integer(found) else 2)
-            return f"{ {8: 'TINYINT', 16: 'SMALLINT', 32: 'INT', 64: 'BIGINT'}[bits] }" if bits <= of.bits else None
-        case FloatingType() if kinds.is_floating(found):
-            return (
-                {32: "FLOAT", 64: "DOUBLE"}.get(found.bit_width)
-                if found.bit_width <= (32 if of.spark == "FLOAT" else 64)
-                else None
-            )
+            return of.spark if bits <= of.bits else None
+        case FloatingType() if kinds.is_float32(found) or (kinds.is_float64(found) and of.spark == "DOUBLE"):
+            return of.spark
         case DecimalType() if kinds.is_decimal(found):
             fits = found.scale <= of.scale and found.precision - found.scale <= of.precision - of.scale
-            return f"DECIMAL({found.precision},{found.scale})" if fits else None
+            return of.spark if fits else None
         case StringType() if kinds.is_string(found) or kinds.is_large_string(found) or kinds.is_binary(found):
             return "STRING"
         case BytesType() if kinds.is_binary(found) or kinds.is_fixed_size_binary(found) or kinds.is_large_binary(found):
@@ -227,7 +248,7 @@ def _spark_type(found: pa.DataType, of: DataType) -> str | None:
 def _nested(found: pa.DataType, of: DataType) -> str | None:
     """Return `_spark_type` within a collection, where nanoseconds cannot be converted."""
     spark = _spark_type(found, of)
-    return None if isinstance(of, TimestampType) and spark == "BIGINT" else spark
+    return None if isinstance(of, TimestampType) and spark == _NANOSECONDS else spark
 
 
 def check_columns(path: Path, table: Table, columns: Sequence[RecordColumn]) -> pa.Schema:
