@@ -131,16 +131,6 @@ def test_all_texts_of_a_table_are_views(rows: pa.Table, tmp_path: Path) -> None:
             assert [each.type for each in values[:2]] == [pa.string_view()] * 2
 
 
-def test_arrow_decodes_what_polars_cannot(rows: pa.Table, decoded_parts: list[int], tmp_path: Path) -> None:
-    wrong = pa.array([b"\xff"] * ROWS, pa.binary()).view(pa.string())
-    pq.write_table(rows.set_column(0, "s", wrong), tmp_path / "f.parquet")
-    pieces = read_parquet_views(tmp_path / "f.parquet", TABLE, COLUMNS)
-    found = [values[0].cast(pa.binary_view()) for _, values in pieces]
-    assert sum(len(each) for each in found) == ROWS
-    assert found[0][0].as_py() == b"\xff"
-    assert not decoded_parts
-
-
 def test_a_damaged_file_is_reported(rows: pa.Table, tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     pq.write_table(rows, path)
@@ -150,3 +140,14 @@ def test_a_damaged_file_is_reported(rows: pa.Table, tmp_path: Path) -> None:
     with pytest.raises(ConnectorError) as caught:
         read(path, read_parquet_views)
     assert caught.value.code == "bad-file"
+
+
+def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    wrong = pa.array([b"a"] * ROWS + [b"\xff"])
+    for values in (wrong, wrong.view(pa.string()), wrong[-2:], wrong[-2:].view(pa.string())):
+        pq.write_table(pa.table({"s": values}), path)
+        for reader in (read_parquet_views, read_parquet_local):
+            with pytest.raises(ConnectorError, match=r"column `s` of `.*f\.parquet`: Invalid UTF8") as caught:
+                read(path, reader, COLUMNS[:1])
+            assert caught.value.code == "bad-file"

@@ -279,9 +279,23 @@ def read_parquet_local(
             names, groups = [column.name for column in columns], range(first_group, file.num_row_groups)
             size = _piece_rows(file.metadata)
             for piece in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
-                yield piece.num_rows, [cast_values(piece.column(each.name), each.type.arrow) for each in columns]
+                yield piece.num_rows, [_cast_column(piece.column(each.name), each, path, table) for each in columns]
     except (pa.ArrowInvalid, OSError) as wrong:
         raise _bad_file(path, table, wrong) from None
+
+
+def _cast_column(values: pa.Array, column: RecordColumn, path: Path, table: Table) -> pa.Array:
+    """Return the values of a column of a file. Raises ConnectorError `bad-file`."""
+    import pyarrow as pa
+
+    try:
+        found = cast_values(values, column.type.arrow)
+        if isinstance(column.type, StringType | ArrayType | MapType | RowType):
+            found.validate(full=True)  # that texts are UTF-8
+        return found
+    except pa.ArrowInvalid as wrong:
+        what = f"table `{table.name}`: column `{column.name}` of `{path}`: {wrong}"
+        raise ConnectorError.of("bad-file", what) from None
 
 
 def _piece_rows(metadata: Any) -> int:
