@@ -47,7 +47,7 @@ def test_from_kafka_to_kafka(tmp_path: Path, broker: KafkaBroker, monkeypatch: p
     flights.module("make_data").main(["--kafka", broker.bootstrap_servers, "--days", str(DAYS)])
     broker.create_topic("plane_sessions", 2)
     script = flights.script("plane_sessions_kafka")
-    script = script.replace("'topic' = 'flights',", "'topic' = 'flights', 'scan.max-records-per-batch' = '1500',")
+    script = script.replace("'topic' = 'flights',", "'topic' = 'flights', 'scan.max-records-per-batch' = '500',")
     (tmp_path / "job.sql").write_text(script)
     assert run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=WITHIN_S, chance=seed_random()) >= 2
     lines = [record.value.decode() for record in broker.consume("plane_sessions") if record.value is not None]
