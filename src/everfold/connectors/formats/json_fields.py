@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCALAR = r"^(-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null)$"
 """The regular expression of values without quotes."""
-_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
+_QUOTE, _BACKSLASH, _SPACE, _ZERO = b'"\\ 0'
 _OPEN = re.compile(r" *\{ *")
 _AFTER_KEY = re.compile(r"(?P<before> *: *)((?P<value>[^ ,:{}\[\]]+)(?P<after> *(,|\}) *))?")
 _AFTER_TEXT = re.compile(r" *(,|\}) *")
@@ -58,11 +58,10 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
     records: at least one, without NULL.
     """
     import numpy as np
-    import pyarrow.compute as pc
 
-    offsets, content = records.buffers()[1:]
-    edges = np.frombuffer(offsets, np.int32)[records.offset :][: len(records) + 1]
-    text = np.frombuffer(content, np.uint8)[: edges[-1]]
+    content = records.buffers()[2]
+    edges, text = _view(records)
+    text = text[: edges[-1]]
     own = text[edges[0] :]
     if not own.size or own.min() < _SPACE or (own == _BACKSLASH).any():
         return None
@@ -86,7 +85,7 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
             return None
         if part.name is not None and part.name in wanted:
             fields[part.name] = Field(_take_texts(content, *values), is_quoted=not part.before)
-        elif part.before and not pc.all(pc.match_substring_regex(_take_texts(content, *values), SCALAR)).as_py():
+        elif part.before and not _are_scalars(_take_texts(content, *values)):
             return None
         start = end + np.int32(1)
     return fields
@@ -145,3 +144,49 @@ def _take_texts(content: pa.Buffer, starts: np.ndarray, ends: np.ndarray) -> pa.
     offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
     with_gaps = pa.StringArray.from_buffers(2 * count, pa.py_buffer(offsets), content)
     return with_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def _are_scalars(texts: pa.StringArray) -> bool:
+    """Return whether all texts are numbers or words of JSON; none is empty."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    starts, content = _view(texts)
+    are_digits = (content[starts[0] : starts[-1]] - _ZERO < 10).all()
+    if are_digits and ((first_bytes(texts) != _ZERO) | (np.diff(starts) == 1)).all():
+        return True
+    return bool(pc.all(pc.match_substring_regex(texts, SCALAR)).as_py())
+
+
+def first_bytes(texts: pa.StringArray) -> np.ndarray:
+    """Return the first byte of each text; none may be empty or NULL."""
+    starts, content = _view(texts)
+    return content.take(starts[:-1])
+
+
+def are_times(texts: pa.StringArray, shape: str) -> bool:
+    """Return whether all texts have a shape and begin with a year from 1600 on.
+
+    shape: a text in which `0` stands for any digit.
+    """
+    import numpy as np
+
+    starts, content = _view(texts)
+    own = content[starts[0] : starts[-1]]
+    if len(own) != len(texts) * len(shape) or (np.diff(starts) != len(shape)).any():
+        return False
+    least, most = (np.frombuffer(each.encode(), np.uint8) for each in (shape, shape.replace("0", "9")))
+    rows = own.reshape(len(texts), len(shape))
+    if (rows - least > most - least).any():  # what is less than the least wraps around
+        return False
+    century = rows[:, 0].astype(np.uint16) * 10 + rows[:, 1]
+    return bool((century >= ord("1") * 10 + ord("6")).all())
+
+
+def _view(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the texts start and the last one ends, and the bytes."""
+    import numpy as np
+
+    offsets, content = texts.buffers()[1:]
+    starts = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
+    return starts, np.frombuffer(content, np.uint8)
