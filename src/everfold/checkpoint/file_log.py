@@ -66,6 +66,11 @@ def read_batch(log: Location, number: int) -> list[LoggedFile]:
     return [entry for entry in map(_parse, lines) if entry.number == number]
 
 
+def read_batches(log: Location, after: int, until: int) -> list[LoggedFile]:
+    """Return the files in a log after a number, up to another one."""
+    return [file for number in range(after + 1, until + 1) for file in read_batch(log, number)]
+
+
 def _parse(line: str) -> LoggedFile:
     entry = json.loads(line)
     return LoggedFile(entry["path"], int(entry["batchId"]), int(entry["timestamp"]))
@@ -79,15 +84,14 @@ def parse_number(position: str) -> int:
     return int(json.loads(position)["logOffset"])
 
 
-def list_read_files(position: Position, since: Position | None = None) -> list[str]:
+def list_read_files(position: Position) -> list[str]:
     """Return paths or URIs of the files that a job has read up to a position, in the order read.
 
-    since: only those after this position. Raises ValueError, KeyError if the log is invalid.
+    Raises ValueError, KeyError if the log is invalid.
     """
-    reached, before = parse_number(position.line), -1 if since is None else parse_number(since.line)
-    logs = (file for file in list_logs(position.log) if int(file.stem) > before)
-    entries = (each for file in logs for each in read_log(file))
-    found = {each.uri: each for each in entries if before < each.number <= reached}
+    reached = parse_number(position.line)
+    entries = (each for file in list_logs(position.log) for each in read_log(file))
+    found = {each.uri: each for each in entries if each.number <= reached}
     return [each.place for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
 
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from everfold.checkpoint.file_log import read_batch
+from everfold.checkpoint.file_log import read_batches
 from everfold.checkpoint.logs import last_finished_batch, last_planned_batch, read_batch_time, read_positions
 from everfold.errors import StateError
 from everfold.jobs.ownership import Ownership, read_local_record
@@ -93,7 +93,7 @@ def _list_input(log: Location, start: str | None, end: str) -> list[Any]:
     files: list[tuple[str, int]] = []
     if isinstance(last, dict) and _OFFSET in last:
         before = first[_OFFSET] if isinstance(first, dict) else -1
-        read = (file for number in range(before + 1, last[_OFFSET] + 1) for file in read_batch(log, number))
+        read = read_batches(log, before, last[_OFFSET])
         files = sorted((file.uri.rsplit("/", 1)[-1], file.modified_ms) for file in read)
     return [first, last, files]
 

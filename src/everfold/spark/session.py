@@ -19,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.options import parse_memory
 from everfold.errors import UsageError
 from everfold.local_paths import spark_path
 from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
@@ -130,8 +131,6 @@ _JAVA_OPTIONS = (
 )
 _YOUNG_MB = 400
 """The initial size of the young generation of the JVM's heap."""
-_MEGABYTES = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}
-"""The units of `spark.driver.memory`."""
 _BRIEF = ("-XX:TieredStopAtLevel=1",)
 """For a process with little work, which ends before the optimizing compiler would pay off."""
 _FORK_S = 0.2
@@ -291,9 +290,11 @@ def _size_young_objects(memory: str) -> tuple[str, ...]:
     By default it begins with a 192nd of the machine's memory, which records of Kafka fill ten times
     a second; each collection stops all tasks for some milliseconds.
     """
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", memory.strip().lower())
-    megabytes = int(found[1]) * _MEGABYTES[found[2]] if found else 0
-    return (f"-XX:NewSize={_YOUNG_MB}m",) if megabytes >= 4 * _YOUNG_MB else ()
+    try:
+        size = parse_memory(memory)
+    except ValueError:  # reported by Spark
+        return ()
+    return (f"-XX:NewSize={_YOUNG_MB}m",) if size >= 4 * _YOUNG_MB << 20 else ()
 
 
 def _start_error(error: Exception, log_file: Path) -> UsageError:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import reduce
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files
+from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files, parse_number, read_batches
 from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
@@ -304,13 +303,15 @@ class FileSource(Source):
         from everfold.connectors.formats.parquet import check_units
 
         assert self._stream_types is not None
-        for file, types in self._read_types(self._locate_all(filter(self._is_wanted, list_read_files(until, since)))):
+        before = -1 if since is None else parse_number(since.line)
+        read = [each.place for each in read_batches(until.log, before, parse_number(until.line))]
+        for file, types in self._read_types(self._locate_all(filter(self._is_wanted, read))):
             check_units(file, types, self._stream_types, self.table, self.columns)
 
     def _read_first_types(self, root: Location) -> FileTypes | None:
         """Return the types of the oldest Parquet file, None if there is no file."""
-        found = self._read_types(islice(filter(self._is_wanted, self._list(root)), 1))
-        return found[0][1] if found else None
+        read = (self._read_types([file]) for file in self._list(root) if self._is_wanted(file))
+        return next((found[0][1] for found in read if found), None)
 
     def _read_types(self, files: Iterable[Path | Location]) -> list[tuple[Path | Location, FileTypes]]:
         """Return the types of Parquet files, those that still exist."""

@@ -141,8 +141,11 @@ def check_units(
 
 
 def _schema(path: Path | Location, table: Table) -> pa.Schema:
-    with _open_file(path, table) as file:
-        schema: pa.Schema = file.schema_arrow
+    try:
+        with _open_file(path, table) as file:
+            schema: pa.Schema = file.schema_arrow
+    except OSError as wrong:
+        raise _bad_file(path, table, wrong) from None
     return schema
 
 
