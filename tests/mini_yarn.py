@@ -52,6 +52,8 @@ _SETTINGS = {
     "yarn.nodemanager.pmem-check-enabled": "false",
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.disk-health-checker.enable": "false",
+    # A disk that is 90 % full still has enough space for the tests.
+    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
 }
 _FOR_CLIENTS = (
     "fs.defaultFS",
