@@ -79,8 +79,8 @@ def test_both_clients_get_equivalent_settings(properties: dict[str, str], own: d
     assert client_settings(checked) == {**OWN, **own}
     java = java_settings(checked)
     ours = {
-        "isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000", "max.poll.records": "10000",
-        "max.partition.fetch.bytes": "4194304", "fetch.max.wait.ms": "10",
+        "isolation.level": "read_committed", "default.api.timeout.ms": "15000", "request.timeout.ms": "12000", "max.poll.records": "50000",
+        "max.partition.fetch.bytes": "2097152", "fetch.max.wait.ms": "10",
     }  # fmt: skip
     theirs = {name.replace("__", "."): value for name, value in properties.items()}
     theirs = {name: value for name, value in theirs.items() if name not in ("interceptor.classes", "group.id")}

@@ -39,9 +39,10 @@ JAVA_DEFAULTS = {
     "isolation.level": "read_committed",
     "default.api.timeout.ms": "15000",
     "request.timeout.ms": "12000",
-    # After each poll Spark asks for the first and the last offset: 0.9 µs a record became 0.6.
-    "max.poll.records": "10000",
-    "max.partition.fetch.bytes": str(4 << 20),
+    # After each poll Spark asks for the first and the last offset. So a poll returns all records of
+    # an answer of the broker, unless they are small; with 1 or 4 MB it took more processor time.
+    "max.poll.records": "50000",
+    "max.partition.fetch.bytes": str(2 << 20),
     # The last poll of a batch also asks for records that do not exist yet. The broker answers
     # nothing else on the connection before that, so a batch waited half a second if no more came.
     "fetch.max.wait.ms": "10",
