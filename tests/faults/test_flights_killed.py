@@ -31,7 +31,7 @@ def parse_rows(lines: list[str]) -> list[tuple[object, ...]]:
 
 
 def test_from_files_to_files(tmp_path: Path) -> None:
-    flights.module("make_data").main(["--out", str(tmp_path / "data"), "--days", str(DAYS), "--files", "30"])
+    flights.module("make_data").main(["--out", str(tmp_path / "data"), "--days", str(DAYS), "--files", "90"])
     script = flights.script("weekly_hop_insert")
     script = script.replace("'path' = 'data',", "'path' = 'data', 'scan.max-files-per-batch' = '1',")
     (tmp_path / "job.sql").write_text(script)
