@@ -128,10 +128,8 @@ class Runner:
                 lengths.short = self._shortest_for(task, self.seconds / SHORT_PART, first.rows_per_s)
             warm = self._run(process, task, lengths.short)
             if lengths.long is None:
-                rate = warm.rows_per_s
-                if warm.rows > first.rows and warm.seconds > first.seconds:
-                    rate = (warm.rows - first.rows) / (warm.seconds - first.seconds)
-                lengths.long = self._longer(task, lengths.short, self._shortest_for(task, self.seconds, rate))
+                enough = self._shortest_for(task, self.seconds, warm.rows_per_s)
+                lengths.long = self._longer(task, lengths.short, enough)
             long = self._run(process, task, lengths.long)
             while long.seconds < self.seconds and (more := self._longer(task, lengths.long, 0)) > lengths.long:
                 lengths.long = more

@@ -54,6 +54,9 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
+    # By default, the files of a shuffle are removed when the JVM of the driver collects garbage, at
+    # the latest after 30 minutes. OVER fills 100 to 200 MB a second.
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     _STREAMING + "stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     _STREAMING + "stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     _STREAMING + "stateStore.rocksdb.trackTotalNumberOfRows": "false",
