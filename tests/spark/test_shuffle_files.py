@@ -26,12 +26,18 @@ def test_the_files_of_a_batch_are_removed_after_it(spark: SparkSession, run: Run
         rows = [{"a": row % 7, "ts": f"2026-01-01 00:00:0{number}.{row:03}"} for row in range(100)]
         Path(f"in/{number}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     Path("job.sql").write_text(JOB)
+    others = _shuffle_files(spark)
+    callers_frame = spark.range(8).repartition(2)
+    callers_frame.collect()
     before = _shuffle_files(spark)
+    kept = before - others
+    assert kept, "a caller's session has its own settings"
     assert run("--state", "state").code == 0
     until = time.monotonic() + DEADLINE_S
     while remaining := _shuffle_files(spark) - before:
         assert time.monotonic() < until, remaining
         time.sleep(0.1)
+    assert kept <= _shuffle_files(spark)
 
 
 def _shuffle_files(spark: SparkSession) -> set[Path]:
