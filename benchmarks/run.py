@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import compare
+import goals
 from data_sets import (
     CHECKED_LENGTH,
     DATA_SETS,
@@ -329,6 +330,7 @@ def main(arguments: list[str]) -> int:
         status = measure_all(runner, options, None, results)
     print(f"measurements: {results}", file=sys.stderr)
     compare.main([str(results)])
+    goals.main([str(results)])
     return status
 
 
