@@ -50,7 +50,7 @@ def format_rates(groups: Groups) -> str:
     rows = []
     for (data, query), measured in groups.items():
         cells = [_format_rate(measured.get(engine, [])) for engine in engines]
-        ratios = [_format_spread(compute_ratios(measured, other)) for other in others]
+        ratios = [_format_spread(compute_ratios(measured, [other])) for other in others]
         rows.append([data, query, *cells, *ratios])
     return format_table(head, rows, texts=2)
 
@@ -77,14 +77,12 @@ def format_runs(groups: Groups) -> str:
     return format_table(head, rows, texts=3)
 
 
-def compute_ratios(measured: dict[str, list[Measurement]], other: str) -> list[float]:
-    """Return everfold's rate relative to another engine's in each repetition."""
-    by_repetition = {run.repetition: run.rate for run in measured.get(other, [])}
-    return [
-        run.rate / by_repetition[run.repetition]
-        for run in measured.get("everfold", [])
-        if run.repetition in by_repetition
-    ]
+def compute_ratios(measured: dict[str, list[Measurement]], others: Sequence[str]) -> list[float]:
+    """Return everfold's rate relative to the fastest of some engines in each repetition."""
+    fastest: dict[int, float] = {}
+    for run in (run for other in others for run in measured.get(other, [])):
+        fastest[run.repetition] = max(run.rate, fastest.get(run.repetition, 0))
+    return [run.rate / fastest[run.repetition] for run in measured.get("everfold", []) if run.repetition in fastest]
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int) -> str:

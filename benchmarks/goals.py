@@ -3,7 +3,7 @@
     python goals.py history/2026-11-23-1a2b3c4d.jsonl
 
 The ratio to Flink is that to its faster mode of those measured, in each repetition; a query counts
-with the median of its repetitions.
+with the median of its repetitions. A goal is not reached with a wrong result.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from compare import Groups, format_table, group_measurements, read_measurements
-from measurement import Measurement
+from compare import Groups, compute_ratios, format_table, group_measurements, read_measurements
 
 FLINK = ("flink", "flink-mini-batch")
 SPARK = ("spark",)
@@ -65,30 +64,24 @@ GOALS = (
 )
 
 
-def compute_ratio(measured: Mapping[str, Iterable[Measurement]], others: Iterable[str]) -> float | None:
-    """Return everfold's rate divided by the greatest of some engines', the median of the repetitions."""
-    by_repetition: dict[int, float] = {}
-    for other in others:
-        for run in measured.get(other, ()):
-            by_repetition[run.repetition] = max(run.rate, by_repetition.get(run.repetition, 0))
-    both = [run for run in measured.get("everfold", ()) if run.repetition in by_repetition]
-    return statistics.median(run.rate / by_repetition[run.repetition] for run in both) if both else None
-
-
 def format_goals(groups: Groups) -> str:
     """Return a table of the goals for which something is measured, and what is reached."""
     rows = []
     for goal in GOALS:
-        ratios = {
-            f"{query}, {data}": ratio
+        of_goal = {
+            f"{query}, {data}": measured
             for (data, query), measured in groups.items()
             if data in goal.data and query not in OF_WINDOWS
-            for ratio in [compute_ratio(measured, goal.others)]
-            if ratio is not None
+        }
+        ratios = {
+            name: statistics.median(found)
+            for name, measured in of_goal.items()
+            if (found := compute_ratios(measured, goal.others))
         }
         if ratios:
             reached, of = goal.reduce(ratios)
-            verdict = "reached" if reached >= goal.least else "missed"
+            right = all(run.right for measured in of_goal.values() for runs in measured.values() for run in runs)
+            verdict = ("reached" if reached >= goal.least else "missed") if right else "wrong"
             rows.append([goal.name, of, verdict, f"{goal.least:g}", f"{reached:.2f}"])
     return format_table(["goal", "of", "", "at least", "measured"], rows, texts=3)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DIRTY = "-dirty"
+NOT_MEASURED = ("compare.py", "goals.py", "history.py", "plot_*.py")
+"""The scripts that only name, compare and plot measurements: a change of them leaves these valid."""
 
 
 def describe_circumstances() -> dict[str, str]:
@@ -37,7 +39,7 @@ def history_file() -> Path:
 def _read_commit() -> str:
     """Return the last commit of the measured code, marked if the code differs from it."""
     git = ["git", "-C", str(HERE.parent)]
-    code = ["--", "src", "benchmarks/*.py"]
+    code = ["--", "src", "benchmarks/*.py", *(f":(exclude)benchmarks/{each}" for each in NOT_MEASURED)]
     last = [*git, "log", "-1", "--format=%h", "--abbrev=8", *code]
     commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *code], check=False).returncode
