@@ -151,9 +151,7 @@ def test_a_bounded_stream_keeps_its_end_and_commits_its_group(topic: Callable[[i
     ] == [99]
 
 
-def test_a_batch_has_as_many_records_as_fit(topic: Callable[[int], Topic], monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine the records of the second partition come later than a tenth of a second.
-    monkeypatch.setattr("everfold.connectors.kafka.client._MORE_S", 2.0)
+def test_a_batch_has_as_many_records_as_fit(topic: Callable[[int], Topic]) -> None:
     of = topic(3)
 
     def records_per_batch(**options: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 TIMEOUT_S = 10.0
 _SAMPLED_PARTITIONS, _SAMPLED_RECORDS = 8, 50
-_SAMPLE_S, _MORE_S = 2.0, 0.1
+_SAMPLE_S = 2.0
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
 
@@ -130,7 +131,8 @@ class Client:
         if self._consumer is None:
             with self._convert_errors():
                 settings = {**client_settings(self.options), "group.id": consumer_group(self.options)}
-                self._consumer = Consumer({**settings, "enable.auto.commit": False}, logger=log)
+                own = {"enable.auto.commit": False, "enable.partition.eof": True}
+                self._consumer = Consumer({**settings, **own}, logger=log)
         return self._consumer
 
     def close(self) -> None:
@@ -197,11 +199,23 @@ class Client:
             return None
         with self._convert_errors():
             self.consumer.assign(newest)
-            found = self.consumer.consume(1, timeout=_SAMPLE_S)
-            found += self.consumer.consume(_SAMPLED_RECORDS * len(newest), timeout=_MORE_S) if found else []
+            sizes = list(islice(self._read_sizes(newest), _SAMPLED_RECORDS * len(newest)))
             self.consumer.unassign()
-        sizes = [len(each.key() or b"") + len(each.value() or b"") for each in found if each.error() is None]
         return sum(sizes) // len(sizes) if sizes else None
+
+    def _read_sizes(self, assigned: Iterable[TopicPartition]) -> Iterator[int]:
+        """Yield the sizes of records, up to the ends of the partitions or for a limited time."""
+        unfinished = {(each.topic, each.partition) for each in assigned}
+        until = time.monotonic() + _SAMPLE_S
+        while unfinished and (left := until - time.monotonic()) > 0:
+            found = self.consumer.poll(left)
+            if found is None:
+                return
+            error = found.error()
+            if error is None:
+                yield len(found.key() or b"") + len(found.value() or b"")
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard((found.topic(), found.partition()))
 
     def offsets_at_time(self, partitions: Mapping[str, list[int]], millis: int) -> Offsets:
         """Return the first offsets with a timestamp from `millis` on; the end if there is none."""
