@@ -10,8 +10,9 @@ bytes are those written to its RocksDB (`rocksdbTotalBytesWritten`). Both engine
 Spark with the same configuration. The first batches of a load do not count in its median: they warm
 up what the load before did not touch.
 
-The output is one JSON line for each engine, size and load. `amp` is the bytes written per byte that
-changed; a changed row consists of its key and three numbers.
+The output is one JSON line for each engine, size and load, and a table of all. `amp` is the bytes
+written per byte that changed; a changed row consists of its key and three numbers. `workers_mb` is the
+peak of the memory of all Python workers together, in the whole run of an engine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from compare import format_table
+from engine_process import measure_usage, run_in_own_session
 from make_stream import FIRST_FILE_TIME
 from run_spark import start_spark
 from touches import Keys, batches
@@ -124,7 +127,10 @@ def run(engine: str, data: Path, *, cores: int, memory: str) -> list[dict[str, A
 
 
 def summarize(
-    reports: Sequence[dict[str, Any]], touched: Sequence[int], engine: str, keys: int, loads: Sequence[Load]
+    reports: Sequence[dict[str, Any]],
+    touched: Sequence[int],
+    loads: Sequence[Load],
+    run_as: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """Yield the measurements of each load."""
     if len(reports) != len(touched):
@@ -138,9 +144,7 @@ def summarize(
             sum(each["customMetrics"]["rocksdbTotalBytesWritten"] for each in report["stateOperators"])
             for report in reports[here]
         ]
-        yield {
-            "engine": engine,
-            "keys": keys,
+        yield run_as | {
             "load": load.name,
             "draws": load.draws,
             "touched": round(statistics.mean(touched[here])),
@@ -151,6 +155,26 @@ def summarize(
             "loading_s": round(loading_ms / 1000, 1),
         }
         at += load.batches
+
+
+def tabulate(lines: Sequence[dict[str, Any]]) -> str:
+    """Return a table with a row for each load, and the engines and sizes side by side."""
+    found = {(each["engine"], each["keys"], each["load"], each["draws"]): each for each in lines}
+    engines, sizes = (list(dict.fromkeys(key[at] for key in found)) for at in (0, 1))
+    head = ["load", "draws"]
+    rows = [list(load) for load in dict.fromkeys((name, draws) for _, _, name, draws in found)]
+    for engine in engines:
+        head += [f"{engine}, {keys / 1e6:g}M, s" for keys in sizes] + ["growth"]
+        head += [f"written / changed, {keys / 1e6:g}M" for keys in sizes]
+        for row in rows:
+            cells = [found[engine, keys, row[0], row[1]] for keys in sizes]
+            row += [f"{each['ms'] / 1e3:.2f}" for each in cells] + [f"{cells[-1]['ms'] / cells[0]['ms']:.2f}"]
+            row += [f"{each['amp']:.1f}" for each in cells]
+    loading = [
+        f"{engine}, {keys / 1e6:g}M keys: loaded in {each['loading_s']} s, workers at most {each['workers_mb']:,} MB"
+        for (engine, keys), each in {key[:2]: each for key, each in found.items()}.items()
+    ]
+    return "\n".join([format_table(head, [[str(cell) for cell in row] for row in rows], texts=1), "", *loading])
 
 
 def main(arguments: list[str]) -> int:
@@ -170,20 +194,24 @@ def main(arguments: list[str]) -> int:
         for keys in options.keys:
             for engine in options.engines:
                 one = [sys.executable, __file__, "--engines", engine, "--keys", str(keys), *same]
-                subprocess.run(one, check=True)
+                subprocess.run(one, check=True, start_new_session=True)
+        print(tabulate([json.loads(line) for line in options.out.read_text().splitlines()]))
         return 0
     (engine,), keys = options.engines, int(options.keys[0])
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out.parent) as folder:
         data = Path(folder, "data").resolve()
         touched = write_input(data, keys, loads)
-        reports = run(engine, data, cores=options.cores, memory=options.memory)
+        with measure_usage(os.getpid()) as usage:
+            reports = run(engine, data, cores=options.cores, memory=options.memory)
+    run_as = {"engine": engine, "keys": keys, "workers_mb": usage.workers_mb}
     with options.out.open("a") as file:
-        for line in summarize(reports, touched, engine, keys, loads):
+        for line in summarize(reports, touched, loads, run_as):
             print(json.dumps(line), flush=True)
             file.write(json.dumps(line) + "\n")
     return 0
 
 
 if __name__ == "__main__":
+    run_in_own_session()
     sys.exit(main(sys.argv[1:]))
