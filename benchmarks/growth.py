@@ -10,9 +10,9 @@ bytes are those written to its RocksDB (`rocksdbTotalBytesWritten`). Both engine
 Spark with the same configuration. The first batches of a load do not count in its median: they warm
 up what the load before did not touch.
 
-The output is one JSON line for each engine, size and load, and a table of all. `amp` is the bytes
-written per byte that changed; a changed row consists of its key and three numbers. `workers_mb` is the
-peak of the memory of all Python workers together, in the whole run of an engine.
+The output is one JSON line for each engine, size and load, and a table if there are several runs.
+`amp` is the bytes written per byte that changed; a changed row consists of its key and three numbers.
+`workers_mb` is the peak of the memory of all Python workers together, in the whole run of an engine.
 """
 
 from __future__ import annotations
@@ -162,19 +162,20 @@ def tabulate(lines: Sequence[dict[str, Any]]) -> str:
     found = {(each["engine"], each["keys"], each["load"], each["draws"]): each for each in lines}
     engines, sizes = (list(dict.fromkeys(key[at] for key in found)) for at in (0, 1))
     head = ["load", "draws"]
-    rows = [list(load) for load in dict.fromkeys((name, draws) for _, _, name, draws in found)]
+    loads = list(dict.fromkeys(key[2:] for key in found))
+    rows = [[name, f"{draws:,}"] for name, draws in loads]
     for engine in engines:
         head += [f"{engine}, {keys / 1e6:g}M, s" for keys in sizes] + ["growth"]
         head += [f"written / changed, {keys / 1e6:g}M" for keys in sizes]
-        for row in rows:
-            cells = [found[engine, keys, row[0], row[1]] for keys in sizes]
+        for row, load in zip(rows, loads, strict=True):
+            cells = [found[engine, keys, *load] for keys in sizes]
             row += [f"{each['ms'] / 1e3:.2f}" for each in cells] + [f"{cells[-1]['ms'] / cells[0]['ms']:.2f}"]
             row += [f"{each['amp']:.1f}" for each in cells]
     loading = [
         f"{engine}, {keys / 1e6:g}M keys: loaded in {each['loading_s']} s, workers at most {each['workers_mb']:,} MB"
         for (engine, keys), each in {key[:2]: each for key, each in found.items()}.items()
     ]
-    return "\n".join([format_table(head, [[str(cell) for cell in row] for row in rows], texts=1), "", *loading])
+    return "\n".join([format_table(head, rows, texts=1), "", *loading])
 
 
 def main(arguments: list[str]) -> int:
