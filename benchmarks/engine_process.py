@@ -34,11 +34,15 @@ class EngineFailure(Exception):
 
 @dataclass(slots=True)
 class Usage:
-    """The resources that the processes of an engine used during a block."""
+    """The resources that the processes of an engine used during a block.
+
+    workers_private_mb: without files that are mapped into memory, which the system may drop.
+    """
 
     cpu_seconds: float = 0.0
     driver_mb: int = 0
     workers_mb: int = 0
+    workers_private_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class _Sample:
     cpu_seconds: float
     driver_mb: float
     workers_mb: float
+    workers_private_mb: float
 
 
 def sample_session(session: int) -> _Sample:
@@ -54,7 +59,7 @@ def sample_session(session: int) -> _Sample:
     The process that started it and its JVMs are the driver; other Python processes are workers. The
     workers are copies of one process: a page that several of them share is divided among them.
     """
-    cpu, driver, workers = 0.0, 0.0, 0.0
+    cpu, driver, workers, private = 0.0, 0.0, 0.0, 0.0
     for folder in os.listdir("/proc"):
         if not folder.isdigit():
             continue
@@ -67,14 +72,18 @@ def sample_session(session: int) -> _Sample:
             if int(folder) == session or name == "java":
                 driver += int(fields[21]) * _PAGE_MB
             elif "python" in name:  # not the short-lived copies of a JVM that start a command
-                workers += _read_proportional_mb(Path("/proc", folder, "smaps_rollup"))
-    return _Sample(cpu, driver, workers)
+                own, mapped = _read_proportional_mb(Path("/proc", folder, "smaps_rollup"))
+                workers += own + mapped
+                private += own
+    return _Sample(cpu, driver, workers, private)
 
 
-def _read_proportional_mb(path: Path) -> float:
-    """Return the proportional set size of a process."""
-    found = next((line for line in path.read_text().splitlines() if line.startswith("Pss:")), "Pss: 0")
-    return int(found.split()[1]) / 1024
+def _read_proportional_mb(path: Path) -> tuple[float, float]:
+    """Return the proportional set size of a process: without its mapped files, and theirs."""
+    lines = (line.split() for line in path.read_text().splitlines() if line.startswith("Pss"))
+    sizes = {name: int(kilobytes) / 1024 for name, kilobytes, _ in lines}
+    mapped = sizes.get("Pss_File:", 0.0)
+    return sizes.get("Pss:", 0.0) - mapped, mapped
 
 
 def _read_stat(path: Path) -> tuple[str, list[str]]:
@@ -96,8 +105,21 @@ def run_in_own_session() -> None:
     The processor time of all its processes can then be added up.
     """
     if os.getsid(0) != os.getpid():
-        done = subprocess.run([sys.executable, *sys.argv], check=False, start_new_session=True)
-        sys.exit(done.returncode)
+        sys.exit(run_session([sys.executable, *sys.argv]))
+
+
+def run_session(command: Sequence[str]) -> int:
+    """Run a command as the leader of a session and return its exit code.
+
+    A signal that ends this process ends the command first.
+    """
+    end_cleanly_on_signals()
+    with subprocess.Popen(command, start_new_session=True) as leader:
+        try:
+            return leader.wait()
+        except SystemExit:
+            leader.terminate()
+            raise
 
 
 @contextmanager
@@ -110,6 +132,7 @@ def measure_usage(session: int) -> Iterator[Usage]:
             sample = sample_session(session)
             usage.driver_mb = max(usage.driver_mb, round(sample.driver_mb))
             usage.workers_mb = max(usage.workers_mb, round(sample.workers_mb))
+            usage.workers_private_mb = max(usage.workers_private_mb, round(sample.workers_private_mb))
 
     start = sample_session(session).cpu_seconds
     sampler = threading.Thread(target=keep_sampling, daemon=True)

@@ -12,7 +12,8 @@ up what the load before did not touch.
 
 The output is one JSON line for each engine, size and load, and a table if there are several runs.
 `amp` is the bytes written per byte that changed; a changed row consists of its key and three numbers.
-`workers_mb` is the peak of the memory of all Python workers together, in the whole run of an engine.
+`workers_mb` is the peak of the memory of all Python workers together, in the whole run of an engine;
+`workers_private_mb` is that without the files of the state cache, which the system may drop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from compare import format_table
-from engine_process import measure_usage, run_in_own_session
+from engine_process import end_cleanly_on_signals, measure_usage, run_in_own_session, run_session
 from make_stream import FIRST_FILE_TIME
 from run_spark import start_spark
 from touches import Keys, batches
@@ -172,7 +172,8 @@ def tabulate(lines: Sequence[dict[str, Any]]) -> str:
             row += [f"{each['ms'] / 1e3:.2f}" for each in cells] + [f"{cells[-1]['ms'] / cells[0]['ms']:.2f}"]
             row += [f"{each['amp']:.1f}" for each in cells]
     loading = [
-        f"{engine}, {keys / 1e6:g}M keys: loaded in {each['loading_s']} s, workers at most {each['workers_mb']:,} MB"
+        f"{engine}, {keys / 1e6:g}M keys: loaded in {each['loading_s']} s, workers at most {each['workers_mb']:,} MB "
+        f"({each['workers_private_mb']:,} MB without mapped files)"
         for (engine, keys), each in {key[:2]: each for key, each in found.items()}.items()
     ]
     return "\n".join([format_table(head, rows, texts=1), "", *loading])
@@ -195,7 +196,8 @@ def main(arguments: list[str]) -> int:
         for keys in options.keys:
             for engine in options.engines:
                 one = [sys.executable, __file__, "--engines", engine, "--keys", str(keys), *same]
-                subprocess.run(one, check=True, start_new_session=True)
+                if code := run_session(one):
+                    return code
         print(tabulate([json.loads(line) for line in options.out.read_text().splitlines()]))
         return 0
     (engine,), keys = options.engines, int(options.keys[0])
@@ -205,7 +207,12 @@ def main(arguments: list[str]) -> int:
         touched = write_input(data, keys, loads)
         with measure_usage(os.getpid()) as usage:
             reports = run(engine, data, cores=options.cores, memory=options.memory)
-    run_as = {"engine": engine, "keys": keys, "workers_mb": usage.workers_mb}
+    run_as = {
+        "engine": engine,
+        "keys": keys,
+        "workers_mb": usage.workers_mb,
+        "workers_private_mb": usage.workers_private_mb,
+    }
     with options.out.open("a") as file:
         for line in summarize(reports, touched, loads, run_as):
             print(json.dumps(line), flush=True)
@@ -215,4 +222,5 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     run_in_own_session()
+    end_cleanly_on_signals()
     sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ values of one group share the upper bits of their position. TTL uses the column 
 The table is a log-structured merge tree. A write appends a run: its rows, sorted by position. When
 a rank has many runs, they are merged into one run of the next rank. When their rows that replace or
 delete others have grown large compared with the base below them, or when there are many runs, they
-are folded into it, range by range, a few ranges in each batch. A row is looked up in the runs from
+are folded into it, range by range, as writes pay for it. A row is looked up in the runs from
 the newest to the oldest, then in the base. Deleted rows are marked in runs and disappear when the
 runs are folded into the base.
 docs/design/keyed-state.md has the measurements behind the constants.
@@ -293,10 +293,14 @@ class KeyedTable:
         return found
 
     @property
+    def _bytes(self) -> int:
+        """The size of all versions of its rows, before compression."""
+        return sum(each.bytes for level in self._levels() for each in level)
+
+    @property
     def _step_bytes(self) -> int:
         """The target size of a segment of the base in bytes."""
-        share = sum(each.bytes for level in self._levels() for each in level) // BASE_SEGMENTS
-        return min(max(share, MIN_SEGMENT_BYTES), SEGMENT_BYTES)
+        return min(max(self._bytes // BASE_SEGMENTS, MIN_SEGMENT_BYTES), SEGMENT_BYTES)
 
     def _levels(self) -> list[list[Segment]]:
         """Return the segments of each run and of the base, newest first."""
@@ -339,32 +343,55 @@ class KeyedTable:
         return rows
 
     def _fold(self, appended: int, expired_before: int | None) -> None:
-        """Fold runs into the base while there is credit, which grows with each appended byte."""
+        """Fold runs into the base, range by range, while the credit covers the next range.
+
+        Each appended byte adds to the credit.
+        """
         if self.folding is None:
             if not self._should_fold():
                 return
-            self.folding, self.credit = (len(self.runs), _FIRST), 0
+            self.folding = len(self.runs), _FIRST
+            if self._bytes <= 2 * self._step_bytes:
+                self.credit = self._bytes
+            else:  # the lowest positions differ, so that not all buckets fold in the same batches
+                self.credit = -(self.runs[-1].segments[0].low % self._next_range(*self.folding)[-1])
         self.credit += int(FOLD_BYTES_PER_APPENDED_BYTE * appended)
-        while self.credit > 0 and self.folding is not None:
+        while self.folding is not None:
+            first, stop, cost = self._next_range(*self.folding)
+            if self.credit < cost:
+                break
             before = self.segments.written
-            self._fold_next(*self.folding, expired_before)
+            self._fold_range(*self.folding, first, stop, expired_before)
             self.credit -= self.segments.written - before
 
     def _should_fold(self) -> bool:
         counted = sum(run.bytes if len(self.runs) >= MANY_RUNS else run.replacing_bytes for run in self.runs)
         return bool(self.runs) and counted >= FOLD_AT * sum(segment.bytes for segment in self.base)
 
-    def _fold_next(self, count: int, low: int, expired_before: int | None) -> None:
-        """Fold the next range of the `count` oldest runs, starting at `low`.
-
-        The range is that of one segment of the base, or of several small ones.
+    def _next_range(self, count: int, low: int) -> tuple[int, int, int]:
+        """Return which segments of the base are folded next with the `count` oldest runs, starting
+        at `low`: the first, the one after the last, and about how many bytes this will write.
         """
         first = next((at for at, each in enumerate(self.base) if each.low >= low), len(self.base))
-        stop, size = first, 0
+        highs = [*(each.low - 1 for each in self.base[first + 1 :]), _LAST]
+        news = [each for run in self.runs[:count] for each in run.segments]
+        stop, old, new = first, 0, 0
+        for stop, high in enumerate(highs, first + 1):
+            old += sum(each.bytes for each in self.base[stop - 1 : stop])
+            new += sum(each.bytes_between(low, high) for each in news)
+            if old + new >= self._step_bytes:
+                break
+            low = high + 1
+        size = old + new
+        return first, stop, size if size <= 2 * self._step_bytes else old + self._step_bytes
+
+    def _fold_range(self, count: int, low: int, first: int, stop: int, expired_before: int | None) -> None:
+        """Fold the rows of the `count` oldest runs, starting at `low`, into these segments of the
+        base.
+
+        If there are many rows, only the lower ones are folded.
+        """
         step_bytes = self._step_bytes
-        while stop < len(self.base) and size < step_bytes // 2:
-            size += self.base[stop].bytes
-            stop += 1
         high = self.base[stop].low - 1 if stop < len(self.base) else _LAST
         news = [
             self.segments.between(each, np.array([low]), np.array([high]))
@@ -382,12 +409,13 @@ class KeyedTable:
             self.runs[0] = replace(self.runs[0], added=self.runs[0].added - folded.height + before)
             for segment in old:
                 self.segments.delete(segment)
-            rest = [part.slice(_rows_up_to(part, high).height) for part in versions[: len(old)]]
-            self.base[first:stop] = [
-                segment
-                for part in (_drop_expired(folded, expired_before), *rest)
-                for segment in self.segments.write(part, step_bytes)
-            ]
+            written = self.segments.write(_drop_expired(folded, expired_before), step_bytes)
+            # What is left is cut, so that the next ranges are not rewritten with each other.
+            share = sum(each.bytes for each in old) / sum(part.estimated_size() for part in versions)
+            for part in versions[: len(old)]:
+                left = part.slice(_rows_up_to(part, high).height)
+                written += self.segments.write(left, int(step_bytes * max(share, 1 / BASE_SEGMENTS)))
+            self.base[first:stop] = written
         if high < _LAST:
             self.folding = count, high + 1
             return
@@ -445,16 +473,15 @@ def _split_by_segment(
 
 
 def _fold_limit(versions: Sequence[pl.DataFrame], step_bytes: int) -> int:
-    """Return a position up to which these rows have about the bytes of two steps.
+    """Return a position up to which these rows have about the bytes of a step.
 
-    Each part is sorted by position. Return `_LAST` if all rows have at most the bytes of four
-    steps.
+    Each part is sorted by position. Return `_LAST` if all rows have at most the bytes of two steps.
     """
     size = sum(part.estimated_size() for part in versions)
-    if size <= 4 * step_bytes:
+    if size <= 2 * step_bytes:
         return _LAST
     longest = max(versions, key=len)
-    return int(positions_of(longest)[int(longest.height * 2 * step_bytes / size)])
+    return int(positions_of(longest)[int(longest.height * step_bytes / size)])
 
 
 def _rows_up_to(rows: pl.DataFrame, high: int) -> pl.DataFrame:

@@ -67,6 +67,14 @@ class Segment:
         """Return whether all its rows were touched before that time."""
         return before is not None and self.newest is not None and self.newest < before
 
+    def bytes_between(self, low: int, high: int) -> int:
+        """Return about how many bytes its rows between two positions have, both included.
+
+        This assumes that the rows are evenly spread.
+        """
+        low, high = max(low, self.low), min(high, self.high)
+        return self.bytes * (high - low + 1) // (self.high - self.low + 1) if low <= high else 0
+
     def expired_share(self, before: int) -> float:
         """Return which share of the time between its oldest and newest row lies before that time.
 

@@ -325,6 +325,46 @@ def test_at_most_four_bytes_are_written_per_changed_byte(
     assert table.find(make_rows(0, rows)).height == table.rows == rows
 
 
+@pytest.mark.parametrize("keys", [40_000, 400_000])
+def test_folding_never_writes_more_than_the_writes_paid_for(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    set_sizes(monkeypatch, page=4 << 10, segment=64 << 10)
+    monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 256 << 10)
+    store, cache, loads = MemoryStore(), FrameCache(), 10
+    table = open_table(store, cache=cache)
+    for at in range(loads):
+        table.write(make_rows(at, keys, loads), added=keys // loads)
+    changed, folded = 0, False
+    written = table.segments.written
+    for at in range(300):
+        news = make_rows(at * 7 % 400, keys, 400)
+        changed += int(news.estimated_size())
+        table.write(news, added=0)
+        folded |= table.folding is not None and table.segments.written > written
+        assert table.segments.written - written <= 4 * changed
+    assert folded
+    assert table.find(make_rows(0, keys)).height == table.rows == keys
+
+
+def test_tables_fold_in_different_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sizes(monkeypatch, page=4 << 10, segment=64 << 10)
+    tables = []
+    for number in range(8):
+        random = np.random.default_rng(number)
+        rows = make_rows(0, 40_000).with_columns(h=np.sort(random.integers(-(1 << 63), (1 << 63) - 1, 40_000)))
+        table = open_table(MemoryStore(), cache=FrameCache())
+        table.write(rows, added=rows.height)
+        tables.append((table, rows))
+    first: dict[int, int] = {}
+    for at in range(200):
+        for number, (table, rows) in enumerate(tables):
+            base = list(table.base)
+            table.write(rows.gather_every(100, at % 100), added=0)
+            if table.base != base:
+                first.setdefault(number, at)
+    assert len(first) == len(tables)
+    assert len(set(first.values())) > len(tables) // 2
+
+
 def test_new_rows_are_rewritten_only_when_there_are_many_runs() -> None:
     store, cache, height = MemoryStore(), FrameCache(), 40_000
     table = open_table(store, cache=cache)
