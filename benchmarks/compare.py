@@ -50,7 +50,7 @@ def format_rates(groups: Groups) -> str:
     rows = []
     for (data, query), measured in groups.items():
         cells = [_format_rate(measured.get(engine, [])) for engine in engines]
-        ratios = [_format_spread(compute_ratios(measured, [other])) for other in others]
+        ratios = [format_spread(compute_ratios(measured, [other])) for other in others]
         rows.append([data, query, *cells, *ratios])
     return format_table(head, rows, texts=2)
 
@@ -66,10 +66,10 @@ def format_runs(groups: Groups) -> str:
             rows.append(
                 [
                     *(data, query, TITLES[engine], f"{runs[-1].long.rows:,}"),
-                    _format_spread([run.long.seconds for run in runs], digits=1),
-                    _format_spread([run.long.rows_per_s / 1e6 for run in runs]),
-                    _format_spread([run.startup_seconds for run in runs], digits=1),
-                    _format_spread([run.cpu_per_million for run in runs]),
+                    format_spread([run.long.seconds for run in runs], digits=1),
+                    format_spread([run.long.rows_per_s / 1e6 for run in runs]),
+                    format_spread([run.startup_seconds for run in runs], digits=1),
+                    format_spread([run.cpu_per_million for run in runs]),
                     f"{max(run.long.driver_mb for run in runs):,}",
                     f"{max(run.long.workers_mb for run in runs):,}",
                 ]
@@ -91,17 +91,17 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: i
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
 
 
-def _format_rate(runs: Sequence[Measurement]) -> str:
-    return "wrong" if any(not run.right for run in runs) else _format_spread([run.rate / 1e6 for run in runs])
-
-
-def _format_spread(values: Sequence[float], digits: int = 2) -> str:
+def format_spread(values: Sequence[float], digits: int = 2) -> str:
     """Return the median, and the least and the greatest value if there are several."""
     if not values:
         return ""
     shown: Callable[[float], str] = f"{{:.{digits}f}}".format
     spread = f" ({shown(min(values))}–{shown(max(values))})" if len(values) > 1 else ""
     return shown(statistics.median(values)) + spread
+
+
+def _format_rate(runs: Sequence[Measurement]) -> str:
+    return "wrong" if any(not run.right for run in runs) else format_spread([run.rate / 1e6 for run in runs])
 
 
 def main(arguments: list[str]) -> int:

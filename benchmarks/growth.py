@@ -2,6 +2,7 @@
 everfold and in Spark's own aggregation.
 
     python growth.py --out ../scratch/bench/growth.jsonl    # 1 and 20 million keys, both engines
+    python growth.py --repeat 3
     python growth.py --keys 1e6 --engines everfold --loads zipf
 
 Each engine has a separate process. It first loads all keys once, then runs the loads of
@@ -10,7 +11,8 @@ bytes are those written to its RocksDB (`rocksdbTotalBytesWritten`). Both engine
 Spark with the same configuration. The first batches of a load do not count in its median: they warm
 up what the load before did not touch.
 
-The output is one JSON line for each engine, size and load, and a table if there are several runs.
+The output is one JSON line for each engine, size, load and repetition, and a table. Sizes and
+engines take turns.
 `amp` is the bytes written per byte that changed; a changed row consists of its key and three numbers.
 `workers_mb` is the peak of the memory of all Python workers together, in the whole run of an engine;
 `workers_private_mb` is that without the files of the state cache, which the system may drop.
@@ -19,6 +21,7 @@ The output is one JSON line for each engine, size and load, and a table if there
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -32,7 +35,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from compare import format_table
+from compare import format_spread, format_table
 from engine_process import end_cleanly_on_signals, measure_usage, run_in_own_session, run_session
 from make_stream import FIRST_FILE_TIME
 from run_spark import start_spark
@@ -158,24 +161,34 @@ def summarize(
 
 
 def tabulate(lines: Sequence[dict[str, Any]]) -> str:
-    """Return a table with a row for each load, and the engines and sizes side by side."""
-    found = {(each["engine"], each["keys"], each["load"], each["draws"]): each for each in lines}
-    engines, sizes = (list(dict.fromkeys(key[at] for key in found)) for at in (0, 1))
+    """Return a table with a row for each load, and the engines and sizes side by side.
+
+    A number is the median of the repetitions, followed by the least and the greatest one.
+    """
+    runs = {(each["engine"], each["keys"], each["load"], each["draws"], each["repetition"]): each for each in lines}
+    engines, sizes, repetitions = (list(dict.fromkeys(key[at] for key in runs)) for at in (0, 1, 4))
+    loads = list(dict.fromkeys(key[2:4] for key in runs))
     head = ["load", "draws"]
-    loads = list(dict.fromkeys(key[2:] for key in found))
     rows = [[name, f"{draws:,}"] for name, draws in loads]
     for engine in engines:
         head += [f"{engine}, {keys / 1e6:g}M, s" for keys in sizes] + ["growth"]
         head += [f"written / changed, {keys / 1e6:g}M" for keys in sizes]
         for row, load in zip(rows, loads, strict=True):
-            cells = [found[engine, keys, *load] for keys in sizes]
-            row += [f"{each['ms'] / 1e3:.2f}" for each in cells] + [f"{cells[-1]['ms'] / cells[0]['ms']:.2f}"]
-            row += [f"{each['amp']:.1f}" for each in cells]
-    loading = [
-        f"{engine}, {keys / 1e6:g}M keys: loaded in {each['loading_s']} s, workers at most {each['workers_mb']:,} MB "
-        f"({each['workers_private_mb']:,} MB without mapped files)"
-        for (engine, keys), each in {key[:2]: each for key, each in found.items()}.items()
-    ]
+            measured = [[runs[engine, keys, *load, at] for at in repetitions] for keys in sizes]
+            row += [format_spread([each["ms"] / 1e3 for each in same]) for same in measured]
+            pairs = zip(measured[0], measured[-1], strict=True)
+            row.append(format_spread([large["ms"] / small["ms"] for small, large in pairs]))
+            row += [format_spread([each["amp"] for each in same], 1) for same in measured]
+    load = loads[0]
+    loading = []
+    for engine in engines:
+        for keys in sizes:
+            same = [runs[engine, keys, *load, at] for at in repetitions]
+            loading.append(
+                f"{engine}, {keys / 1e6:g}M keys: loaded in {format_spread([each['loading_s'] for each in same], 1)} s, "
+                f"workers at most {max(each['workers_mb'] for each in same):,} MB "
+                f"({max(each['workers_private_mb'] for each in same):,} MB without mapped files)"
+            )
     return "\n".join([format_table(head, rows, texts=1), "", *loading])
 
 
@@ -184,20 +197,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--keys", nargs="+", type=float, default=[1e6, 20e6])
     parser.add_argument("--loads", nargs="+", choices=sorted({load.name for load in LOADS}))
+    parser.add_argument("--repeat", type=int, default=1, help="repetitions (default: 1)")
+    parser.add_argument("--repetition", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="6g")
     parser.add_argument("--out", type=Path, default=SCRATCH / "growth.jsonl")
     options = parser.parse_args(arguments)
     loads = [load for load in LOADS if options.loads is None or load.name in options.loads]
-    if len(options.engines) * len(options.keys) > 1:
+    if options.repetition is None:
         options.out.unlink(missing_ok=True)
         same = ["--cores", str(options.cores), "--memory", options.memory, "--out", str(options.out)]
         same += ["--loads", *options.loads] if options.loads else []
-        for keys in options.keys:
-            for engine in options.engines:
-                one = [sys.executable, __file__, "--engines", engine, "--keys", str(keys), *same]
-                if code := run_session(one):
-                    return code
+        for repetition, keys, engine in itertools.product(range(options.repeat), options.keys, options.engines):
+            one = ["--engines", engine, "--keys", str(keys), "--repetition", str(repetition), *same]
+            if code := run_session([sys.executable, __file__, *one]):
+                return code
         print(tabulate([json.loads(line) for line in options.out.read_text().splitlines()]))
         return 0
     (engine,), keys = options.engines, int(options.keys[0])
@@ -210,6 +224,7 @@ def main(arguments: list[str]) -> int:
     run_as = {
         "engine": engine,
         "keys": keys,
+        "repetition": options.repetition,
         "workers_mb": usage.workers_mb,
         "workers_private_mb": usage.workers_private_mb,
     }

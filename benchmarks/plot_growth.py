@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -33,12 +34,11 @@ def main(arguments: list[str]) -> int:
     figure, panels = plt.subplots(1, len(loads), figsize=(2.1 * len(loads), 2.6), layout="constrained")
     for panel, (load, draws) in zip(panels, loads, strict=True):
         for engine, colour in COLOURS.items():
-            points = sorted(
-                (each["keys"] / 1e6, each["ms"] / 1e3)
-                for each in lines
-                if (each["engine"], each["load"], each["draws"]) == (engine, load, draws)
-            )
-            if points:
+            seconds: dict[float, list[float]] = {}
+            for each in lines:
+                if (each["engine"], each["load"], each["draws"]) == (engine, load, draws):
+                    seconds.setdefault(each["keys"] / 1e6, []).append(each["ms"] / 1e3)
+            if points := [(keys, statistics.median(seconds[keys])) for keys in sorted(seconds)]:
                 panel.plot(*zip(*points, strict=True), marker="o", color=colour, label=LABELS[engine])
         panel.set(title=f"{load}, {draws:,} draws", xlabel="million keys", xscale="log", ylim=(0, None))
         panel.set_xticks([1, 20], ["1", "20"])
