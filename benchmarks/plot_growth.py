@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
                     seconds.setdefault(each["keys"] / 1e6, []).append(each["ms"] / 1e3)
             if points := [(keys, statistics.median(seconds[keys])) for keys in sorted(seconds)]:
                 panel.plot(*zip(*points, strict=True), marker="o", color=colour, label=LABELS[engine])
-        panel.set(title=f"{load}, {draws:,} draws", xlabel="million keys", xscale="log", ylim=(0, None))
+        panel.set(title=f"{load}\n{draws:,} draws", xlabel="million keys", xscale="log", ylim=(0, None))
         panel.set_xticks([1, 20], ["1", "20"])
         panel.minorticks_off()
         panel.spines[["top", "right"]].set_visible(False)

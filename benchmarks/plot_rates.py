@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     engines = [engine for engine in ENGINES if any(engine in each for each in groups.values())]
     mpl.rcParams |= {"svg.hashsalt": "everfold", "font.size": 9}
     figure, panels = plt.subplots(
-        len(data_sets), 1, figsize=(8, 2.6 * len(data_sets)), layout="constrained", squeeze=False
+        len(data_sets), 1, figsize=(11, 2.6 * len(data_sets)), layout="constrained", squeeze=False
     )
     for panel, data in zip(panels[:, 0], data_sets, strict=True):
         queries = [query for other, query in groups if other == data]
