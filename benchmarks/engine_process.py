@@ -100,10 +100,12 @@ def end_cleanly_on_signals() -> None:
 
 
 def run_in_own_session() -> None:
-    """Run this script again as the leader of a session, unless it is one.
+    """Run this script again as the leader of a session, unless it is one, and let signals end both
+    cleanly.
 
     The processor time of all its processes can then be added up.
     """
+    end_cleanly_on_signals()
     if os.getsid(0) != os.getpid():
         sys.exit(run_session([sys.executable, *sys.argv]))
 
@@ -111,9 +113,8 @@ def run_in_own_session() -> None:
 def run_session(command: Sequence[str]) -> int:
     """Run a command as the leader of a session and return its exit code.
 
-    A signal that ends this process ends the command first.
+    A signal that ends this process ends the command first: see `end_cleanly_on_signals`.
     """
-    end_cleanly_on_signals()
     with subprocess.Popen(command, start_new_session=True) as leader:
         try:
             return leader.wait()

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from compare import format_spread, format_table
-from engine_process import end_cleanly_on_signals, measure_usage, run_in_own_session, run_session
+from engine_process import measure_usage, run_in_own_session, run_session
 from make_stream import FIRST_FILE_TIME
 from run_spark import start_spark
 from touches import Keys, batches
@@ -171,24 +171,23 @@ def tabulate(lines: Sequence[dict[str, Any]]) -> str:
     head = ["load", "draws"]
     rows = [[name, f"{draws:,}"] for name, draws in loads]
     for engine in engines:
-        head += [f"{engine}, {keys / 1e6:g}M, s" for keys in sizes] + ["growth"]
+        head += [f"{engine}, {keys / 1e6:g}M, s" for keys in sizes] + ["growth"] * (len(sizes) > 1)
         head += [f"written / changed, {keys / 1e6:g}M" for keys in sizes]
         for row, load in zip(rows, loads, strict=True):
             measured = [[runs[engine, keys, *load, at] for at in repetitions] for keys in sizes]
             row += [format_spread([each["ms"] / 1e3 for each in same]) for same in measured]
-            pairs = zip(measured[0], measured[-1], strict=True)
-            row.append(format_spread([large["ms"] / small["ms"] for small, large in pairs]))
+            if len(sizes) > 1:
+                pairs = zip(measured[0], measured[-1], strict=True)
+                row.append(format_spread([large["ms"] / small["ms"] for small, large in pairs]))
             row += [format_spread([each["amp"] for each in same], 1) for same in measured]
-    load = loads[0]
     loading = []
-    for engine in engines:
-        for keys in sizes:
-            same = [runs[engine, keys, *load, at] for at in repetitions]
-            loading.append(
-                f"{engine}, {keys / 1e6:g}M keys: loaded in {format_spread([each['loading_s'] for each in same], 1)} s, "
-                f"workers at most {max(each['workers_mb'] for each in same):,} MB "
-                f"({max(each['workers_private_mb'] for each in same):,} MB without mapped files)"
-            )
+    for engine, keys in itertools.product(engines, sizes):
+        same = [runs[engine, keys, *loads[0], at] for at in repetitions]
+        loading.append(
+            f"{engine}, {keys / 1e6:g}M keys: loaded in {format_spread([each['loading_s'] for each in same], 1)} s, "
+            f"workers at most {max(each['workers_mb'] for each in same):,} MB "
+            f"({max(each['workers_private_mb'] for each in same):,} MB without mapped files)"
+        )
     return "\n".join([format_table(head, rows, texts=1), "", *loading])
 
 
@@ -237,5 +236,4 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     run_in_own_session()
-    end_cleanly_on_signals()
     sys.exit(main(sys.argv[1:]))

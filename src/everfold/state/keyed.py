@@ -354,7 +354,8 @@ class KeyedTable:
             if self._bytes <= 2 * self._step_bytes:
                 self.credit = self._bytes
             else:  # the lowest positions differ, so that not all buckets fold in the same batches
-                self.credit = -(self.runs[-1].segments[0].low % self._next_range(*self.folding)[-1])
+                newest = next(segment for level in self._levels() for segment in level)
+                self.credit = -(newest.low % self._next_range(*self.folding)[-1])
         self.credit += int(FOLD_BYTES_PER_APPENDED_BYTE * appended)
         while self.folding is not None:
             first, stop, cost = self._next_range(*self.folding)
@@ -375,15 +376,14 @@ class KeyedTable:
         first = next((at for at, each in enumerate(self.base) if each.low >= low), len(self.base))
         highs = [*(each.low - 1 for each in self.base[first + 1 :]), _LAST]
         news = [each for run in self.runs[:count] for each in run.segments]
-        stop, old, new = first, 0, 0
+        step_bytes, stop, old, new = self._step_bytes, first, 0, 0
         for stop, high in enumerate(highs, first + 1):
             old += sum(each.bytes for each in self.base[stop - 1 : stop])
             new += sum(each.bytes_between(low, high) for each in news)
-            if old + new >= self._step_bytes:
+            if old + new >= step_bytes:
                 break
             low = high + 1
-        size = old + new
-        return first, stop, size if size <= 2 * self._step_bytes else old + self._step_bytes
+        return first, stop, old + (new if old + new <= 2 * step_bytes else step_bytes)
 
     def _fold_range(self, count: int, low: int, first: int, stop: int, expired_before: int | None) -> None:
         """Fold the rows of the `count` oldest runs, starting at `low`, into these segments of the

@@ -365,6 +365,20 @@ def test_tables_fold_in_different_batches(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(set(first.values())) > len(tables) // 2
 
 
+def test_folding_starts_although_the_newest_run_has_expired() -> None:
+    table = open_table(MemoryStore(), cache=FrameCache())
+    table.write(make_rows(0, 100_000), added=100_000)
+    table.folding, table.credit = (0, 0), -(1 << 40)
+    table.write(make_rows(0, 70_000), added=0)
+    table.write(make_rows(0, 100, touched=100), added=0)
+    table.sweep(500, 8)
+    assert not table.runs[-1].segments
+    table.folding = None
+    table.write(make_rows(0, 0), added=0)
+    assert table.folding is not None
+    assert table.find(make_rows(100, 100_000)).height == 99_900
+
+
 def test_new_rows_are_rewritten_only_when_there_are_many_runs() -> None:
     store, cache, height = MemoryStore(), FrameCache(), 40_000
     table = open_table(store, cache=cache)
