@@ -40,16 +40,17 @@ from everfold.state.segments import (
 from everfold.state.store import Store
 
 RANK_RUNS = 32
-"""Number of runs of a rank that are merged into one of the next.
+"""Number of runs of a rank that are merged into one of the next."""
+MAX_MERGED_BYTES = 2 * SEGMENT_BYTES
+"""Runs of the lowest rank are merged as soon as they have this size together.
 
-A write as large as a run of the next rank starts there, so that small writes never rewrite it.
+Runs of other ranks are not merged if they have it, only folded into the base. A write of more than
+this divided by `MANY_RUNS` does not have the lowest rank, so that small writes never rewrite it.
 """
-MAX_MERGED_BYTES = 4 * SEGMENT_BYTES
-"""Runs that are larger than this together are not merged, only folded into the base."""
 SMALL_BYTES = 32 << 10
 """A table of up to this size is rewritten by every write."""
 BASE_SEGMENTS = 16
-MIN_SEGMENT_BYTES = SEGMENT_BYTES // 8
+MIN_SEGMENT_BYTES = SEGMENT_BYTES // 16
 """The base has at least `BASE_SEGMENTS` segments unless they would be smaller than this.
 
 Folding proceeds from one segment to the next, so segments are its steps.
@@ -69,7 +70,7 @@ _FIRST, _LAST = -1 << 63, (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The rows of a write or of `RANK_RUNS` runs of the rank below: segments sorted by position.
+    """The rows of a write or of several runs of the rank below: segments sorted by position.
 
     added: the number of rows that the run adds to the table.
     """
@@ -313,7 +314,7 @@ class KeyedTable:
             self.runs, self.folding = [], None
             self.base = self.segments.write(_drop_dead(self._merge(every, rows)))
             return
-        rank = int(rows.estimated_size() > MAX_MERGED_BYTES // RANK_RUNS)
+        rank = int(rows.estimated_size() > MAX_MERGED_BYTES // MANY_RUNS)
         merged: list[Run] = []
         while tail := self._tail(rank):
             merged = tail + merged
@@ -325,13 +326,16 @@ class KeyedTable:
     def _tail(self, rank: int) -> list[Run]:
         """Return the newest runs if they should be merged with a new run of this rank, else none.
 
-        They should if enough of them have that rank and they are not too large together.
+        They should if enough of them have that rank and they are not too large together; those of
+        the lowest rank as soon as they are large.
         """
         frozen = self.folding[0] if self.folding else 0
-        tail = self.runs[max(frozen, len(self.runs) - RANK_RUNS + 1) :]
-        if len(tail) < RANK_RUNS - 1 or any(run.rank != rank for run in tail):
-            return []
-        return tail if sum(run.bytes for run in tail) <= MAX_MERGED_BYTES else []
+        newest = self.runs[max(frozen, len(self.runs) - RANK_RUNS + 1) :]
+        others = next((at for at in reversed(range(len(newest))) if newest[at].rank != rank), -1)
+        tail = newest[others + 1 :]
+        if sum(run.bytes for run in tail) >= MAX_MERGED_BYTES:
+            return tail if rank == 0 else []
+        return tail if len(tail) == RANK_RUNS - 1 else []
 
     def _merge(self, old: list[Segment], rows: pl.DataFrame) -> pl.DataFrame:
         """Merge newer rows with the rows of old segments, sorted by position, and delete these

@@ -29,7 +29,7 @@ Boolean: TRUE in rows that mark a deletion.
 """
 PAGE_BYTES = 64 << 10
 """Size of the rows of a page, before compression."""
-SEGMENT_BYTES = 4 << 20
+SEGMENT_BYTES = 8 << 20
 """Longer runs are cut into segments of at most about this size, never between rows of one position.
 """
 Positions: TypeAlias = npt.NDArray[np.int64]

@@ -345,6 +345,23 @@ def test_folding_never_writes_more_than_the_writes_paid_for(monkeypatch: pytest.
     assert table.find(make_rows(0, keys)).height == table.rows == keys
 
 
+def test_lookups_pass_few_runs_whatever_the_size_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sizes(monkeypatch, page=4 << 10, segment=64 << 10)
+    monkeypatch.setattr(keyed, "MAX_MERGED_BYTES", 128 << 10)
+    for step in (40, 100, 400):
+        table, rows = open_table(MemoryStore(), cache=FrameCache()), 40_000
+        table.write(make_rows(0, rows), added=rows)
+        most, changed, written = 0, 0, table.segments.written
+        for at in range(4 * step):
+            news = make_rows(at * 7 % step, rows, step)
+            changed += int(news.estimated_size())
+            table.write(news, added=0)
+            most = max(most, len(table.runs))
+        assert most < 100
+        assert table.segments.written - written <= 4 * changed
+        assert table.find(make_rows(0, rows)).height == table.rows == rows
+
+
 def test_tables_fold_in_different_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sizes(monkeypatch, page=4 << 10, segment=64 << 10)
     tables = []
