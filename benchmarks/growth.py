@@ -126,7 +126,9 @@ def run(engine: str, data: Path, *, cores: int, memory: str) -> list[dict[str, A
             .start()
         )
         query.awaitTermination()
-        return [json.loads(report.json) for report in query.recentProgress if report.numInputRows]
+        reports = [json.loads(report.json) for report in query.recentProgress if report.numInputRows]
+        spark.stop()  # otherwise it may still write snapshots into the folder that is removed
+    return reports
 
 
 def summarize(
