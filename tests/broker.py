@@ -15,14 +15,23 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from operator import lt
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self, cast
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka import Message as ConsumedMessage
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 from jvm import SHORT_LIVED
 from maven import fetch_jars, java_program
@@ -209,7 +218,10 @@ class KafkaBroker:
             raise TimeoutError(f"{unsent} records were not acknowledged within {CLIENT_TIMEOUT_S:.0f} s")
 
     def consume(self, topic: str) -> list[Received]:
-        """Return all committed records of a topic, sorted by partition and offset."""
+        """Return all committed records of a topic, sorted by partition and offset.
+
+        Waits for the end of transactions, so none must stay open.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -222,10 +234,25 @@ class KafkaBroker:
         )
         try:
             partitions = consumer.list_topics(topic, timeout=CLIENT_TIMEOUT_S).topics[topic].partitions
+            self._await_commits([TopicPartition(topic, partition) for partition in partitions])
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             return sorted(_read_to_end(consumer, set(partitions)))
         finally:
             consumer.close()
+
+    def _await_commits(self, partitions: Sequence[TopicPartition]) -> None:
+        """Return when all transactions have ended in the partitions.
+
+        The broker confirms a commit before it writes its end into the partitions, and until then
+        readers do not see the records.
+        """
+        admin = self._admin()
+        ends = _end_offsets(admin, partitions, IsolationLevel.READ_UNCOMMITTED)
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        while any(map(lt, _end_offsets(admin, partitions, IsolationLevel.READ_COMMITTED), ends)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a transaction has not ended after {CLIENT_TIMEOUT_S:.0f} s")
+            time.sleep(0.01)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
@@ -261,6 +288,12 @@ def _produce_one(producer: Producer, topic: str, message: Message, failures: lis
         except BufferError:  # the client's queue is full: let it drain
             producer.poll(0.1)
     producer.poll(0)
+
+
+def _end_offsets(admin: AdminClient, partitions: Sequence[TopicPartition], level: IsolationLevel) -> list[int]:
+    latest = {each: OffsetSpec.latest() for each in partitions}  # type: ignore[no-untyped-call]  # the client has few types
+    asked = admin.list_offsets(latest, isolation_level=level, request_timeout=CLIENT_TIMEOUT_S)
+    return [asked[each].result().offset for each in partitions]
 
 
 def _read_to_end(consumer: Consumer, open_partitions: set[int]) -> Iterator[Received]:

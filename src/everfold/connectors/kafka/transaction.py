@@ -133,11 +133,12 @@ class TransactionalSink:
     def apply(self, epoch: int, batch: int, records: Iterable[OutgoingRecord], digest: str = "") -> bool:
         """Write the batch unless the topic has it; return whether it was written.
 
-        When this returns, all records are visible to `read_committed` readers; if the process dies,
-        none is. When it raises, the outcome may be unknown (a commit without an answer): the sink
-        cannot be used any more, and the next one that is opened reads how it ended. Raises
-        StateError `sink-ahead` if the topic has a later batch, or one of the same number with other
-        input.
+        When this returns, the transaction is committed; `read_committed` readers see all records as
+        soon as the broker has written its end into the partitions, some milliseconds later. If the
+        process dies before, they see none. When it raises, the outcome may be unknown (a commit
+        without an answer): the sink cannot be used any more, and the next one that is opened reads
+        how it ended. Raises StateError `sink-ahead` if the topic has a later batch, or one of the
+        same number with other input.
         """
         if self.has_applied(epoch, batch, digest):
             return False
