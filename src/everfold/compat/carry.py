@@ -46,7 +46,7 @@ def _carry(node: Plan, changes: Iterator[Change | None], version: int) -> Plan:
     change = next(changes) if is_stateful(node) else None
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
         since = {} if change is None else _since(change)
-        calls = tuple(replace(call, since=since.get(call_text(call, node.input), version)) for call in node.calls)
+        calls = tuple(replace(call, since=since.get(call_text(node, call), version)) for call in node.calls)
         node = replace(node, calls=calls)
     node = map_streamed_inputs(node, lambda child: _carry(child, changes, version))
     return keep_types(node, change.old, change.new) if change is not None and is_stateful(node) else node

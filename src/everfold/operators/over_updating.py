@@ -212,7 +212,7 @@ class _OverRows(RankedRows):
     def __init__(self, node: OverAggregate) -> None:
         super().__init__(node)
         inputs: list[InputColumn] = [*self.inputs]
-        folds = folds_of(node.calls, node.input, inputs)
+        folds = folds_of(node, node.calls, inputs)
         self.layout = Layout(tuple(inputs), (), folds.folds, folds.calls, folds.page_names, folds.slot_types)
         self.inputs = tuple(inputs)
         self._own = dict(self.page_names)

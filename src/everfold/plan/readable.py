@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 
-from everfold.plan.explain import INFIX, duration
+from everfold.plan.explain import INFIX
+from everfold.plan.windows import duration
 
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _TYPE = re.compile(r":[A-Z][A-Z_ ]*$")

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from everfold.compat.reuse import can_recount, can_reuse_slices, find_source_call
-from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
+from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
+from everfold.plan.canonical import NO_CLOCK
 from everfold.plan.readable import format_canonical_text
 from everfold.sql.settings import Settings
 
