@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -17,7 +17,7 @@ from everfold.storage import Location
 if TYPE_CHECKING:
     from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
     from everfold.jobs.folders import FolderName
-    from everfold.jobs.manifest import Manifest
+    from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.plan.nodes import Root, Table
     from everfold.sql.settings import Settings
 
@@ -29,7 +29,7 @@ class _Queries:
     """The queries of a script.
 
     notes: what `everfold run` would refuse, and how it was judged. tables: those that it reads.
-    complete: whether everything that it uses is declared.
+    complete: whether everything that it uses is declared. bind: see `Submit`.
     """
 
     roots: tuple[Root, ...]
@@ -38,6 +38,16 @@ class _Queries:
     tables: tuple[Table, ...]
     sql: str
     complete: bool
+    bind: Callable[[str], Sequence[Root]]
+
+    @property
+    def query(self) -> NewQuery:
+        """The queries as a job would run them."""
+        from everfold.jobs.manifest import NewQuery
+        from everfold.plan.naming import number_operators
+
+        zone = self.settings.local_time_zone
+        return NewQuery(roots=number_operators(self.roots), zone=zone, sql=self.sql, bind=self.bind)
 
     @property
     def shapes(self) -> list[QueryShape]:
@@ -104,7 +114,7 @@ def judge_change(old: Script | FolderName | Location, new: Script, options: RunO
 
         job = old if isinstance(old, Location) else open_job(old, options.conf)
         manifest = load_manifest(job)
-        pairs = pair_queries(manifest.version.query_shapes, after.shapes)
+        pairs = pair_queries(manifest.version.read_shapes(after.query), after.shapes)
         judgement = judge_pairs(pairs, terms)
         moved = _find_moved(job, after, new.folder)
         if after.complete:
@@ -136,11 +146,9 @@ def _plan_change(
     from everfold.compat import Verdict
     from everfold.jobs.change import OnChange
     from everfold.jobs.change_plan import Judge, plan_change
-    from everfold.jobs.manifest import NewQuery
-    from everfold.plan.naming import number_operators
 
-    query = NewQuery(roots=number_operators(new.roots), zone=new.settings.local_time_zone, sql=new.sql)
-    if query.fingerprint == manifest.version.fingerprint:
+    query = new.query
+    if manifest.version.is_query(query):
         return {}
     match judgement.verdict:
         case Verdict.FULLY:
@@ -176,6 +184,7 @@ def _read_script(script: Script, options: RunOptions) -> _Queries:
         tables=tuple(dict.fromkeys(table for each in submits for table in each.sources)),
         sql=script.text,
         complete=not refused,
+        bind=submits[0].bind,
     )
 
 

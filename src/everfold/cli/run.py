@@ -286,6 +286,7 @@ def _specify_job(
         name=name,
         sql=action.text,
         script=script.text,
+        bind=action.bind,
         settings=action.settings,
         tables=tables,
         state_dir=state,

@@ -20,7 +20,8 @@ from everfold.plan.parts import map_streamed_inputs
 def carry_state(pair: QueryPair, root: Root, version: int, terms: CompatOptions = REFERENCE) -> Root:
     """Return the new plan as the version with that number, which uses the state of the old query.
 
-    Aggregates with state keep the version in which they started, the others start with this one. An
+    Aggregates with state keep the version in which they started, the others start with this one.
+    Operators keep the names that an earlier release gave to their state. An
     aggregate that was dropped and is added again starts from scratch: its version number
     distinguishes it from what is left of the old one on disk. terms: the options by which the
     change was judged.
@@ -48,5 +49,7 @@ def _carry(node: Plan, changes: Iterator[Change | None], version: int) -> Plan:
         since = {} if change is None else _since(change)
         calls = tuple(replace(call, since=since.get(call_text(node, call), version)) for call in node.calls)
         node = replace(node, calls=calls)
+    if is_stateful(node) and change is not None and change.old.state_names:
+        node = replace(node, state_names=change.old.state_names)
     node = map_streamed_inputs(node, lambda child: _carry(child, changes, version))
     return keep_types(node, change.old, change.new) if change is not None and is_stateful(node) else node

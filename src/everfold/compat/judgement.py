@@ -5,7 +5,7 @@ each column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from everfold.compat.kept_types import find_changed_types
 from everfold.compat.matching import NO_QUERY, QueryPair, pair_queries
 from everfold.compat.reuse import is_below_kept, may_retract_unseen_rows, starts_complete
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, CompatOptions, Rule
+from everfold.compat.rules.inputs import of_earlier_release
 from everfold.compat.rules.rule import Observation
 from everfold.compat.rules.topology import (
     insert_dropped,
@@ -120,9 +121,9 @@ class _Pair:
         old, new, twins = pair.old, pair.new, pair.matching
         self._verdicts: dict[int, OperatorJudgement] = {}
         self._kept = frozenset(twins)
-        for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judge(old.operators[twins[at]], operator) if at in twins else self._judge_new(at)
-        self._gone = [self._judge(each, None) for at, each in enumerate(old.operators) if at not in twins.values()]
+        for at in range(len(new.operators)):
+            self._verdicts[at] = self._judge_kept(twins[at], at) if at in twins else self._judge_new(at)
+        self._gone = [self._judge_gone(each) for at, each in enumerate(old.operators) if at not in twins.values()]
 
     @property
     def operators(self) -> list[OperatorJudgement]:
@@ -179,8 +180,17 @@ class _Pair:
         return _decide(new.label, [rule], Change(new, new))
 
     def _change(self, one: int, other: int) -> Change:
+        """Return the change of an operator; its input refers to operators of the old query."""
         new = self._new.operators[other]
-        return Change(self._old.operators[one], new, self._terms, self._new.below(new))
+        # An operator without a match is like none of the old query.
+        branches = (
+            branch
+            if branch.operator is None
+            else replace(branch, operator=self._matching.get(branch.operator, -1 - branch.operator))
+            for branch in new.input.branches
+        )
+        adapted = replace(new, input=replace(new.input, branches=tuple(branches)))
+        return Change(self._old.operators[one], adapted, self._terms, self._new.below(new))
 
     @cached_property
     def _added_labels(self) -> dict[int, dict[str, str]]:
@@ -198,14 +208,19 @@ class _Pair:
         changes = [self._change(one, at) for at, one in self._matching.items()]
         return [each for change in changes if change.tolerates_column_changes for each in change.added_columns]
 
-    def _judge(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
-        if new is None:
-            gone = insert_dropped if self._terms.extended and self._new == NO_QUERY else operator_dropped
-            return _decide(old.label, [gone], Change(old, old))
+    def _judge_gone(self, old: OperatorShape) -> OperatorJudgement:
+        gone = insert_dropped if self._terms.extended and self._new == NO_QUERY else operator_dropped
+        return _decide(old.label, [gone], Change(old, old))
+
+    def _judge_kept(self, one: int, other: int) -> OperatorJudgement:
+        change = self._change(one, other)
+        old, new = change.old, change.new
         if old == new and not find_changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
+        if not old.input.branches:
+            return _decide(new.label, [of_earlier_release], change)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decide(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
+        return _decide(new.label, rules, change)
 
 
 def _decide(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

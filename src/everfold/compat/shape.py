@@ -144,7 +144,7 @@ class OperatorShape:
     it stores unchanged, sorted. counted: the first and last row number of a Top-N. emission: when
     results are emitted. scans: all tables below. below: the operators below, by their positions in
     the query. kept: the schema of its state. positions: of the fields that it reads; None in a
-    shape from before they were stored.
+    shape from before they were stored. state_names: see `OperatorNode`.
     """
 
     kind: str
@@ -162,6 +162,7 @@ class OperatorShape:
     scans: tuple[str, ...] = ()
     below: tuple[int, ...] = field(default=(), compare=False)
     positions: tuple[PositionShape, ...] | None = None
+    state_names: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     kept: StateSchema = field(default=StateSchema(), compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -183,7 +184,7 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True)
 class ConditionShape:
-    """A condition on the rows of the result: HAVING, or a WHERE around the query.
+    """A condition between the result and the operators or tables closest to it, as HAVING.
 
     text: its canonical expression. origins: as of a column.
     """
@@ -268,6 +269,7 @@ def _operator(node: StatefulNode, positions: Mapping[str, int]) -> OperatorShape
         input=_input(lowest, positions),
         scans=tuple(sorted(table.name for table in tables_of(walk_streamed(node)))),
         below=tuple(positions[below.operator_id] for below in last_operators(node.input)),
+        state_names=node.state_names,
         kept=state_schema_of(node),
         label=_label(node),
         span=node.span,
@@ -427,10 +429,8 @@ def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[Condi
             continue
         below = _origins(node.input, positions)
         for part in conjuncts(node.condition):
-            origins = _read(part, below)
-            if origins:
-                label = expr_sql(part, node.input.schema.names)
-                yield ConditionShape(expression_text(node.input, part), _sort_origins(origins), label, part.span)
+            origins, label = _read(part, below), expr_sql(part, node.input.schema.names)
+            yield ConditionShape(expression_text(node.input, part), _sort_origins(origins), label, part.span)
 
 
 def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:

@@ -15,20 +15,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from everfold.compat import QueryShape, shape_of
+from everfold.compat import QueryShape, Verdict, judge, shape_of
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
 from everfold.compat.serde import from_json, to_json
 from everfold.connectors.replay import JobLineage
 from everfold.errors import StateError, UsageError
+from everfold.jobs.earlier_shapes import (
+    BindStatement,
+    complete_shapes,
+    compute_earlier_fingerprint,
+    is_earlier,
+    plan_again,
+    read_alone,
+)
 from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
 from everfold.plan.naming import name_operators, name_sources
-from everfold.plan.nodes import Root, Sink
+from everfold.plan.nodes import Root
+from everfold.plan.plan_text import PLAN_TEXT_VERSION, root_text
 from everfold.plan.walk import operators_of
 from everfold.secrets import redact_script
 from everfold.spark.buckets import bucket_ids
 from everfold.storage import Location
 
-MANIFEST_FORMAT = 6
+MANIFEST_FORMAT = 7
 """Version of the manifest format; earlier formats are still read.
 
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
@@ -37,6 +46,7 @@ MANIFEST_FORMAT = 6
 5: a file for each manifest, with its `writer`, and `modulus`; versions have `checkpoint` and
 `partitions`.
 6: versions have `expired` and `script`, and their tables `folder`.
+7: shapes have `branches`, `conditions` and `state_names`; a fingerprint begins with its version.
 """
 _CHECKED_SINCE = 4
 
@@ -44,10 +54,10 @@ _CHECKED_SINCE = 4
 def fingerprint(roots: Sequence[Root], zone: str) -> str:
     """Return a digest that is equal for plans with the same meaning.
 
-    A checkpoint is compared by it. Table options are left out because they hold secrets.
+    A checkpoint is compared by it. It begins with the version of the text that it is made from.
     """
-    parts = [f"{root.table.name}<-{root.input!r}" if isinstance(root, Sink) else repr(root.input) for root in roots]
-    return hashlib.sha256("\n".join([zone, *parts]).encode()).hexdigest()
+    text = "\n".join([zone, *map(root_text, roots)])
+    return f"{PLAN_TEXT_VERSION}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +122,29 @@ class Version:
 
     @property
     def query_shapes(self) -> list[QueryShape]:
-        """The parsed shapes of its queries."""
-        return [from_json(each) for each in self.shapes]
+        """The shapes of its queries, see `read_shapes`."""
+        return self.read_shapes()
+
+    def read_shapes(self, query: NewQuery | None = None) -> list[QueryShape]:
+        """Return the shapes of its queries.
+
+        Those of an earlier release are completed, if its query can be planned again. query: the
+        query that is to continue the job.
+        """
+        shapes = [from_json(shape) for shape in self.shapes]
+        if any(map(is_earlier, shapes)):
+            plans = (complete_shapes(shapes, planned) for planned in plan_again(self, query))
+            return next((completed for completed in plans if completed is not None), [*map(read_alone, shapes)])
+        return shapes
+
+    def is_query(self, query: NewQuery) -> bool:
+        """Whether a query means the same as that of the version."""
+        if ":" in self.fingerprint:
+            return self.fingerprint == query.fingerprint
+        if self.fingerprint != compute_earlier_fingerprint(query.roots, query.zone):
+            return False
+        # Earlier fingerprints do not tell from where in a record a column is read.
+        return judge(self.read_shapes(query), query.shapes).verdict is Verdict.FULLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +411,7 @@ class NewQuery:
 
     sql, script, explained: its statement, the script that it is in, and its plan, for people.
     base_folder: start of relative paths.
+    bind: binds another statement with the declarations of the script.
     """
 
     roots: Sequence[Root]
@@ -388,11 +420,17 @@ class NewQuery:
     script: str = ""
     explained: str = ""
     base_folder: Path | None = None
+    bind: BindStatement | None = None
 
     @property
     def fingerprint(self) -> str:
         """The digest of its plans."""
         return fingerprint(self.roots, self.zone)
+
+    @property
+    def shapes(self) -> list[QueryShape]:
+        """The shapes of its plans."""
+        return [shape_of(root) for root in self.roots]
 
 
 def create_version(

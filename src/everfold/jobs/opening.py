@@ -7,14 +7,15 @@ import time
 from dataclasses import replace
 
 from everfold.checkpoint.logs import has_unfinished_batch
-from everfold.compat import CompatOptions, carry_state, judge_pairs, pair_queries, shape_of
+from everfold.compat import CompatOptions, QueryShape, carry_state, judge_pairs, pair_queries, shape_of
 from everfold.compat.operator_ids import source_notes
-from everfold.compat.serde import add_positions
+from everfold.compat.serde import to_json
 from everfold.errors import StateError
 from everfold.jobs.batch_log import check_complete, last_batch
 from everfold.jobs.change import OnChange, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
 from everfold.jobs.control import Control
+from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
 from everfold.jobs.rewind import sink_notes
@@ -43,13 +44,15 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
         script=spec.script,
         explained=explained,
         base_folder=spec.base_folder,
+        bind=spec.bind,
     )
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
-    if known.version.fingerprint == query.fingerprint and not (
-        spec.consent.refresh and not _is_starting(job_dir, known)
-    ):
+    if known.version.is_query(query):
+        if not spec.consent.refresh or _is_starting(job_dir, known):
+            return _resume(job_dir, known, query)
+    elif _must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes:
         return _resume(job_dir, known, query)
     return _change(job_dir, known, query, spec)
 
@@ -74,11 +77,13 @@ def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int)
 def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     check_batches(job_dir, known)
     last = known.version
-    shapes = add_positions(last.shapes, [shape_of(root) for root in query.roots])
     sources = last.sources or source_notes(name_operators(query.roots, last.operators))
+    pairs = pair_queries(_complete_shapes(last, query), query.shapes)
+    roots = [carry_state(pair, root, last.number) for pair, root in zip(pairs, query.roots, strict=False)]
     version = replace(
         last,
-        shapes=shapes,
+        fingerprint=query.fingerprint,
+        shapes=tuple(to_json(shape_of(root)) for root in roots),
         sinks=sink_notes(query.roots, query.base_folder),
         sources=sources,
         script=redact_script(query.script),
@@ -87,10 +92,18 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     return _start(replace(known, versions=versions), query)
 
 
+def _complete_shapes(version: Version, query: NewQuery) -> list[QueryShape]:
+    """Return the shapes of a version whose query has not changed."""
+    shapes = version.read_shapes(query)
+    if any(map(is_earlier, shapes)):
+        return complete_shapes(shapes, PlannedAgain(query.roots)) or shapes
+    return shapes
+
+
 def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
     """Return the plan of a job whose query has not changed."""
     version = manifest.version
-    pairs = pair_queries(version.query_shapes, [shape_of(root) for root in query.roots])
+    pairs = pair_queries(version.query_shapes, query.shapes)
     roots = [carry_state(pair, root, version.number) for pair, root in zip(pairs, query.roots, strict=False)]
     stages = (SwitchManifest(version.number), SettleTables.of(version))
     return ChangePlan(manifest, name_plans(roots, version), stages)
@@ -106,7 +119,7 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) ->
             help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
         )
     terms = CompatOptions.of(spec.settings)
-    pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
+    pairs = pair_queries(last.read_shapes(query), query.shapes)
     judgement = judge_pairs(pairs, terms)
     how = decide_change(str(job_dir.path), judgement, spec.decide)
     if how is OnChange.RESET:
@@ -156,6 +169,11 @@ def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
     if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
         return ran[1]
     return -1
+
+
+def _must_finish(job_dir: JobDir, manifest: Manifest) -> bool:
+    """Whether a batch was planned that is not finished."""
+    return has_unfinished_batch(job_dir.checkpoint(manifest, manifest.current))
 
 
 def _is_starting(job_dir: JobDir, manifest: Manifest) -> bool:

@@ -19,6 +19,8 @@ _LISTS = {"OR": "=", "AND": "<>"}
 """The comparisons of one value with constants that are a list in `IN` or `NOT IN`, by the function
 that joins them."""
 
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
 
 def canonical_text(expr: Expr, names: Sequence[str]) -> str:
     """Return the canonical text of an expression.
@@ -29,7 +31,7 @@ def canonical_text(expr: Expr, names: Sequence[str]) -> str:
         case InputRef():
             return names[expr.position]
         case Literal():
-            return repr(expr.value) if isinstance(expr.value, str | bytes) else f"{expr.value}:{expr.type.sql}"
+            return _write_literal(expr)
         case Retyped(args=(operand,)):
             return canonical_text(operand, names)
         case PythonCall():
@@ -76,6 +78,26 @@ def condition_texts(condition: Expr, names: Sequence[str], function: str = "AND"
     return [*texts, *(_membership(value, constants, function) for value, constants in lists.items())]
 
 
+def _write_literal(literal: Literal) -> str:
+    match literal.value:
+        case str(text):
+            quote = '"' if "'" in text and '"' not in text else "'"
+            return quote + "".join(_escape(character, quote) for character in text) + quote
+        case bytes(content):
+            return repr(content)
+        case value:
+            return f"{value}:{literal.type.sql}"
+
+
+def _escape(character: str, quote: str) -> str:
+    """Return a character of a string as in a Python literal."""
+    if character in ("\\", quote):
+        return "\\" + character
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    return f"\\x{ord(character):02x}" if character < " " or character == "\x7f" else character
+
+
 def _membership(value: str, constants: set[str], function: str) -> str:
     """Return the text of a comparison with each of some constants."""
     if len(constants) == 1:
@@ -119,6 +141,8 @@ def _negate(operand: Expr, names: Sequence[str]) -> str:
     match operand:
         case Call(function="NOT", args=(condition,)):
             return canonical_text(condition, names)
+        case Call(function="IN", args=(value, *values)) if all(map(_is_constant, values)):
+            return _membership(canonical_text(value, names), {canonical_text(each, names) for each in values}, "AND")
         case Call(function="IS NULL", args=(value,)):
             return f"IS NOT NULL({canonical_text(value, names)})"
         case Call(function="IS NOT NULL", args=(value,)):
