@@ -20,7 +20,7 @@ from everfold.plan.branches import Branch, column_texts, expression_text, quote_
 from everfold.plan.canonical import KINDS, call_text, expr_text, texts_of
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql, expr_sql
-from everfold.plan.expressions import Expr, InputRef, conjuncts, inputs_of
+from everfold.plan.expressions import Expr, InputRef, Literal, conjuncts, inputs_of
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -68,7 +68,7 @@ class CallShape:
     text: str
     distinct: bool = False
     python: bool = False
-    computed: tuple[str, ...] = ()
+    computed: tuple[str, ...] = field(default=(), compare=False)
     since: int = field(default=0, compare=False)
     label: str = field(default="", compare=False)
     function: str = field(default="", compare=False)
@@ -400,7 +400,7 @@ def _calls(node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[Call
             text,
             call.distinct,
             call.python is not None,
-            tuple(expr_text(node, part) for part in call.expressions if not isinstance(part, InputRef)),
+            tuple(expr_text(node, part) for part in call.expressions if not isinstance(part, InputRef | Literal)),
             call.since,
             call_sql(call, node.input.schema.names),
             call.function,

@@ -218,7 +218,8 @@ def fold_of(
         entry = make_distinct(entry)
     of = signature_of(call, retracting)
     slots = entry.slots(of)
-    return Fold(entry, of, tuple(columns), tuple(f"s{start + at}" for at in range(len(slots))), kept), slots
+    names = tuple(f"s{start + at}" for at in range(len(slots)))
+    return Fold(entry, of, tuple(columns), names, kept, begins_late=call.since > 0), slots
 
 
 def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:

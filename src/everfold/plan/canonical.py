@@ -20,8 +20,8 @@ from everfold.plan.branches import (
     time_text,
     write_order,
 )
-from everfold.plan.expression_text import canonical_text
-from everfold.plan.expressions import Expr, InputRef, Literal
+from everfold.plan.expression_text import canonical_text, is_constant_text
+from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -144,17 +144,13 @@ def call_text(node: StatefulNode, call: AggCall) -> str:
 
     For example `SUM(Bid.price) FILTER (…)`; COUNT(*) and COUNT(1) are `COUNT()`.
     """
-    counts_rows = call.function == "COUNT" and not call.distinct and all(map(_is_not_null, call.args))
-    args = () if counts_rows else call.args
-    texts = texts_of(node).write([*args, *([] if call.filter is None else [call.filter])])
-    constants = [canonical_text(constant, ()) for constant in call.constants]
+    texts = texts_of(node).write(call.expressions)
+    args = [*texts[: len(call.args)], *(canonical_text(constant, ()) for constant in call.constants)]
+    if call.function == "COUNT" and not call.distinct and all(map(is_constant_text, args)):
+        args = []
     function = call.function if call.python is None else call.python.identifier
     condition = "" if call.filter is None else f" FILTER ({texts[-1]})"
-    return f"{function}({'DISTINCT ' * call.distinct}{', '.join([*texts[: len(args)], *constants])}){condition}"
-
-
-def _is_not_null(expression: Expr) -> bool:
-    return isinstance(expression, Literal) and expression.value is not None
+    return f"{function}({'DISTINCT ' * call.distinct}{', '.join(args)}){condition}"
 
 
 def expr_texts(node: StatefulNode, expressions: Iterable[Expr]) -> tuple[str, ...]:

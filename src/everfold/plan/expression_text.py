@@ -7,6 +7,7 @@ version of `plan.state_names`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, PythonCall, Retyped
@@ -19,6 +20,7 @@ _LISTS = {"OR": "=", "AND": "<>"}
 """The comparisons of one value with constants that are a list in `IN` or `NOT IN`, by the function
 that joins them."""
 
+_CONSTANT = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|[^\s(),|:]+:[A-Z][A-Z_ ]*(?:\([\d, ]*\))?[A-Z_ ]*""")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -56,6 +58,11 @@ def canonical_text(expr: Expr, names: Sequence[str]) -> str:
             return f"{expr.function}({', '.join(texts)})"
         case Call():
             return f"{expr.function}({_join(expr.args, names)})"
+
+
+def is_constant_text(text: str) -> bool:
+    """Return whether a canonical text is that of a constant other than NULL."""
+    return _CONSTANT.fullmatch(text) is not None and not text.startswith("None:")
 
 
 def condition_texts(condition: Expr, names: Sequence[str], function: str = "AND") -> list[str]:
