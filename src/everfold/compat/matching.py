@@ -112,9 +112,7 @@ class _Matcher:
         """
         pairs = [(one, below) for one in olds for other in news for below in all_below(self._new, other)]
         pairs += [(below, other) for other in news for one in olds for below in all_below(self._old, one)]
-        candidates = [
-            (deeper, -a, -b) for a, b in pairs if (deeper := self._compare(a, b)).same and deeper > likeness
-        ]
+        candidates = [(deeper, -a, -b) for a, b in pairs if (deeper := self._compare(a, b)).same and deeper > likeness]
         if not candidates:
             return None
         _, one, other = max(candidates)

@@ -22,6 +22,7 @@ from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql, expr_sql
 from everfold.plan.expressions import Expr, InputRef, Literal, conjuncts, inputs_of
 from everfold.plan.nodes import (
+    HAS_ROW,
     AggCall,
     ChangelogNormalize,
     Filter,
@@ -226,9 +227,7 @@ def shape_of(root: Root) -> QueryShape:
     assert len(positions) == len(nodes), "operators are named"
     operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
     columns = tuple(
-        ColumnShape(
-            name if not name.startswith("EXPR$") else _describe(text, operators), text, _sort_origins(origins)
-        )
+        ColumnShape(name if not name.startswith("EXPR$") else _describe(text, operators), text, _sort_origins(origins))
         for name, text, origins in zip(
             root.input.schema.names, column_texts(root.input), _origins(root.input, positions), strict=True
         )
@@ -395,6 +394,8 @@ def _calls(node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[Call
     """Return the calls, each once."""
     shapes: dict[str, CallShape] = {}
     for call in node.calls:
+        if call.function == HAS_ROW:
+            continue
         text = call_text(node, call)
         shape = CallShape(
             text,

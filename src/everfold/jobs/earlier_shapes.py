@@ -82,8 +82,7 @@ def complete_shapes(shapes: Sequence[QueryShape], planned: PlannedAgain) -> list
     if len(shapes) != len(planned.roots):
         return None
     completed = [
-        _complete(shape, root, planned.is_declared_as_then)
-        for shape, root in zip(shapes, planned.roots, strict=True)
+        _complete(shape, root, planned.is_declared_as_then) for shape, root in zip(shapes, planned.roots, strict=True)
     ]
     return None if None in completed else [shape for shape in completed if shape is not None]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from everfold.compat import QueryShape, Verdict, judge, shape_of
+from everfold.compat.new_columns import hide_new_columns
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
 from everfold.compat.serde import from_json, to_json
 from everfold.connectors.replay import JobLineage
@@ -458,8 +459,9 @@ def create_version(
 
 
 def name_plans(roots: Sequence[Root], version: Version) -> tuple[Root, ...]:
-    """Return the plans with the names that operators and sources have in a version."""
-    return name_sources(name_operators(roots, version.operators), [note["name"] for note in version.sources or ()])
+    """Return the plans as a version runs them, with the names of its operators and sources."""
+    names = [note["name"] for note in version.sources or ()]
+    return tuple(map(hide_new_columns, name_sources(name_operators(roots, version.operators), names)))
 
 
 def now() -> str:

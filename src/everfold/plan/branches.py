@@ -199,9 +199,7 @@ def expression_text(plan: Plan, expression: Expr) -> str:
     """Return the canonical text of an expression over a plan's columns, in the same order of its
     branches.
     """
-    keyed = [
-        (branch.rows, branch.filters, canonical_text(expression, branch.columns)) for branch in branches_of(plan)
-    ]
+    keyed = [(branch.rows, branch.filters, canonical_text(expression, branch.columns)) for branch in branches_of(plan)]
     return join_alternatives([text for *_, text in sorted(keyed)])
 
 
@@ -337,4 +335,3 @@ def _identify_joins(joins: Sequence[_Joined]) -> list[str]:
 
 def _suffix(number: int) -> str:
     return "" if number == 1 else f"#{number}"
-

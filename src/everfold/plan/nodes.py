@@ -726,6 +726,10 @@ def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
     return (each for call in calls for each in call.expressions)
 
 
+HAS_ROW = "HAS_ROW"
+"""The aggregate that is TRUE for a group that has got a row. It is not part of a query
+(`compat.new_columns`).
+"""
 ROW_COUNT = BIGINT.as_nullable(False)
 """The type of COUNT."""
 _WHOLE = INT.as_nullable(False)
