@@ -232,7 +232,7 @@ def shape_of(root: Root) -> QueryShape:
             root.input.schema.names, column_texts(root.input), _origins(root.input, positions), strict=True
         )
     )
-    sink = root.table.name if isinstance(root, Sink) else ""
+    sink = root.table.identity if isinstance(root, Sink) else ""
     return QueryShape(sink, operators, columns, tuple(_find_conditions(root.input, positions)))
 
 
@@ -266,7 +266,7 @@ def _operator(node: StatefulNode, positions: Mapping[str, int]) -> OperatorShape
         counted=identity.counted,
         emission=identity.emission,
         input=_input(lowest, positions),
-        scans=tuple(sorted(table.name for table in tables_of(walk_streamed(node)))),
+        scans=tuple(sorted(table.identity for table in tables_of(walk_streamed(node)))),
         below=tuple(positions[below.operator_id] for below in last_operators(node.input)),
         state_names=node.state_names,
         kept=state_schema_of(node),
@@ -305,7 +305,7 @@ def _lowest(node: StatefulNode) -> StatefulNode:
 
 def _input(node: StatefulNode, positions: Mapping[str, int]) -> InputShape:
     branches = tuple(_branch(branch, positions) for branch in texts_of(node).branches)
-    tables = [scan.table.name for scan in _scans_above_operators(node.input)]
+    tables = [scan.table.identity for scan in _scans_above_operators(node.input)]
     constants = [branch.table for branch in branches if branch.operator is None and branch.table not in tables]
     return InputShape(
         tables=_sort(tables),
@@ -337,7 +337,7 @@ def _locate(shape: OperatorShape, node: StatefulNode) -> OperatorShape:
     for table in tables_of(walk_streamed(node)):
         positions = dict(table.positions)
         for column in table.columns:
-            name = f"{quote_name(table.name)}.{quote_name(column.name)}"
+            name = f"{quote_name(table.identity)}.{quote_name(column.identity)}"
             if name in words or ("`" in name and reads_column(expressions, name)):
                 by_name = "" if column.metadata_key is None else f"metadata `{column.metadata_key}`"
                 found[name] = positions.get(column.name, by_name)

@@ -132,9 +132,9 @@ def _paths_of(plan: Plan) -> tuple[_Path, ...]:
 def _find_paths(plan: Plan) -> tuple[_Path, ...]:
     match plan:
         case Scan():
-            table = quote_name(plan.table.name)
-            columns = tuple(f"{table}.{quote_name(column.name)}" for column in plan.table.columns)
-            return (_Path(plan.table.name, columns, used={plan.table.name: 1}),)
+            table = plan.table.identity
+            columns = tuple(f"{quote_name(table)}.{quote_name(column.identity)}" for column in plan.table.columns)
+            return (_Path(table, columns, used={table: 1}),)
         case Values():
             rows = ", ".join(f"({', '.join(canonical_text(value, ()) for value in row)})" for row in plan.rows)
             columns = tuple(f"{VALUES}.{quote_name(field.name)}" for field in plan.fields)
@@ -265,7 +265,7 @@ def _join(plan: Join, path: _Path) -> _Path:
         text += f" AFTER {sorted(before)} {sorted(path.filters)}"
     if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
         return path.join(_Joined(text))
-    names = {table.name for table in tables_of(walk_plan(plan.right))}
+    names = {table.identity for table in tables_of(walk_plan(plan.right))}
     names |= {VALUES for node in walk_plan(plan.right) if isinstance(node, Values)}
     return path.join(_Joined(text, frozenset(names)), columns)
 

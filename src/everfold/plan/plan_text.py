@@ -1,8 +1,8 @@
 """The text of a plan, by which a job recognizes its query: equal if the meaning is equal.
 
-Everything that a plan computes is in it, but no names of columns and no locations. Its digest is
-stored with every job, so a change of this module that changes the text of any plan needs a new
-`PLAN_TEXT_VERSION`.
+Everything that a plan computes is in it, but no names of result columns and no locations. Its
+digest is stored with every job, so a change of this module that changes the text of any plan needs
+a new `PLAN_TEXT_VERSION`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PLAN_TEXT_VERSION = 2
 
 def root_text(root: Root) -> str:
     """Return the text of a sink or of the result of a query."""
-    target = [root.table.name] if isinstance(root, Sink) else []
+    target = [root.table.identity] if isinstance(root, Sink) else []
     return f"{json.dumps(target)}\n{plan_text(root.input)}"
 
 
@@ -131,10 +131,12 @@ def _describe(node: Plan) -> _Parts:
 def _describe_table(table: Table) -> _Parts:
     positions = dict(table.positions)
     columns = [
-        [column.name, str(column.type), column.metadata_key, column.virtual, positions.get(column.name)]
+        [column.identity, str(column.type), column.metadata_key, column.virtual, positions.get(column.name)]
         for column in table.columns
     ]
-    return [table.name, columns, table.primary_key, table.partition_keys, table.changelog]
+    identities = {column.name: column.identity for column in table.columns}
+    keys = [[identities.get(name, name) for name in names] for names in (table.primary_key, table.partition_keys)]
+    return [table.identity, columns, *keys, table.changelog]
 
 
 def _describe_window(node: WindowTableFunction | WindowAggregate) -> _Parts:
