@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from everfold.compat import REFERENCE, CompatOptions, QueryShape, Verdict, judge, shape_of
-from everfold.compat.judgement import Judgement, Status
+from everfold.compat.columns import Status
+from everfold.compat.judgement import Judgement
 from everfold.connectors.registry import apply_connector
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline

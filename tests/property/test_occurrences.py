@@ -12,13 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import pytest
-from hypothesis import HealthCheck, event, given, settings
-from hypothesis import strategies as st
-from property.halves import PipelineRun, check_change, make_plan, rows
+from property.halves import check_change, make_plan, rows
 
-from everfold.compat import CompatOptions, Verdict, judge, shape_of
-from everfold.errors import SqlError
+from everfold.compat import CompatOptions, Verdict
 
 EXPRESSIONS = ("b", "c", "d", "b + c", "c * 2", "x.v", "y.v", "x.w", "y.w + b", "p.e", "q.e")
 CONDITIONS = ("d > 2", "b < 4", "c = 1 OR c = 3", "b + d > 3", "x.v > 4", "y.w > x.v", "p.e <= q.e")

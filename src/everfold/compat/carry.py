@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from everfold.compat.kept_types import keep_types
 from everfold.compat.matching import QueryPair
+from everfold.compat.reuse import starts_complete
 from everfold.compat.rules import REFERENCE, Change, CompatOptions
+from everfold.compat.shape import QueryShape
 from everfold.plan.canonical import call_text
 from everfold.plan.nodes import GroupAggregate, OverAggregate, Plan, Root, WindowAggregate, is_stateful
 from everfold.plan.parts import map_streamed_inputs
@@ -31,6 +33,31 @@ def carry_state(pair: QueryPair, root: Root, version: int, terms: CompatOptions 
         Change(old[twins[at]], each, terms) if at in twins else None for at, each in enumerate(pair.new.operators)
     ]
     return replace(root, input=_carry(root.input, iter(changes), version))
+
+
+def record_coverage(
+    pair: QueryPair, shape: QueryShape, version: int, options: CompatOptions, *, is_backfilled: bool
+) -> QueryShape:
+    """Return the shape of the new query of a pair, whose calls know since when they cover rows.
+
+    shape: of the new query, as the version with that number. is_backfilled: whether what its new
+    calls have missed is computed from past input.
+    """
+    start = 0 if is_backfilled else version
+    operators = []
+    for position, operator in enumerate(shape.operators):
+        if position in pair.matching:
+            change = Change(pair.old.operators[pair.matching[position]], operator, options, shape.below(operator))
+            since = dict.fromkeys(change.added_calls, start)
+            since |= {call: source.counts_since for call, source in change.derived_calls.items()}
+            kept = ((call, change.find_old(call)) for call in operator.calls)
+            since |= {call: old.counts_since for call, old in kept if old is not None}
+        else:
+            is_complete = starts_complete(shape, position, frozenset(pair.matching))
+            since = dict.fromkeys(operator.calls, 0 if is_complete else version)
+        calls = tuple(replace(call, counts_since=since.get(call, 0)) for call in operator.calls)
+        operators.append(replace(operator, calls=calls))
+    return replace(shape, operators=tuple(operators))
 
 
 def _since(change: Change) -> dict[str, int]:

@@ -35,7 +35,12 @@ def from_json(found: Any) -> QueryShape:
     """
     operators = tuple(_operator(each) for each in found["operators"])
     columns = tuple(
-        ColumnShape(each["name"], each["text"], tuple((at, call) for at, call in each["origins"]))
+        ColumnShape(
+            each["name"],
+            each["text"],
+            tuple((at, call) for at, call in each["origins"]),
+            tuple(tuple(map(tuple, branch)) for branch in each.get("branches", ())),
+        )
         for each in found["columns"]
     )
     conditions = tuple(

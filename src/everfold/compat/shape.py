@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
@@ -29,6 +29,7 @@ from everfold.plan.nodes import (
     GroupAggregate,
     Join,
     JoinKind,
+    Limit,
     OverAggregate,
     Plan,
     Project,
@@ -37,11 +38,13 @@ from everfold.plan.nodes import (
     Scan,
     SetOperation,
     Sink,
+    Sort,
     StatefulNode,
     TimeKind,
     Union,
     Unnest,
     Values,
+    WatermarkAssigner,
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
@@ -63,7 +66,8 @@ class CallShape:
     text: its canonical expression. python: whether it is a Python function of the user's. computed:
     its arguments and conditions that are more than a column of the operator's input. since: the
     version of the job in which its state begins. function, args, constants: what it computes, the
-    types of its arguments, and its constants as strings.
+    types of its arguments, and its constants as strings. counts_since: the version of the job since
+    which it covers rows, 0 for the beginning: with a backfill before its state begins.
     """
 
     text: str
@@ -75,6 +79,7 @@ class CallShape:
     function: str = field(default="", compare=False)
     args: tuple[str, ...] = field(default=(), compare=False)
     constants: tuple[str, ...] = field(default=(), compare=False)
+    counts_since: int = field(default=0, compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def find_slots(self, columns: Iterable[str]) -> dict[str, str]:
@@ -174,12 +179,14 @@ class ColumnShape:
     """A column of the result.
 
     text: its canonical expression. origins: where its state is: the position of an operator, and
-    the text of one of its calls, or None for its keys and rows.
+    the text of one of its calls, or None for its keys and rows. branches: the same by branch of
+    UNION ALL in the result, each with whether it is not the argument of another call.
     """
 
     name: str
     text: str
     origins: tuple[tuple[int, str | None], ...]
+    branches: tuple[tuple[tuple[int, str | None, bool], ...], ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -226,18 +233,22 @@ def shape_of(root: Root) -> QueryShape:
     positions = {node.operator_id: position for position, node in enumerate(nodes)}
     assert len(positions) == len(nodes), "operators are named"
     operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
+    origins = _origins(root.input, positions)
     columns = tuple(
-        ColumnShape(name if not name.startswith("EXPR$") else _describe(text, operators), text, _sort_origins(origins))
-        for name, text, origins in zip(
-            root.input.schema.names, column_texts(root.input), _origins(root.input, positions), strict=True
+        ColumnShape(
+            name if not name.startswith("EXPR$") else describe_text(text, operators),
+            text,
+            _merge_origins(branches),
+            tuple(map(_sort_origins, branches)),
         )
+        for name, text, *branches in zip(root.input.schema.names, column_texts(root.input), *origins, strict=True)
     )
     sink = root.table.identity if isinstance(root, Sink) else ""
     return QueryShape(sink, operators, columns, tuple(_find_conditions(root.input, positions)))
 
 
-def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
-    """Format a column without a name for users."""
+def describe_text(text: str, operators: Sequence[OperatorShape]) -> str:
+    """Format the canonical text of a column for users."""
     text = format_canonical_text(text)
     for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
         text = text.replace(format_canonical_text(call.text), call.label)
@@ -407,7 +418,7 @@ def _calls(node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[Call
             call.function,
             tuple(str(arg.type) for arg in call.args),
             tuple(str(each.value) for each in call.constants),
-            call.span,
+            span=call.span,
         )
         shapes.setdefault(text, shape)
     return tuple(shapes.values())
@@ -415,12 +426,20 @@ def _calls(node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[Call
 
 # --- columns and conditions of the result ---------------------------------------------------------
 
-_Origins = frozenset[tuple[int, str | None]]
+_Origins: TypeAlias = frozenset[tuple[int, str | None, bool]]
+"""The position of an operator, the text of a call or None, and whether it is not the argument of
+another call.
+"""
 _NONE: _Origins = frozenset()
 
 
-def _sort_origins(origins: _Origins) -> tuple[tuple[int, str | None], ...]:
-    return tuple(sorted(origins, key=lambda origin: (origin[0], origin[1] or "")))
+def _sort_origins(origins: _Origins) -> tuple[tuple[int, str | None, bool], ...]:
+    return tuple(sorted(origins, key=lambda origin: (origin[0], origin[1] or "", origin[2])))
+
+
+def _merge_origins(branches: Iterable[_Origins]) -> tuple[tuple[int, str | None], ...]:
+    """Return the origins in any branch."""
+    return tuple(dict.fromkeys((position, call) for position, call, _ in _sort_origins(_NONE.union(*branches))))
 
 
 def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[ConditionShape]:
@@ -428,39 +447,50 @@ def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[Condi
     for node in walk_to_operators(plan):
         if not isinstance(node, Filter):
             continue
-        below = _origins(node.input, positions)
+        branches = _origins(node.input, positions)
         for part in conjuncts(node.condition):
-            origins, label = _read(part, below), expr_sql(part, node.input.schema.names)
-            yield ConditionShape(expression_text(node.input, part), _sort_origins(origins), label, part.span)
+            origins = _merge_origins(_read(part, below) for below in branches)
+            label = expr_sql(part, node.input.schema.names)
+            yield ConditionShape(expression_text(node.input, part), origins, label, part.span)
 
 
-def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:
-    """Return where the state of each column of a plan is."""
+def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[tuple[_Origins, ...], ...]:
+    """Return where the state of each column of a plan is, by branch of UNION ALL."""
     match plan:
         case Scan() | Values():
-            return (_NONE,) * len(plan.schema)
+            return ((_NONE,) * len(plan.schema),)
         case Project():
-            below = _origins(plan.input, positions)
-            return tuple(_read(each, below) for each in plan.expressions)
-        case Union():
             return tuple(
-                frozenset().union(*each)
-                for each in zip(*(_origins(each, positions) for each in plan.inputs), strict=True)
+                tuple(_read(expression, below) for expression in plan.expressions)
+                for below in _origins(plan.input, positions)
             )
-        case Join():
-            left = _origins(plan.left, positions)
-            if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
-                return left
-            return (*left, *((_NONE,) * len(plan.right.schema)))
+        case Union():
+            return tuple(branch for each in plan.inputs for branch in _origins(each, positions))
         case SetOperation():
-            sides = (_origins(plan.left, positions), _origins(plan.right, positions))
-            return tuple(one | other for one, other in zip(*sides, strict=True))
+            return (*_origins(plan.left, positions), *_origins(plan.right, positions))
+        case Join():
+            right = () if plan.kind in (JoinKind.SEMI, JoinKind.ANTI) else (_NONE,) * len(plan.right.schema)
+            return tuple((*below, *right) for below in _origins(plan.left, positions))
         case Unnest():
-            below = _origins(plan.input, positions)
-            return (*below, *((_read(plan.collection, below),) * len(plan.fields)))
+            return tuple(
+                (*below, *((_read(plan.collection, below),) * len(plan.fields)))
+                for below in _origins(plan.input, positions)
+            )
+        case WindowTableFunction() if not is_stateful(plan):
+            return tuple((*below, *((below[plan.time_column],) * 3)) for below in _origins(plan.input, positions))
+        case WatermarkAssigner() | Filter() | Sort() | Limit():
+            return _origins(plan.input, positions)
         case _:
-            below = _origins(plan.input, positions)
-    own: _Origins = frozenset({(positions[plan.operator_id], None)}) if is_stateful(plan) else _NONE
+            assert is_stateful(plan)
+            # An operator merges the branches that it reads.
+            below = tuple(map(_NONE.union, *_origins(plan.input, positions)))
+            return (_operator_origins(plan, below, positions),)
+
+
+def _operator_origins(
+    plan: StatefulNode, below: Sequence[_Origins], positions: Mapping[str, int]
+) -> tuple[_Origins, ...]:
+    own: _Origins = frozenset({(positions[plan.operator_id], None, True)})
     match plan:
         case GroupAggregate() | WindowAggregate():
             keys = tuple(_read(key, below) | own for key in plan.keys)
@@ -472,12 +502,14 @@ def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:
             return (*(each | own for each in below), *([own] if plan.numbered else []))
         case WindowTableFunction():
             return (*(each | own for each in below), *((below[plan.time_column] | own,) * 3))
-        case _:
+        case ChangelogNormalize() | WindowEmit():
             return tuple(each | own for each in below)
+        case _:
+            assert_never(plan)
 
 
 def _read(expression: Expr, below: Sequence[_Origins]) -> _Origins:
-    return frozenset().union(*(below[at] for at in inputs_of(expression)))
+    return _NONE.union(*(below[position] for position in inputs_of(expression)))
 
 
 def _of_call(
@@ -486,5 +518,6 @@ def _of_call(
     below: Sequence[_Origins],
     positions: Mapping[str, int],
 ) -> _Origins:
-    read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in call.expressions))
-    return read | {(positions[node.operator_id], call_text(node, call))}
+    read = _NONE.union(*(_read(part, below) for part in call.expressions))
+    arguments = {(position, text, False) for position, text, _ in read}
+    return frozenset({*arguments, (positions[node.operator_id], call_text(node, call), True)})

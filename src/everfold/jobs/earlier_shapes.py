@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from everfold.compat.shape import BranchShape, OperatorShape, QueryShape, shape_of
+from everfold.compat.shape import BranchShape, CallShape, OperatorShape, QueryShape, shape_of
 from everfold.compat.state_schema import NamedShape
 from everfold.connectors.registry import apply_connector
 from everfold.errors import EverfoldError
@@ -173,7 +173,7 @@ def _complete(shape: QueryShape, root: Root, is_declared_as_then: bool) -> Query
 
 
 def _keep_types(operator: OperatorShape, stored: OperatorShape, node: StatefulNode) -> OperatorShape:
-    """Return the shape of an operator with the stored types of its state."""
+    """Return the shape of an operator with the stored types and coverage of its state."""
     names = zip(_list_names(node, StateNames(node)), _list_names(node, EarlierNames(node)), strict=True)
     earlier_texts = {name.partition(" ")[2]: earlier.partition(" ")[2] for name, earlier in names}
     types = {each.text: each.type for each in (*stored.kept.columns, *stored.kept.expressions)}
@@ -183,7 +183,10 @@ def _keep_types(operator: OperatorShape, stored: OperatorShape, node: StatefulNo
             replace(each, type=types.get(earlier_texts.get(each.text, each.text), each.type)) for each in named
         )
 
-    arguments = {call.text: call.args for call in stored.calls}
+    def restore_call(call: CallShape, stored_call: CallShape) -> CallShape:
+        return replace(call, args=stored_call.args, counts_since=stored_call.counts_since)
+
+    stored_calls = {call.text: call for call in stored.calls}
     calls = _calls_of(node)
     earlier_calls = {call_text(node, call): write_call(call, node.input) for call in calls}
     return replace(
@@ -193,7 +196,7 @@ def _keep_types(operator: OperatorShape, stored: OperatorShape, node: StatefulNo
             columns=restore_types(operator.kept.columns),
             expressions=restore_types(operator.kept.expressions),
         ),
-        calls=tuple(replace(call, args=arguments[earlier_calls[call.text]]) for call in operator.calls),
+        calls=tuple(restore_call(call, stored_calls[earlier_calls[call.text]]) for call in operator.calls),
     )
 
 

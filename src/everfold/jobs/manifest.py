@@ -81,6 +81,9 @@ class Version:
     back_to, back_after: for a rollback, the number of the restored version and the last batch that
         its checkpoint had finished.
     rebuilt: whether the job started again at the beginning of its input with this version.
+    rules, ignores_filters: the options by which the change to this version was judged; `rules` is
+        empty for the first version, and if an earlier release did not record them.
+    decision: what the user decided about the change (`OnChange`), empty likewise.
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
     expired: whether `everfold expire` has removed its state, so that no rollback leads to it.
@@ -104,6 +107,9 @@ class Version:
     back_to: int | None = None
     back_after: int | None = None
     rebuilt: bool = False
+    rules: str = ""
+    ignores_filters: bool = False
+    decision: str = ""
     checkpoint: str | None = None
     partitions: int | None = None
     expired: bool = False
@@ -340,7 +346,7 @@ class Manifest:
                     help="run it with that release of everfold, or start with a new --state folder",
                 )
             found = _check_fields(cls, _verify_checksum(parsed))
-            versions = tuple(_parse_version(each) for each in found["versions"])
+            versions = _complete_coverage([_parse_version(each) for each in found["versions"]])
             return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
             raise damaged_manifest_error(f"`{path}` is not a valid manifest: {error}") from error
@@ -398,6 +404,34 @@ def _parse_version(found: Any) -> Version:
         return replace(version, operators=version.operators or first_names(version.query_shapes))
     except KeyError as error:
         raise ValueError(f"the shape of a query lacks {error}") from error
+
+
+def _complete_coverage(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """Return the versions whose calls know since when they cover rows.
+
+    A call covers past rows if the version that it began with was backfilled.
+    """
+    filled = {version.number for version in versions if version.is_backfilled}
+
+    def complete(call: dict[str, Any]) -> dict[str, Any]:
+        since = call.get("counts_since", call.get("since", 0))
+        return call | {"counts_since": 0 if since in filled else since}
+
+    return tuple(
+        replace(
+            version,
+            shapes=tuple(
+                shape
+                | {
+                    "operators": [
+                        operator | {"calls": [*map(complete, operator["calls"])]} for operator in shape["operators"]
+                    ]
+                }
+                for shape in version.shapes
+            ),
+        )
+        for version in versions
+    )
 
 
 def damaged_manifest_error(message: str) -> StateError:

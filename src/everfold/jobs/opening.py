@@ -7,7 +7,16 @@ import time
 from dataclasses import replace
 
 from everfold.checkpoint.logs import has_unfinished_batch
-from everfold.compat import CompatOptions, QueryShape, carry_state, judge_pairs, pair_queries, shape_of
+from everfold.compat import (
+    REFERENCE,
+    CompatOptions,
+    QueryShape,
+    carry_state,
+    judge_pairs,
+    pair_queries,
+    record_coverage,
+    shape_of,
+)
 from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import to_json
 from everfold.errors import StateError
@@ -83,7 +92,10 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     version = replace(
         last,
         fingerprint=query.fingerprint,
-        shapes=tuple(to_json(shape_of(root)) for root in roots),
+        shapes=tuple(
+            to_json(record_coverage(pair, shape_of(root), last.number, REFERENCE, is_backfilled=False))
+            for pair, root in zip(pairs, roots, strict=False)
+        ),
         sinks=sink_notes(query.roots, query.base_folder),
         sources=sources,
         script=redact_script(query.script),
