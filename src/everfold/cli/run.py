@@ -340,7 +340,7 @@ def _note_partial_columns(judgement: Judgement) -> None:
         elif each.status is Status.MIXED:
             note(f"column `{name}` is mixed: {each.reason}")
     for effect in judgement.rows:
-        note(f"{effect.condition}: {effect.message}")
+        note(f"`{effect.condition}` {effect.message}")
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:

@@ -20,6 +20,7 @@ from everfold.compat.shape import (
     reads_column,
 )
 from everfold.errors import Span
+from everfold.plan.canonical import NO_CLOCK
 
 
 class Status(StrEnum):
@@ -96,6 +97,8 @@ class RowEffect:
         return self.span if self.span is not None and self.span.text else None
 
 
+_GROUPS = {"WindowAggregate": "windows", "OverAggregate": "partitions"}
+"""What rows are grouped by, for each kind of operator."""
 _SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
 _NOW, _FILLED = -1, -2
 """The version since which an aggregate covers rows, if it starts with the change, without or with
@@ -139,25 +142,35 @@ class ColumnJudge:
 
     def find_row_effects(self) -> Iterator[RowEffect]:
         """Yield the effects of conditions on the result that have changed."""
-        old = {condition.text for condition in self.old.conditions}
-        for condition in self.new.conditions:
+        old, new = ({each.text: each for each in of.conditions} for of in (self.old, self.new))
+        for text, condition in new.items():
+            operators = [self.new.operators[position] for position, _ in condition.origins]
             new_calls = self._list_new_calls(condition)
             if new_calls:
+                verb, groups = _verb(new_calls, "has", "have"), self._describe_groups(condition)
                 message = (
-                    f"{_join(new_calls)} {_verb(new_calls, 'has', 'have')} no value for a group until it gets a row:"
-                    " groups from before the restart are left out until the condition is TRUE over the rows since"
-                    " then, and rows of them that are in the table stay as they are"
+                    f"reads {_join(new_calls)}, which {verb} no value for {groups} from before the restart until they"
+                    " get a row: "
                 )
-            elif condition.text not in old and condition.origins:
-                message = "rows that are in the table stay there until their group changes; --refresh re-emits them all"
+                if all(map(_emits_once, operators)):
+                    message += "they are left out unless the condition is TRUE over the later rows"
+                else:
+                    message += "their rows in the table stay until the condition is TRUE over the later rows"
+            elif text not in old and not all(map(_emits_once, operators)):
+                message = "is new: rows that it excludes stay in the table until they change; --refresh removes them"
             else:
                 continue
-            yield RowEffect(condition=condition.label, message=message, sink=self._sink, span=condition.span)
-        left_out = {condition.text for condition in self.new.conditions}
-        for condition in self.old.conditions:
-            if condition.text not in left_out and condition.origins:
-                message = "rows that it excluded appear when their group changes; --refresh emits them all"
-                yield RowEffect(condition=f"not any more: {condition.label}", message=message, sink=self._sink)
+            yield RowEffect(
+                condition=describe_text(text, self.new.operators),
+                message=message,
+                sink=self._sink,
+                span=condition.span,
+            )
+        for text, condition in old.items():
+            operators = [self.old.operators[position] for position, _ in condition.origins]
+            if text not in new and not all(map(_emits_once, operators)):
+                message = "no longer applies: rows that it excluded appear when they change; --refresh emits them all"
+                yield RowEffect(condition=describe_text(text, self.old.operators), message=message, sink=self._sink)
 
     @property
     def _sink(self) -> str:
@@ -195,9 +208,11 @@ class ColumnJudge:
             parts = [f"{_join(labels)} {_describe_since(version)}" for version, labels in sorted(since.items())]
             return Status.MIXED, f"{'; '.join(parts)}: {self._when_right(column)}", max(since)
         (version,) = since or (0,)
-        if version:
-            return Status.KEPT, f"computed as before, {_describe_since(version)}", version
-        return Status.KEPT, "computed as before" if column.origins else "computed from each row alone", 0
+        if not column.origins:
+            return Status.KEPT, "computed from each row alone", 0
+        is_changed = compare_meaning(self.old, self.new, column)[0] in (Meaning.CHANGED, Meaning.NEW)
+        reason = "computed from state that is kept" if is_changed else "computed as before"
+        return Status.KEPT, f"{reason}, {_describe_since(version)}" if version else reason, version
 
     def _count_since(self, origins: Collection[tuple[int, str | None, bool]]) -> dict[int, list[str]]:
         """Return the labels of the calls behind a column, by the version since which they count.
@@ -250,9 +265,12 @@ class ColumnJudge:
 
     def _when_right(self, column: ColumnShape) -> str:
         """Return when a mixed column is right."""
-        operators = [self.new.operators[position] for position, call in column.origins if call is not None]
-        what = _describe_groups(operators[0]) if operators else "groups"
-        return f"right for {what} that begin after the restart; a backfill makes it right at once"
+        groups = self._describe_groups(column)
+        return f"right for {groups} that begin after the restart; a backfill makes it right at once"
+
+    def _describe_groups(self, part: ColumnShape | ConditionShape) -> str:
+        kinds = [self.new.operators[position].kind for position, call in part.origins if call is not None]
+        return _GROUPS.get(kinds[0], "groups") if kinds else "groups"
 
 
 def lose_columns(old: QueryShape, new: QueryShape, reason: str) -> Iterator[ColumnJudgement]:
@@ -306,14 +324,17 @@ def compare_meaning(old: QueryShape, new: QueryShape, column: ColumnShape) -> tu
     return Meaning.NEW, ""
 
 
-def _describe_groups(operator: OperatorShape) -> str:
+def _emits_once(operator: OperatorShape) -> bool:
+    """Whether the rows of an operator are final when it emits them."""
     match operator.kind:
         case "WindowAggregate":
-            return "windows"
+            return not operator.emission
         case "OverAggregate":
-            return "partitions"
-        case _:
-            return "groups"
+            return operator.time != NO_CLOCK
+        case "Rank":
+            return bool(operator.window)
+        case kind:
+            return kind == "WindowTableFunction"
 
 
 def _describe_since(version: int) -> str:

@@ -106,7 +106,7 @@ def as_github(judgement: Judgement) -> str:
 
 
 def _describe_rows(effect: RowEffect) -> str:
-    return f"{effect.condition}: {effect.message}"
+    return f"`{effect.condition}` {effect.message}"
 
 
 def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> str:

@@ -199,7 +199,6 @@ class ConditionShape:
 
     text: str
     origins: tuple[tuple[int, str | None], ...]
-    label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -450,8 +449,7 @@ def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[Condi
         branches = _origins(node.input, positions)
         for part in conjuncts(node.condition):
             origins = _merge_origins(_read(part, below) for below in branches)
-            label = expr_sql(part, node.input.schema.names)
-            yield ConditionShape(expression_text(node.input, part), origins, label, part.span)
+            yield ConditionShape(expression_text(node.input, part), origins, part.span)
 
 
 def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[tuple[_Origins, ...], ...]:
