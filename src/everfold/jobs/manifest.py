@@ -10,7 +10,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from everfold.jobs.earlier_shapes import (
     plan_again,
     read_alone,
 )
+from everfold.jobs.function_sources import digest_functions
 from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
 from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root
@@ -83,6 +84,7 @@ class Version:
     rebuilt: whether the job started again at the beginning of its input with this version.
     rules, ignores_filters: the options by which the change to this version was judged; `rules` is
         empty for the first version, and if an earlier release did not record them.
+    functions: digests of the source of its Python functions, by module and attribute.
     decision: what the user decided about the change (`OnChange`), empty likewise.
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
@@ -110,6 +112,7 @@ class Version:
     rules: str = ""
     ignores_filters: bool = False
     decision: str = ""
+    functions: dict[str, str] = field(default_factory=dict)
     checkpoint: str | None = None
     partitions: int | None = None
     expired: bool = False
@@ -383,7 +386,7 @@ def _check_fields(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
     missing or other fields.
     """
     names = {each.name for each in fields(of)}
-    needed = {each.name for each in fields(of) if each.default is MISSING}
+    needed = {each.name for each in fields(of) if each.default is MISSING and each.default_factory is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is not an object with the fields {', '.join(sorted(names))}")
     return found
@@ -489,6 +492,7 @@ def create_version(
         operators=tuple(node.operator_id for node in operators_of(roots)),
         sinks=sink_notes(roots, query.base_folder),
         sources=source_notes(roots, sources),
+        functions=digest_functions(roots),
     )
 
 

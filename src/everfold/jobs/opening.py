@@ -25,6 +25,7 @@ from everfold.jobs.change import OnChange, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
 from everfold.jobs.control import Control
 from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
+from everfold.jobs.function_sources import describe_changed_functions, digest_functions
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
 from everfold.jobs.rewind import sink_notes
@@ -58,6 +59,8 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
+    for sentence in describe_changed_functions(known.version.functions, query.roots):
+        spec.consent.note(sentence)
     if known.version.is_query(query):
         if not spec.consent.refresh or _is_starting(job_dir, known):
             return _resume(job_dir, known, query)
@@ -92,6 +95,7 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     version = replace(
         last,
         fingerprint=query.fingerprint,
+        functions=digest_functions(query.roots),
         shapes=tuple(
             to_json(record_coverage(pair, shape_of(root), last.number, REFERENCE, is_backfilled=False))
             for pair, root in zip(pairs, roots, strict=False)
