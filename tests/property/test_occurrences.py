@@ -18,7 +18,10 @@ from everfold.compat import CompatOptions, Verdict
 
 EXPRESSIONS = ("b", "c", "d", "b + c", "c * 2", "x.v", "y.v", "x.w", "y.w + b", "p.e", "q.e")
 CONDITIONS = ("d > 2", "b < 4", "c = 1 OR c = 3", "b + d > 3", "x.v > 4", "y.w > x.v", "p.e <= q.e")
-JOINS = {"x": ("JOIN dim AS x ON {on} = x.k", "LEFT JOIN dim AS x ON {on} = x.k"), "y": ("JOIN dim AS y ON {on} = y.k",)}
+JOINS = {
+    "x": ("JOIN dim AS x ON {on} = x.k", "LEFT JOIN dim AS x ON {on} = x.k"),
+    "y": ("JOIN dim AS y ON {on} = y.k",),
+}
 UNNESTS = {alias: f"CROSS JOIN UNNEST(ARRAY[b, c]) AS {alias} (e)" for alias in "pq"}
 CALLS = (
     "SUM(v) AS s", "MAX(w) AS m", "MIN(v) AS l", "COUNT(*) AS n", "COUNT(v) AS cv", "SUM(v - w) AS t",
@@ -219,4 +222,6 @@ def check(seed: int, count: int) -> Counter[str]:
 
 def test_moved_parts_are_not_accepted() -> None:
     verdicts = check(1, 150)
-    assert min(verdicts[each.value] for each in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 10, verdicts
+    assert min(verdicts[each.value] for each in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 10, (
+        verdicts
+    )

@@ -295,7 +295,8 @@ class Locations:
         if asked:
             raise StateError(*asked.values())
         if changed:
-            self.job_dir.check_finished(self._checkpoint)
+            assert self._known is not None
+            self.job_dir.check_finished(self._known, self._known.current)
 
     def _new_names(
         self,

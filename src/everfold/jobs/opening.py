@@ -140,7 +140,7 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) ->
     how = decide_change(str(job_dir.path), judgement, spec.decide)
     if how is OnChange.RESET:
         check_batches(job_dir, known)
-        job_dir.check_finished(job_dir.checkpoint(known, last.epoch))
+        job_dir.check_finished(known, last.epoch)
     elif how is not OnChange.REBUILD:
         check_may_change(job_dir, known)
     return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
@@ -152,7 +152,7 @@ def check_may_change(job_dir: JobDir, manifest: Manifest) -> None:
     Raises StateError `damaged-checkpoint`, `unfinished-batch`, `unfinished-change`.
     """
     check_batches(job_dir, manifest)
-    job_dir.check_finished(job_dir.checkpoint(manifest, manifest.current))
+    job_dir.check_finished(manifest, manifest.current)
     if _awaits_files(job_dir, manifest, manifest.version):
         raise StateError.of(
             "unfinished-change",

@@ -90,9 +90,20 @@ def test_the_same_query_resumes(tmp_path: Path) -> None:
     assert open_job(tmp_path) == open_job(tmp_path)
 
 
-def test_white_space_and_aliases_are_not_a_change(tmp_path: Path) -> None:
-    open_job(tmp_path)
-    open_job(tmp_path, QUERY.replace("FROM", "\n  FROM  -- the same\n"))
+@pytest.mark.parametrize(
+    "same",
+    [
+        QUERY.replace("FROM", "\n  FROM  -- the same\n"),
+        QUERY.replace("SUM(n)", "SUM(n) AS total"),
+        QUERY.replace("TABLE t,", "(SELECT * FROM t),"),
+    ],
+    ids=["white space", "name", "query in between"],
+)
+def test_another_spelling_is_not_a_change(tmp_path: Path, same: str) -> None:
+    fingerprint = open_job(tmp_path).version.fingerprint
+    again = open_job(tmp_path, same).version
+    assert (again.number, again.fingerprint) == (0, fingerprint)
+    assert open_job(tmp_path, QUERY.replace("SUM(n)", "SUM(n) + 1")).version.number == 1
 
 
 MORE = QUERY.replace("SUM(n)", "SUM(n), COUNT(*)")
