@@ -12,7 +12,7 @@ from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import add_positions
 from everfold.errors import StateError
 from everfold.jobs.batch_log import check_complete, last_batch
-from everfold.jobs.change import OnChange, decide_change
+from everfold.jobs.change import OnChange, changed_zone_error, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
 from everfold.jobs.control import Control
 from everfold.jobs.job_dir import JobDir
@@ -73,6 +73,11 @@ def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int)
 
 def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     check_batches(job_dir, known)
+    return _start(renew_version(known, query), query)
+
+
+def renew_version(known: Manifest, query: NewQuery) -> Manifest:
+    """Return a manifest whose version records the present tables of its unchanged query."""
     last = known.version
     shapes = add_positions(last.shapes, [shape_of(root) for root in query.roots])
     sources = last.sources or source_notes(name_operators(query.roots, last.operators))
@@ -84,7 +89,7 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
         script=redact_script(query.script),
     )
     versions = tuple(version if each.epoch == known.current else each for each in known.versions)
-    return _start(replace(known, versions=versions), query)
+    return replace(known, versions=versions)
 
 
 def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
@@ -99,12 +104,7 @@ def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
 def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) -> ChangePlan:
     last = known.version
     if last.zone != query.zone:
-        raise StateError.of(
-            "changed-zone",
-            f"the state in `{job_dir.path}` was computed in the time zone {last.zone}, but the session uses"
-            f" {query.zone}",
-            help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
-        )
+        raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
     terms = CompatOptions.of(spec.settings)
     pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
     judgement = judge_pairs(pairs, terms)

@@ -1,0 +1,429 @@
+"""Judge the change from an old script, or the query of a job, to a new script.
+
+The new script must be one that `everfold run` would start, as far as that can be found out without
+Spark and without its data. The old script was started before, perhaps by an earlier release: what
+`everfold run` would refuse there is only noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.cli.run import JobFolders, RunOptions, Script, create_session
+from everfold.cli.runner import open_job
+from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageError
+from everfold.storage import Location
+
+if TYPE_CHECKING:
+    from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
+    from everfold.connectors.validate import CheckedTable
+    from everfold.jobs.change_plan import ChangePlan
+    from everfold.jobs.changed_tables import ChangedTable, DeclaredTables
+    from everfold.jobs.folders import FolderName
+    from everfold.jobs.job_dir import JobDir
+    from everfold.jobs.manifest import Manifest, NewQuery
+    from everfold.jobs.preflight import CheckedJob
+    from everfold.plan.nodes import Root, Table
+    from everfold.sql.planner import Session, Submit
+    from everfold.sql.settings import Settings
+
+ANY_TABLE = "*"
+"""Stands for every table in the answers of `--source` and `--sink`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """The queries of a script.
+
+    notes: what `everfold run` would refuse, and how it was judged. complete: whether everything
+    that it uses is declared. jobs: those that `everfold run` would start, None for a script whose
+    tables are inferred from their use.
+    """
+
+    script: Script
+    submits: tuple[Submit, ...]
+    notes: tuple[str, ...]
+    settings: Settings
+    complete: bool
+    jobs: tuple[CheckedJob, ...] | None = None
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The plans of all queries."""
+        return tuple(root for submit in self.submits for root in submit.roots)
+
+    @property
+    def shapes(self) -> list[QueryShape]:
+        """The shapes of all queries."""
+        return _shapes_of(self.roots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFinding:
+    """A table at another location than before. answer: that of the user, None without one."""
+
+    changed: ChangedTable
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A judged change.
+
+    notes: sentences for the user. unreachable: those about tables whose location is unknown.
+    tables: those at another location. plans: the stages in which the change would be carried out,
+    by value of `--on-change`. explained: the new plan.
+    """
+
+    judgement: Judgement
+    notes: tuple[str, ...]
+    unreachable: tuple[str, ...]
+    tables: tuple[TableFinding, ...]
+    plans: Mapping[str, Sequence[str]]
+    explained: str
+
+    @property
+    def exit_code(self) -> int:
+        """The code of the verdict, unless `everfold run` would ask for an answer."""
+        if any(finding.answer is None for finding in self.tables):
+            return EXIT_WRONG_USE
+        return self.judgement.verdict.exit_code
+
+
+def judge_change(
+    old: Script | FolderName | Location, new: Script, options: RunOptions, *, lenient: bool = False
+) -> Change:
+    """Judge the change from a script or the query of a job to a new script. Raises as `check`.
+
+    lenient: note what `everfold run` would refuse, also if the script declares its tables.
+    """
+    from everfold.jobs.preflight import check_answers
+    from everfold.plan.explain import explain
+
+    after = _read_script(new, options, lenient=lenient)
+    names = [[name for name in answers if name != ANY_TABLE] for answers in (options.sources, options.sinks)]
+    check_answers(after.submits, *names)
+    found = (
+        _compare_with_script(old, after, options)
+        if isinstance(old, Script)
+        else _compare_with_jobs(old, after, options)
+    )
+    answered = tuple(map(_find_answer(options), found.changed))
+    used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
+    unused = [
+        f"table `{name}` is at its old location: {option} {name}={answer} has no effect"
+        for option, answers in (("--source", options.sources), ("--sink", options.sinks))
+        for name, answer in answers.items()
+        if (option, name) not in used and name != ANY_TABLE
+    ]
+    return Change(
+        judgement=found.judgement,
+        notes=tuple(dict.fromkeys((*found.notes, *after.notes, *found.unreachable, *unused))),
+        unreachable=tuple(found.unreachable),
+        tables=answered,
+        plans=found.plans,
+        explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """What is known about a change before the answers of the user, see `Change`."""
+
+    judgement: Judgement
+    notes: Sequence[str] = ()
+    changed: Sequence[ChangedTable] = ()
+    unreachable: Sequence[str] = ()
+    plans: Mapping[str, Sequence[str]]
+
+
+def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
+    """Return a function that finds the user's answer about a table, if the table allows it."""
+
+    def find(changed: ChangedTable) -> TableFinding:
+        answers: Mapping[str, str] = options.sources if changed.option == "--source" else options.sinks
+        answer = answers.get(changed.table.name, answers.get(ANY_TABLE))
+        given = f"{changed.option} {changed.table.name}={answer}"
+        return TableFinding(changed=changed, answer=given if given in changed.choices else None)
+
+    return find
+
+
+def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.changed_tables import compare_declared
+
+    before = _read_script(script, options, is_old=True)
+    _check_mode(before, after)
+    changed: Iterable[ChangedTable] = ()
+    if after.jobs is not None:
+        # The old script is an earlier version of the new one: relative paths start in one folder.
+        folder = after.script.folder
+        changed = compare_declared(_declare_tables(before, folder), _declare_tables(after, folder))
+    return _Comparison(
+        judgement=judge_pairs(pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)),
+        notes=before.notes,
+        changed=tuple(changed),
+        plans={},
+    )
+
+
+def _check_mode(before: _Queries, after: _Queries) -> None:
+    """Check that streams remain streams, in the same time zone.
+
+    Raises UsageError `changed-zone`, `streaming-job`.
+    """
+    from everfold.jobs.change import changed_zone_error, streaming_job_error
+    from everfold.jobs.preflight import runs_as_stream
+
+    for old, new in _pair_submits(before.submits, after.submits):
+        zones = old.settings.local_time_zone, new.settings.local_time_zone
+        if not runs_as_stream(old):
+            continue
+        if not runs_as_stream(new):
+            raise _refuse(streaming_job_error(f"the job of `{before.script.source}`"))
+        if zones[0] != zones[1]:
+            raise _refuse(changed_zone_error(f"the state of the job of `{before.script.source}`", *zones))
+
+
+def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tuple[Submit, Submit]]:
+    """Pair the statements that write one of the same tables, and bare SELECTs by their order."""
+    left = list(old)
+    for submit in new:
+        tables = _sinks_of(submit)
+        match = next((each for each in left if _sinks_of(each) & tables or not (_sinks_of(each) | tables)), None)
+        if match is not None:
+            left.remove(match)
+            yield match, submit
+
+
+def _sinks_of(submit: Submit) -> set[str]:
+    from everfold.plan.nodes import Sink
+
+    return {root.table.name for root in submit.roots if isinstance(root, Sink)}
+
+
+def _refuse(error: StateError) -> UsageError:
+    """Return an error of `everfold run` with the exit code of `check`: nothing has been started."""
+    return UsageError(*error.diagnostics)
+
+
+def _declare_tables(queries: _Queries, folder: Path) -> DeclaredTables:
+    """Return the tables that the streams of a script read and write, if they are declared."""
+    from everfold.connectors.contract import Role
+    from everfold.connectors.validate import check_table
+    from everfold.jobs.changed_tables import DeclaredTables
+    from everfold.jobs.preflight import runs_as_stream
+    from everfold.plan.nodes import Sink
+    from everfold.plan.walk import scans_of
+
+    def check_all(tables: Iterable[Table], role: Role) -> Iterator[CheckedTable]:
+        for table in dict.fromkeys(tables):
+            try:
+                yield check_table(table, role)
+            except EverfoldError:
+                continue
+
+    roots = [root for submit in queries.submits if runs_as_stream(submit) for root in submit.roots]
+    return DeclaredTables(
+        sources=tuple(check_all((scan.table for scan in scans_of(roots)), Role.SOURCE)),
+        sinks=tuple(check_all((root.table for root in roots if isinstance(root, Sink)), Role.SINK)),
+        base_folder=folder,
+    )
+
+
+def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
+    """Compare each statement with the job that `everfold run` would resume with it.
+
+    A statement that would start a new job is not compared, unless it is the first.
+    """
+    from everfold.compat import Judgement
+    from everfold.jobs.job_dir import JobDir
+
+    base = job if isinstance(job, Location) else open_job(job, options.conf)
+    folders = JobFolders(Path())
+    found: list[_Comparison] = []
+    for number, submit in enumerate(after.submits):
+        folder = folders.take_for(submit)
+        assert isinstance(folder, Path)
+        job_dir = JobDir(base if not number else base / str(folder))
+        manifest = job_dir.read_manifest() if number else job_dir.load_manifest()
+        if manifest is not None:
+            found.append(_compare_with_job(job_dir, manifest, after, number))
+    plans: dict[str, list[str]] = {}
+    for comparison in found:
+        for decision, stages in comparison.plans.items():
+            plans.setdefault(decision, []).extend(stages)
+    return _Comparison(
+        judgement=Judgement(
+            tuple(operator for each in found for operator in each.judgement.operators),
+            tuple(column for each in found for column in each.judgement.columns),
+        ),
+        changed=[table for each in found for table in each.changed],
+        unreachable=[sentence for each in found for sentence in each.unreachable],
+        plans=plans,
+    )
+
+
+def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, number: int) -> _Comparison:
+    """Compare a statement with its job. number: of the statement, counted from 0."""
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.change import changed_zone_error, streaming_job_error
+    from everfold.jobs.locations import Locations
+    from everfold.jobs.manifest import NewQuery
+    from everfold.jobs.preflight import runs_as_stream
+    from everfold.plan.naming import number_operators
+
+    submit, version = after.submits[number], manifest.version
+    query = NewQuery(
+        roots=number_operators(submit.roots),
+        zone=submit.settings.local_time_zone,
+        sql=after.script.text,
+        base_folder=after.script.folder,
+    )
+    if not runs_as_stream(submit):
+        raise _refuse(streaming_job_error(f"the job in `{job_dir.path}`"))
+    if version.zone != query.zone:
+        raise _refuse(changed_zone_error(f"the state in `{job_dir.path}`", version.zone, query.zone))
+    terms = CompatOptions.of(submit.settings)
+    pairs = pair_queries(version.query_shapes, _shapes_of(submit.roots))
+    judgement = judge_pairs(pairs, terms)
+    plans = _plan_change(manifest, query, pairs, judgement, terms) if after.complete else {}
+    changed: list[ChangedTable] = []
+    unreachable: list[str] = []
+    if after.jobs is not None:
+        start = _plan_start(manifest, query, plans)
+        if start is not None:
+            locations = Locations(job_dir, after.script.folder)
+            changed, unreachable = locations.find_changed(*start, after.jobs[number].tables.sources)
+    return _Comparison(
+        judgement=judgement,
+        changed=changed,
+        unreachable=unreachable,
+        plans={decision: _describe_plan(plan) for decision, plan in plans.items()},
+    )
+
+
+def _plan_change(
+    manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, terms: CompatOptions
+) -> dict[str, ChangePlan | StateError]:
+    """Return the plan of the change, or why it is refused, by value of `--on-change`.
+
+    These are the values that the verdict allows; if nothing has changed, there are none.
+    """
+    from everfold.compat import Verdict
+    from everfold.jobs.change import OnChange
+    from everfold.jobs.change_plan import plan_change
+
+    if query.fingerprint == manifest.version.fingerprint:
+        return {}
+    match judgement.verdict:
+        case Verdict.FULLY:
+            decisions = [OnChange.ACCEPT]
+        case Verdict.PARTIALLY:
+            decisions = [OnChange.ACCEPT, OnChange.BACKFILL]
+        case _:
+            decisions = [OnChange.REBUILD, OnChange.RESET]
+    plans: dict[str, ChangePlan | StateError] = {}
+    for decision in decisions:
+        try:
+            plans[decision.value] = plan_change(manifest, query, pairs, judgement, decision, terms=terms, refresh=False)
+        except StateError as error:
+            plans[decision.value] = error
+    return plans
+
+
+def _plan_start(
+    manifest: Manifest, query: NewQuery, plans: Mapping[str, ChangePlan | StateError]
+) -> tuple[Manifest, Sequence[Root]] | None:
+    """Return the manifest and the plans with which a job resumes; None if it cannot.
+
+    A rebuilt job is left out: it reads its tables from the beginning wherever they are.
+    """
+    from everfold.jobs.opening import renew_version
+
+    if not plans:
+        return renew_version(manifest, query), query.roots
+    for plan in plans.values():
+        if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
+            return plan.manifest, plan.roots
+    return None
+
+
+def _describe_plan(plan: ChangePlan | StateError) -> list[str]:
+    from everfold.jobs.change_plan import Judge
+
+    if isinstance(plan, StateError):
+        return [f"refused: {plan.code}: {plan.diagnostics[0].message}"]
+    return [stage.summary for stage in plan.stages if not isinstance(stage, Judge)]
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def _shapes_of(roots: Iterable[Root]) -> list[QueryShape]:
+    from everfold.compat import shape_of
+
+    return [shape_of(root) for root in roots]
+
+
+def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, lenient: bool = False) -> _Queries:
+    """Bind the queries of a script.
+
+    A new script that declares the tables it uses is read as `everfold run` reads it. All others are
+    judged as far as possible. Raises SqlError, UsageError `nothing-to-check`.
+    """
+    from everfold.jobs.preflight import check_jobs
+    from everfold.sql.script import parse_script
+    from everfold.sql.undeclared import declares_tables
+
+    notes: list[str] = []
+
+    def start_session(*, lenient: bool) -> Session:
+        return create_session(options, script.folder, lenient=lenient, notes=notes.append)
+
+    session = start_session(lenient=True)
+    statements = parse_script(script.text, script.source, session.settings.dialect)
+    declared = declares_tables(statements)
+    is_strict = declared and not is_old and not lenient
+    if is_strict:
+        session = start_session(lenient=False)
+    submits = tuple(_list_submits(session.run_statements(statements)))
+    if not submits:
+        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
+    refused = [error.diagnostics[0].message for error in session.catalog.tolerated_errors or ()]
+    jobs: tuple[CheckedJob, ...] | None = None
+    if declared:
+        try:
+            jobs = tuple(check_jobs(submits, script.folder))
+        except EverfoldError as error:
+            if is_strict:
+                raise
+            if not any(map(_has_variables, submits)):
+                refused += [diagnostic.message for diagnostic in error.diagnostics]
+    notes += [f"`everfold run` refuses it: {message}" for message in refused]
+    return _Queries(
+        script=script,
+        submits=submits,
+        notes=tuple(f"{script.source}: {note}" for note in notes),
+        settings=session.settings,
+        complete=not refused,
+        jobs=jobs,
+    )
+
+
+def _has_variables(submit: Submit) -> bool:
+    """Return whether options of its tables have variables without a value."""
+    from everfold.plan.nodes import Sink
+
+    written = (root.table for root in submit.roots if isinstance(root, Sink))
+    return any("${" in value for table in (*submit.sources, *written) for _, value in table.options)
+
+
+def _list_submits(actions: Iterable[object]) -> Iterator[Submit]:
+    from everfold.sql.planner import Submit
+
+    return (action for action in actions if isinstance(action, Submit))
