@@ -7,7 +7,8 @@ Spark and without its data. The old script was started before, perhaps by an ear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,38 +156,27 @@ def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
 def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
     from everfold.jobs.changed_tables import compare_declared
+    from everfold.jobs.preflight import runs_as_stream
 
     before = _read_script(script, options, is_old=True)
-    _check_mode(before, after)
-    changed: Iterable[ChangedTable] = ()
-    if after.jobs is not None:
-        # The old script is an earlier version of the new one: relative paths start in one folder.
-        folder = after.script.folder
-        changed = compare_declared(_declare_tables(before, folder), _declare_tables(after, folder))
+    changed: list[ChangedTable] = []
+    for old, new in _pair_submits(before.submits, after.submits):
+        if not runs_as_stream(old):
+            continue
+        job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
+        _check_mode(job, old.settings.local_time_zone, new)
+        manifest = _imagine_manifest(old) if after.jobs is not None else None
+        if manifest is not None:
+            start = _plan_start(manifest, new, after)
+            # The scripts are versions of one script: the paths of both start in the same folder.
+            folder = after.script.folder
+            changed += compare_declared(_declare_tables(old, start.resumed), _declare_tables(new), folder)
     return _Comparison(
         judgement=judge_pairs(pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)),
         notes=before.notes,
-        changed=tuple(changed),
+        changed=changed,
         plans={},
     )
-
-
-def _check_mode(before: _Queries, after: _Queries) -> None:
-    """Check that streams remain streams, in the same time zone.
-
-    Raises UsageError `changed-zone`, `streaming-job`.
-    """
-    from everfold.jobs.change import changed_zone_error, streaming_job_error
-    from everfold.jobs.preflight import runs_as_stream
-
-    for old, new in _pair_submits(before.submits, after.submits):
-        zones = old.settings.local_time_zone, new.settings.local_time_zone
-        if not runs_as_stream(old):
-            continue
-        if not runs_as_stream(new):
-            raise _refuse(streaming_job_error(f"the job of `{before.script.source}`"))
-        if zones[0] != zones[1]:
-            raise _refuse(changed_zone_error(f"the state of the job of `{before.script.source}`", *zones))
 
 
 def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tuple[Submit, Submit]]:
@@ -206,33 +196,37 @@ def _sinks_of(submit: Submit) -> set[str]:
     return {root.table.name for root in submit.roots if isinstance(root, Sink)}
 
 
-def _refuse(error: StateError) -> UsageError:
-    """Return an error of `everfold run` with the exit code of `check`: nothing has been started."""
-    return UsageError(*error.diagnostics)
+def _imagine_manifest(submit: Submit) -> Manifest | None:
+    """Return the manifest of a job that a statement has started, None if it cannot start one."""
+    from everfold.jobs.manifest import Manifest, create_version
+
+    query = _new_query(submit)
+    try:
+        version = create_version(0, 0, query, query.roots)
+    except EverfoldError:
+        return None
+    return Manifest(job="", buckets=1, partitions=1, current=0, versions=(version,))
 
 
-def _declare_tables(queries: _Queries, folder: Path) -> DeclaredTables:
-    """Return the tables that the streams of a script read and write, if they are declared."""
+def _declare_tables(submit: Submit, resumed: Collection[str] | None = None) -> DeclaredTables:
+    """Return the tables that a stream reads and writes, if they are declared rightly.
+
+    resumed: the tables whose positions are used again, None for all that are read.
+    """
     from everfold.connectors.contract import Role
     from everfold.connectors.validate import check_table
     from everfold.jobs.changed_tables import DeclaredTables
-    from everfold.jobs.preflight import runs_as_stream
     from everfold.plan.nodes import Sink
     from everfold.plan.walk import scans_of
 
-    def check_all(tables: Iterable[Table], role: Role) -> Iterator[CheckedTable]:
+    def check_all(tables: Iterable[Table], role: Role) -> Iterator[tuple[str, CheckedTable]]:
         for table in dict.fromkeys(tables):
-            try:
-                yield check_table(table, role)
-            except EverfoldError:
-                continue
+            with suppress(EverfoldError):
+                yield table.name, check_table(table, role)
 
-    roots = [root for submit in queries.submits if runs_as_stream(submit) for root in submit.roots]
-    return DeclaredTables(
-        sources=tuple(check_all((scan.table for scan in scans_of(roots)), Role.SOURCE)),
-        sinks=tuple(check_all((root.table for root in roots if isinstance(root, Sink)), Role.SINK)),
-        base_folder=folder,
-    )
+    read = [scan.table for scan in scans_of(submit.roots) if resumed is None or scan.table.name in resumed]
+    written = [root.table for root in submit.roots if isinstance(root, Sink)]
+    return DeclaredTables(dict(check_all(read, Role.SOURCE)), dict(check_all(written, Role.SINK)))
 
 
 def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
@@ -248,8 +242,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
     found: list[_Comparison] = []
     for number, submit in enumerate(after.submits):
         folder = folders.take_for(submit)
-        assert isinstance(folder, Path)
-        job_dir = JobDir(base if not number else base / str(folder))
+        job_dir = JobDir(base / str(folder) if number else base)
         manifest = job_dir.read_manifest() if number else job_dir.load_manifest()
         if manifest is not None:
             found.append(_compare_with_job(job_dir, manifest, after, number))
@@ -270,56 +263,113 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
 
 def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, number: int) -> _Comparison:
     """Compare a statement with its job. number: of the statement, counted from 0."""
-    from everfold.compat import CompatOptions, judge_pairs, pair_queries
-    from everfold.jobs.change import changed_zone_error, streaming_job_error
     from everfold.jobs.locations import Locations
-    from everfold.jobs.manifest import NewQuery
-    from everfold.jobs.preflight import runs_as_stream
-    from everfold.plan.naming import number_operators
 
-    submit, version = after.submits[number], manifest.version
-    query = NewQuery(
-        roots=number_operators(submit.roots),
-        zone=submit.settings.local_time_zone,
-        sql=after.script.text,
-        base_folder=after.script.folder,
-    )
-    if not runs_as_stream(submit):
-        raise _refuse(streaming_job_error(f"the job in `{job_dir.path}`"))
-    if version.zone != query.zone:
-        raise _refuse(changed_zone_error(f"the state in `{job_dir.path}`", version.zone, query.zone))
-    terms = CompatOptions.of(submit.settings)
-    pairs = pair_queries(version.query_shapes, _shapes_of(submit.roots))
-    judgement = judge_pairs(pairs, terms)
-    plans = _plan_change(manifest, query, pairs, judgement, terms) if after.complete else {}
+    submit = after.submits[number]
+    _check_mode(_Job(f"the job in `{job_dir.path}`", f"the state in `{job_dir.path}`"), manifest.version.zone, submit)
+    start = _plan_start(manifest, submit, after)
     changed: list[ChangedTable] = []
     unreachable: list[str] = []
-    if after.jobs is not None:
-        start = _plan_start(manifest, query, plans)
-        if start is not None:
-            locations = Locations(job_dir, after.script.folder)
-            changed, unreachable = locations.find_changed(*start, after.jobs[number].tables.sources)
+    if after.jobs is not None and start.manifest is not None:
+        locations = Locations(job_dir, after.script.folder)
+        tables = after.jobs[number].tables.sources
+        changed, unreachable = locations.find_changed(start.manifest, start.roots, tables)
     return _Comparison(
-        judgement=judgement,
+        judgement=start.judgement,
         changed=changed,
         unreachable=unreachable,
-        plans={decision: _describe_plan(plan) for decision, plan in plans.items()},
+        plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
     )
+
+
+# --- the start of a job ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job in error messages. name: of itself. state: of its state."""
+
+    name: str
+    state: str
+
+
+def _check_mode(job: _Job, zone: str, new: Submit) -> None:
+    """Check that a stream remains a stream, in the same time zone.
+
+    Raises UsageError `changed-zone`, `streaming-job`.
+    """
+    from everfold.jobs.change import changed_zone_error, streaming_job_error
+    from everfold.jobs.preflight import runs_as_stream
+
+    if not runs_as_stream(new):
+        raise _refuse(streaming_job_error(job.name))
+    if zone != new.settings.local_time_zone:
+        raise _refuse(changed_zone_error(job.state, zone, new.settings.local_time_zone))
+
+
+def _refuse(error: StateError) -> UsageError:
+    """Return an error of `everfold run` with the exit code of `check`: nothing has been started."""
+    return UsageError(*error.diagnostics)
+
+
+def _new_query(submit: Submit) -> NewQuery:
+    from everfold.jobs.manifest import NewQuery
+    from everfold.plan.naming import number_operators
+
+    return NewQuery(roots=number_operators(submit.roots), zone=submit.settings.local_time_zone, sql=submit.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a job starts with a statement.
+
+    plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
+    those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
+    tables from their beginning, wherever they are. resumed: the tables that are read further.
+    """
+
+    judgement: Judgement
+    plans: Mapping[str, ChangePlan | StateError]
+    manifest: Manifest | None = None
+    roots: Sequence[Root] = ()
+    resumed: frozenset[str] = frozenset()
+
+
+def _plan_start(manifest: Manifest, submit: Submit, after: _Queries) -> _Start:
+    """Plan how a job starts with a statement.
+
+    Raises UsageError `reshaped-query` if the state is compatible, but the job cannot be changed.
+    """
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.change import OnChange
+    from everfold.jobs.opening import renew_version
+
+    query, terms = _new_query(submit), CompatOptions.of(submit.settings)
+    pairs = pair_queries(manifest.version.query_shapes, _shapes_of(submit.roots))
+    judgement = judge_pairs(pairs, terms)
+    if query.fingerprint == manifest.version.fingerprint:
+        tables = frozenset(note["table"] for note in manifest.version.sources or ())
+        return _Start(judgement, {}, renew_version(manifest, query), query.roots, tables)
+    plans = _plan_change(manifest, query, pairs, judgement, terms) if after.complete else {}
+    accepted = plans.get(OnChange.ACCEPT.value)
+    if isinstance(accepted, StateError):
+        raise _refuse(accepted)
+    known = manifest.version.sources or ()
+    for plan in plans.values():
+        if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
+            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in known)
+            return _Start(judgement, plans, plan.manifest, plan.roots, resumed)
+    return _Start(judgement, plans)
 
 
 def _plan_change(
     manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, terms: CompatOptions
 ) -> dict[str, ChangePlan | StateError]:
-    """Return the plan of the change, or why it is refused, by value of `--on-change`.
-
-    These are the values that the verdict allows; if nothing has changed, there are none.
-    """
+    """Return the plans of the change by the values of `--on-change` that the verdict allows."""
     from everfold.compat import Verdict
     from everfold.jobs.change import OnChange
     from everfold.jobs.change_plan import plan_change
 
-    if query.fingerprint == manifest.version.fingerprint:
-        return {}
     match judgement.verdict:
         case Verdict.FULLY:
             decisions = [OnChange.ACCEPT]
@@ -334,23 +384,6 @@ def _plan_change(
         except StateError as error:
             plans[decision.value] = error
     return plans
-
-
-def _plan_start(
-    manifest: Manifest, query: NewQuery, plans: Mapping[str, ChangePlan | StateError]
-) -> tuple[Manifest, Sequence[Root]] | None:
-    """Return the manifest and the plans with which a job resumes; None if it cannot.
-
-    A rebuilt job is left out: it reads its tables from the beginning wherever they are.
-    """
-    from everfold.jobs.opening import renew_version
-
-    if not plans:
-        return renew_version(manifest, query), query.roots
-    for plan in plans.values():
-        if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
-            return plan.manifest, plan.roots
-    return None
 
 
 def _describe_plan(plan: ChangePlan | StateError) -> list[str]:

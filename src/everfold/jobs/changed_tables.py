@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,42 +84,32 @@ def show_location(note: LocationNote) -> str:
     return f"`{note['location']}` ({note['connector']})" if note["location"] else f"`{note['connector']}`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeclaredTables:
-    """The tables of a script that its streams read and write.
+    """The tables that a stream reads and writes, by name."""
 
-    base_folder: start of relative paths.
-    """
-
-    sources: Sequence[CheckedTable]
-    sinks: Sequence[CheckedTable]
-    base_folder: Path
+    sources: Mapping[str, CheckedTable]
+    sinks: Mapping[str, CheckedTable]
 
 
-def compare_declared(old: DeclaredTables, new: DeclaredTables) -> Iterator[ChangedTable]:
-    """Compare where two scripts declare their tables of the same name.
+def compare_declared(old: DeclaredTables, new: DeclaredTables, base_folder: Path) -> Iterator[ChangedTable]:
+    """Compare where two versions of a script declare their tables of the same name.
 
     Touches no external system. A sink that keeps no rows, such as `print`, may replace any other.
+    base_folder: start of relative paths.
     """
-    for before, after in _pair_by_name(old.sources, new.sources):
-        if not _is_same(before, old.base_folder, after, new.base_folder):
-            yield changed_source(after.table, _note(before, old.base_folder), _note(after, new.base_folder))
-    for before, after in _pair_by_name(old.sinks, new.sinks):
-        keeps_rows = bool(after.locations(new.base_folder))
-        if keeps_rows and not _is_same(before, old.base_folder, after, new.base_folder):
-            yield changed_sink(after.table, _note(before, old.base_folder), _note(after, new.base_folder))
+    for name, after in new.sources.items():
+        before = old.sources.get(name)
+        if before is not None and not _is_same(before, after, base_folder):
+            yield changed_source(after.table, _note(before, base_folder), _note(after, base_folder))
+    for name, after in new.sinks.items():
+        before = old.sinks.get(name)
+        if before is not None and after.locations(base_folder) and not _is_same(before, after, base_folder):
+            yield changed_sink(after.table, _note(before, base_folder), _note(after, base_folder))
 
 
-def _pair_by_name(
-    old: Sequence[CheckedTable], new: Sequence[CheckedTable]
-) -> Iterator[tuple[CheckedTable, CheckedTable]]:
-    known = {checked.table.name: checked for checked in old}
-    names = {checked.table.name: checked for checked in new}
-    return ((known[name], checked) for name, checked in names.items() if name in known)
-
-
-def _is_same(old: CheckedTable, old_folder: Path, new: CheckedTable, new_folder: Path) -> bool:
-    before, after = old.locations(old_folder), new.locations(new_folder)
+def _is_same(old: CheckedTable, new: CheckedTable, base_folder: Path) -> bool:
+    before, after = old.locations(base_folder), new.locations(base_folder)
     return old.connector.name == new.connector.name and (before == after or bool(before & after))
 
 

@@ -126,17 +126,19 @@ def infer_undeclared(statements: Sequence[Statement], known: Iterable[str], func
 
 
 def declares_tables(statements: Sequence[Statement]) -> bool:
-    """Return whether a script declares a table that its queries read or write.
+    """Return whether a script declares the tables that its queries read or write, or tries to.
 
-    Tables that CREATE TABLE … AS fills do not count. A used name that is like a declared one does:
-    it is misspelled.
+    One declared table is enough, but not one that CREATE TABLE … AS fills from undeclared ones. A
+    name that is like that of a declared table is misspelled.
     """
     declared = {each.name[-1] for each in statements if isinstance(each, CreateTable) and each.as_query is None}
-    if not declared:
+    created = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
+    if not any(isinstance(each, CreateTable) for each in statements):
         return False
     used = infer_undeclared(statements, (), ()).used
-    names = sorted(used)[:_MAX_SUGGESTED]
-    return bool(declared & used) or any(suggest_name(name, declared) is not None for name in names)
+    if used & declared or used <= created:
+        return True
+    return any(suggest_name(name, declared) is not None for name in sorted(used - created)[:_MAX_SUGGESTED])
 
 
 def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
