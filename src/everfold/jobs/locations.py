@@ -158,6 +158,9 @@ class Locations:
 
         Changes nothing. The second part has a sentence for each table that cannot be reached.
         """
+        known = self.job_dir.read_manifest() or manifest
+        if not self._has_begun(known, manifest):
+            return [], []
         located: dict[str, TableLocation] = {}
         unreachable: list[str] = []
         for name, checked in self._list(roots, tables).items():
@@ -169,7 +172,6 @@ class Locations:
                     f" {error.diagnostics[0].message}"
                 )
         locations = _name_locations(manifest.version.sources or (), roots, located)
-        known = self.job_dir.read_manifest() or manifest
         changed = replace(self, answers={})._compare(known, manifest, locations).changed
         found = {
             locations[name].table.name: changed_source(locations[name].table, old, locations[name].note)
@@ -187,9 +189,7 @@ class Locations:
 
         known: the manifest in place.
         """
-        self._look_at(known)
-        is_rebuilt = known.current != manifest.current and manifest.version.rebuilt
-        begun = last_planned_batch(self._checkpoint) >= 0 and not is_rebuilt
+        begun = self._has_begun(known, manifest)
         found = _Comparison({}, {}, {})
         for note in manifest.version.sources or ():
             current = locations.get(note["name"])
@@ -205,6 +205,12 @@ class Locations:
                 name = old["spark_name"]
                 found.moves[name] = Move(current.source, name, old.get("location", ""), current.location)
         return found
+
+    def _has_begun(self, known: Manifest, manifest: Manifest) -> bool:
+        """Return whether a job continues in its input. known: the manifest in place."""
+        self._look_at(known)
+        is_rebuilt = known.current != manifest.current and manifest.version.rebuilt
+        return last_planned_batch(self._checkpoint) >= 0 and not is_rebuilt
 
     def _look_at(self, manifest: Manifest) -> None:
         self._known = manifest
