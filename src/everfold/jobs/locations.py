@@ -25,7 +25,6 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.moving import Move, find_job_dir, move_checkpoints, read_files
 from everfold.jobs.rewind import Moved
-from everfold.jobs.source_names import name_by_options
 from everfold.plan.nodes import Root, Table
 from everfold.plan.walk import scans_of
 from everfold.storage import Location
@@ -284,6 +283,8 @@ class Locations:
         if their options are unchanged.
         """
         if not current.source.reads_files:
+            from everfold.jobs.sources import name_by_options  # which imports the engines
+
             same = note["spark_name"] == name_by_options(current.table, note["name"], self.base_folder)
             return current.note if same else {}
         if '"logOffset"' not in line:

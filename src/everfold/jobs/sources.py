@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,6 @@ from everfold.connectors.contract import SPLIT, History, Source, SourceContext
 from everfold.connectors.validate import CheckedTables
 from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError, StateError
-from everfold.jobs.source_names import name_by_options
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream, WorkerSource
 from everfold.storage import Location
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from everfold.sql.settings import Settings
+
+_IDENTITY = (
+    "connector",
+    "path",
+    "table-path",
+    "topic",
+    "topic-pattern",
+    "properties.bootstrap.servers",
+    "format",
+    "url",
+    "table-name",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +230,16 @@ class Sources:
         """Return the source's folder in the newest earlier checkpoint that has one."""
         found = (checkpoint / "sources" / name for checkpoint in reversed(self.earlier))
         return next((each for each in found if each.is_dir()), None)
+
+
+def name_by_options(table: Table, name: str, base_folder: Path) -> str:
+    """Return the name in Spark's checkpoint that is derived from a table's options as written.
+
+    It is used without a job, and by jobs that do not record locations yet.
+    """
+    options = dict(table.options)
+    parts = [f"{key}={options[key]}" for key in _IDENTITY if key in options]
+    if "path" in options or "table-path" in options:
+        parts.append(str(base_folder.resolve()))
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return f"{name}_{digest[:8]}"
