@@ -7,6 +7,7 @@ that it names are read: a `Case` is self-contained.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -325,7 +326,7 @@ class _Reader:
         if "sql" in layer:
             raise self.error(layer["script"], "a case has either `sql` or `script`")
         name = self.text(layer["script"])
-        path = self.file.path.parent / name.text
+        path = Path(os.path.normpath(self.file.path.parent / name.text))
         try:
             return Block(path.read_text(encoding="utf-8"), name.line), path
         except (OSError, UnicodeDecodeError) as error:
