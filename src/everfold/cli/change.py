@@ -107,12 +107,12 @@ def judge_change(
     after = _read_script(new, options, lenient=lenient)
     names = [[name for name in answers if name != ANY_TABLE] for answers in (options.sources, options.sinks)]
     check_answers(after.submits, *names)
-    found = (
+    comparison = (
         _compare_with_script(old, after, options)
         if isinstance(old, Script)
         else _compare_with_jobs(old, after, options)
     )
-    answered = tuple(map(_find_answer(options), found.changed))
+    answered = tuple(map(_find_answer(options), comparison.changed))
     used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
     unused = [
         f"table `{name}` is at its old location: {option} {name}={answer} has no effect"
@@ -121,11 +121,11 @@ def judge_change(
         if (option, name) not in used and name != ANY_TABLE
     ]
     return Change(
-        judgement=found.judgement,
-        notes=tuple(dict.fromkeys((*found.notes, *after.notes, *found.unreachable, *unused))),
-        unreachable=tuple(found.unreachable),
+        judgement=comparison.judgement,
+        notes=tuple(dict.fromkeys((*comparison.notes, *after.notes, *comparison.unreachable, *unused))),
+        unreachable=tuple(comparison.unreachable),
         tables=answered,
-        plans=found.plans,
+        plans=comparison.plans,
         explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
     )
 
@@ -184,7 +184,7 @@ def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tupl
     left = list(old)
     for submit in new:
         tables = _sinks_of(submit)
-        match = next((each for each in left if _sinks_of(each) & tables or not (_sinks_of(each) | tables)), None)
+        match = next((one for one in left if _sinks_of(one) & tables or not (_sinks_of(one) | tables)), None)
         if match is not None:
             left.remove(match)
             yield match, submit
@@ -239,24 +239,24 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
 
     base = job if isinstance(job, Location) else open_job(job, options.conf)
     folders = JobFolders(Path())
-    found: list[_Comparison] = []
+    comparisons: list[_Comparison] = []
     for number, submit in enumerate(after.submits):
         folder = folders.take_for(submit)
         job_dir = JobDir(base / str(folder) if number else base)
         manifest = job_dir.read_manifest() if number else job_dir.load_manifest()
         if manifest is not None:
-            found.append(_compare_with_job(job_dir, manifest, after, number))
+            comparisons.append(_compare_with_job(job_dir, manifest, after, number))
     plans: dict[str, list[str]] = {}
-    for comparison in found:
+    for comparison in comparisons:
         for decision, stages in comparison.plans.items():
             plans.setdefault(decision, []).extend(stages)
     return _Comparison(
         judgement=Judgement(
-            tuple(operator for each in found for operator in each.judgement.operators),
-            tuple(column for each in found for column in each.judgement.columns),
+            tuple(operator for one in comparisons for operator in one.judgement.operators),
+            tuple(column for one in comparisons for column in one.judgement.columns),
         ),
-        changed=[table for each in found for table in each.changed],
-        unreachable=[sentence for each in found for sentence in each.unreachable],
+        changed=[table for one in comparisons for table in one.changed],
+        unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
     )
 
@@ -344,26 +344,26 @@ def _plan_start(manifest: Manifest, submit: Submit, after: _Queries) -> _Start:
     from everfold.jobs.change import OnChange
     from everfold.jobs.opening import renew_version
 
-    query, terms = _new_query(submit), CompatOptions.of(submit.settings)
+    query, options = _new_query(submit), CompatOptions.of(submit.settings)
     pairs = pair_queries(manifest.version.query_shapes, _shapes_of(submit.roots))
-    judgement = judge_pairs(pairs, terms)
+    judgement = judge_pairs(pairs, options)
     if query.fingerprint == manifest.version.fingerprint:
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
         return _Start(judgement, {}, renew_version(manifest, query), query.roots, tables)
-    plans = _plan_change(manifest, query, pairs, judgement, terms) if after.complete else {}
+    plans = _plan_change(manifest, query, pairs, judgement, options) if after.complete else {}
     accepted = plans.get(OnChange.ACCEPT.value)
     if isinstance(accepted, StateError):
         raise _refuse(accepted)
-    known = manifest.version.sources or ()
+    old_sources = manifest.version.sources or ()
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
-            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in known)
+            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
             return _Start(judgement, plans, plan.manifest, plan.roots, resumed)
     return _Start(judgement, plans)
 
 
 def _plan_change(
-    manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, terms: CompatOptions
+    manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, options: CompatOptions
 ) -> dict[str, ChangePlan | StateError]:
     """Return the plans of the change by the values of `--on-change` that the verdict allows."""
     from everfold.compat import Verdict
@@ -380,7 +380,9 @@ def _plan_change(
     plans: dict[str, ChangePlan | StateError] = {}
     for decision in decisions:
         try:
-            plans[decision.value] = plan_change(manifest, query, pairs, judgement, decision, terms=terms, refresh=False)
+            plans[decision.value] = plan_change(
+                manifest, query, pairs, judgement, decision, terms=options, refresh=False
+            )
         except StateError as error:
             plans[decision.value] = error
     return plans

@@ -72,12 +72,12 @@ def _hide_values(change: Change, hidden: HiddenEnvironment) -> Change:
 
 
 def _finding_as_json(finding: TableFinding) -> dict[str, object]:
-    found = finding.changed.diagnostic
-    location = found.span if found.span is not None and found.span.text else None
+    diagnostic = finding.changed.diagnostic
+    location = diagnostic.span if diagnostic.span is not None and diagnostic.span.text else None
     return {
-        "code": found.code,
+        "code": diagnostic.code,
         "table": finding.changed.table.name,
-        "message": found.message,
+        "message": diagnostic.message,
         "line": None if location is None else location.line,
         "column": None if location is None else location.column,
         "answers": [{"option": choice, "meaning": meaning} for choice, meaning in finding.changed.choices.items()],
@@ -87,20 +87,24 @@ def _finding_as_json(finding: TableFinding) -> dict[str, object]:
 
 def _finding_as_text(finding: TableFinding) -> str:
     """Return a finding with its answers, or with the answer that was given."""
-    found = finding.changed.diagnostic
-    place = f"  ({found.span.source}:{found.span.line}:{found.span.column})" if found.span is not None else ""
-    head = f"{found.code}: {found.message}{place}"
+    diagnostic = finding.changed.diagnostic
+    place = (
+        f"  ({diagnostic.span.source}:{diagnostic.span.line}:{diagnostic.span.column})"
+        if diagnostic.span is not None
+        else ""
+    )
+    head = f"{diagnostic.code}: {diagnostic.message}{place}"
     if finding.answer is not None:
         return f"{head}\n  answered: {finding.answer}"
-    assert found.help is not None
-    return "\n".join([head, *found.help.splitlines()[1:]])
+    assert diagnostic.help is not None
+    return "\n".join([head, *diagnostic.help.splitlines()[1:]])
 
 
-def _annotate(level: str, found: Diagnostic) -> str:
+def _annotate(level: str, diagnostic: Diagnostic) -> str:
     from everfold.compat import report
 
-    text = found.message if found.help is None else f"{found.message}\n{found.help}"
-    return report.as_annotation(level, found.code, text, found.span)
+    text = diagnostic.message if diagnostic.help is None else f"{diagnostic.message}\n{diagnostic.help}"
+    return report.as_annotation(level, diagnostic.code, text, diagnostic.span)
 
 
 def _as_markdown(new: Script, change: Change) -> str:

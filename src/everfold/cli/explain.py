@@ -72,8 +72,8 @@ def explain(script: Script, options: RunOptions, format: Literal["text", "json"]
 
     session = create_session(options, script.folder, notes=note_hidden)
     try:
-        submits = (each for each in session.run(script.text, source=script.source) if isinstance(each, Submit))
-        for number, submit in enumerate(submits):
+        actions = session.run(script.text, source=script.source)
+        for number, submit in enumerate(action for action in actions if isinstance(action, Submit)):
             check_jobs([submit], script.folder, note=note_hidden)
             if number and format == "text":
                 sys.stdout.write("\n")

@@ -39,10 +39,10 @@ class HiddenEnvironment:
         """Return an error without the values."""
         return type(error)(*map(self._hide_in_diagnostic, error.diagnostics))
 
-    def _hide_in_diagnostic(self, found: Diagnostic) -> Diagnostic:
+    def _hide_in_diagnostic(self, diagnostic: Diagnostic) -> Diagnostic:
         return replace(
-            found,
-            message=self.hide(found.message),
-            help=None if found.help is None else self.hide(found.help),
-            notes=tuple(map(self.hide, found.notes)),
+            diagnostic,
+            message=self.hide(diagnostic.message),
+            help=None if diagnostic.help is None else self.hide(diagnostic.help),
+            notes=tuple(map(self.hide, diagnostic.notes)),
         )

@@ -35,14 +35,14 @@ def parse_answers(values: Sequence[str], option: str, answers: type[_Answer]) ->
 
     Raises UsageError `wrong-option-value`.
     """
-    found = parse_pairs(values, option)
-    for table, answer in found.items():
+    parsed = parse_pairs(values, option)
+    for table, answer in parsed.items():
         if answer not in list(answers):
-            choices = " or ".join(f"{option} {table}={each}" for each in answers)
-            names = ", ".join(f"`{each}`" for each in answers)
+            options = " or ".join(f"{option} {table}={choice}" for choice in answers)
+            names = ", ".join(f"`{choice}`" for choice in answers)
             raise UsageError.of(
                 "wrong-option-value",
                 f"`{option} {table}={answer}`: the value is not one of {names}",
-                help=f"write {choices}",
+                help=f"write {options}",
             )
-    return {table: answers(answer) for table, answer in found.items()}
+    return {table: answers(answer) for table, answer in parsed.items()}

@@ -55,7 +55,7 @@ def changed_source(table: Table, old: LocationNote, new: LocationNote) -> Change
     """Return a table that is now read elsewhere. Another connector cannot resume at a position."""
     message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at"
     same_kind = old.get("connector", new["connector"]) == new["connector"]
-    answers = {each: meaning for each, meaning in _SOURCE_ANSWERS.items() if same_kind or each is Moved.NEW}
+    answers = {answer: text for answer, text in _SOURCE_ANSWERS.items() if same_kind or answer == Moved.NEW}
     return ChangedTable(
         table=table,
         code="changed-source",

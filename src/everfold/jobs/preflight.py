@@ -48,7 +48,7 @@ def check_jobs(
     base_folder: start of relative paths. engine: that of the command line. note: called with notes
     on options without effect. Raises SqlError.
     """
-    found: list[CheckedJob] = []
+    jobs: list[CheckedJob] = []
     for submit in submits:
         tables = check_tables(submit.roots, streaming=submit.settings.streaming, note=note)
         job = CheckedJob(submit=submit, engine=engine or submit.settings.engine or "spark", tables=tables)
@@ -57,8 +57,8 @@ def check_jobs(
             for root in submit.roots:
                 if isinstance(root, Sink):
                     check_memory_sink(tables.sinks[root.table], root)
-        found.append(job)
-    return found
+        jobs.append(job)
+    return jobs
 
 
 def runs_as_stream(submit: Submit) -> bool:

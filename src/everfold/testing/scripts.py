@@ -126,11 +126,12 @@ def mark_changing(case: Case, session: Session) -> None:
     They are upserts if the table has a PRIMARY KEY and no -U is among them. A connector declares
     what its tables emit.
     """
-    fed = [(name, table.table.kinds) for step in case.steps for name, table in step.rows.items()]
-    kinds = {name: {kind for known, found in fed if known == name for kind in found or ()} for name, _ in fed}
-    for name, found in kinds.items():
+    kinds: dict[str, set[str]] = {}
+    for name, fed in (item for step in case.steps for item in step.rows.items()):
+        kinds.setdefault(name, set()).update(fed.table.kinds or ())
+    for name, row_kinds in kinds.items():
         entry = session.catalog.find((name,))
-        if found and isinstance(entry, CatalogTable) and entry.table.connector is None:
-            keyed = entry.table.primary_key and RowKind.UPDATE_BEFORE.short not in found
+        if row_kinds and isinstance(entry, CatalogTable) and entry.table.connector is None:
+            keyed = entry.table.primary_key and RowKind.UPDATE_BEFORE.short not in row_kinds
             mode = ChangelogMode.UPSERT if keyed else ChangelogMode.ALL
             session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))

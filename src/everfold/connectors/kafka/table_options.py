@@ -49,7 +49,7 @@ def locate_topics(options: OptionValues, default: str | None = None) -> frozense
     """
     names = options.string_or_none("topic-pattern") if "topic-pattern" in options.values else None
     names = names or ",".join(sorted(topics(options))) or default
-    servers = (each.strip().lower() for each in options.string(SERVERS).split(","))
+    servers = (server.strip().lower() for server in options.string(SERVERS).split(","))
     return frozenset(f"{server}/{names}" for server in servers if server)
 
 
