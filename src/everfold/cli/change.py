@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from everfold.plan.nodes import Root, Table
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Settings
+    from everfold.sql.statements import Statement
 
 ANY_TABLE = "*"
 """Stands for every table in the answers of `--source` and `--sink`."""
@@ -416,27 +417,18 @@ def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, l
     from everfold.sql.undeclared import declares_tables
 
     notes: list[str] = []
-
-    def start_session(*, lenient: bool) -> Session:
-        return create_session(options, script.folder, lenient=lenient, notes=notes.append)
-
-    session = start_session(lenient=True)
+    session = create_session(options, script.folder, lenient=True, notes=notes.append)
     statements = parse_script(script.text, script.source, session.settings.dialect)
     declared = declares_tables(statements)
-    is_strict = declared and not is_old and not lenient
-    if is_strict:
-        session = start_session(lenient=False)
-    submits = tuple(_list_submits(session.run_statements(statements)))
-    if not submits:
-        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
+    if declared and not is_old and not lenient:
+        return _read_as_run(script, statements, options)
+    submits = _bind_queries(script, session, statements)
     refused = [error.diagnostics[0].message for error in session.catalog.tolerated_errors or ()]
     jobs: tuple[CheckedJob, ...] | None = None
     if declared:
         try:
             jobs = tuple(check_jobs(submits, script.folder))
         except EverfoldError as error:
-            if is_strict:
-                raise
             if not any(map(_has_variables, submits)):
                 refused += [diagnostic.message for diagnostic in error.diagnostics]
     notes += [f"`everfold run` refuses it: {message}" for message in refused]
@@ -450,15 +442,82 @@ def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, l
     )
 
 
+def _read_as_run(script: Script, statements: tuple[Statement, ...], options: RunOptions) -> _Queries:
+    """Bind the queries of a script, and check its jobs.
+
+    Passwords and other secrets need no value: nothing is connected to. Raises what `everfold run`
+    raises.
+    """
+    from everfold.jobs.preflight import check_jobs
+
+    unset = _find_unset_secrets(statements, options)
+    notes = [f"`everfold run` needs a value for {text}" for text in unset]
+    filled = replace(
+        options,
+        variables={**{unset[text]: text for text in unset if not _is_environment(text)}, **options.variables},
+        environment={**{unset[text]: text for text in unset if _is_environment(text)}, **options.environment},
+    )
+    session = create_session(filled, script.folder, notes=notes.append)
+    try:
+        submits = _bind_queries(script, session, statements)
+        jobs = tuple(check_jobs(submits, script.folder))
+    except EverfoldError:
+        if not unset:
+            raise
+        session = create_session(options, script.folder, notes=notes.append)
+        submits = _bind_queries(script, session, statements)
+        jobs = tuple(check_jobs(submits, script.folder))
+    return _Queries(
+        script=script,
+        submits=submits,
+        notes=tuple(f"{script.source}: {note}" for note in notes),
+        settings=session.settings,
+        complete=True,
+        jobs=jobs,
+    )
+
+
+def _find_unset_secrets(statements: Iterable[Statement], options: RunOptions) -> dict[str, str]:
+    """Return the variables without a value of which only secrets are made.
+
+    Each is returned as it is written, with its name.
+    """
+    from everfold.secrets import is_secret
+    from everfold.sql.script import keep_variables
+    from everfold.sql.statements import CreateTable, SetOption
+
+    used: dict[bool, dict[str, str]] = {False: {}, True: {}}
+    for statement in statements:
+        values: list[tuple[str, str]] = []
+        match statement:
+            case CreateTable():
+                values = [(option.key, option.value) for option in statement.options]
+            case SetOption(key=str(key), value=str(value)):
+                values = [(key, value)]
+        for key, value in values:
+            variables, environment = keep_variables(value)
+            unset = {text: name for name, text in variables.items() if name not in options.variables}
+            unset |= {text: name for name, text in environment.items() if name not in options.environment}
+            used[is_secret(key)] |= unset
+    return {text: name for text, name in used[True].items() if text not in used[False]}
+
+
+def _is_environment(variable: str) -> bool:
+    return variable.startswith("${env:")
+
+
+def _bind_queries(script: Script, session: Session, statements: tuple[Statement, ...]) -> tuple[Submit, ...]:
+    from everfold.sql.planner import Submit
+
+    submits = tuple(action for action in session.run_statements(statements) if isinstance(action, Submit))
+    if not submits:
+        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
+    return submits
+
+
 def _has_variables(submit: Submit) -> bool:
     """Return whether options of its tables have variables without a value."""
     from everfold.plan.nodes import Sink
 
     written = (root.table for root in submit.roots if isinstance(root, Sink))
     return any("${" in value for table in (*submit.sources, *written) for _, value in table.options)
-
-
-def _list_submits(actions: Iterable[object]) -> Iterator[Submit]:
-    from everfold.sql.planner import Submit
-
-    return (action for action in actions if isinstance(action, Submit))

@@ -109,6 +109,24 @@ def test_variables_and_the_mode_are_given_as_to_run() -> None:
     assert check(SCRIPT, SCRIPT, "--batch").exit_code == 0
 
 
+SECRET = "'properties.sasl.password' = '{}', 'properties.bootstrap.servers'"
+
+
+@pytest.mark.parametrize("variable", ["${env:EVERFOLD_TEST_MISSING}", "${missing}", "user:${missing}@"])
+def test_a_secret_needs_no_value(variable: str) -> None:
+    """Nothing is connected to, so `check` runs where the secrets of a job are not known."""
+    script = SCRIPT.replace("'properties.bootstrap.servers'", SECRET.format(variable), 1)
+    result = check(SCRIPT, script)
+    assert result.exit_code == 0, result.output
+    assert "note: new.sql: `everfold run` needs a value for ${" in result.stdout
+    used_elsewhere = script.replace("'topic' = 'orders'", f"'topic' = '{variable}'")
+    assert code_of(check(SCRIPT, used_elsewhere)) == "unknown-variable"
+    given = check(SCRIPT, script, "--var", "missing=x")
+    assert ("needs a value" in given.output) is ("env:" in variable)
+    # An error of the script comes with that about the variable, as in `everfold run`.
+    assert code_of(check(SCRIPT, script.replace("'kafka'", "'kafak'"))) == "unknown-variable"
+
+
 def test_github_gets_an_annotation_of_the_error() -> None:
     result = check(SCRIPT, SCRIPT.replace("'kafka'", "'kafak'"), "--format", "github")
     assert code_of(result) == "unknown-connector"
