@@ -255,6 +255,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
         judgement=Judgement(
             tuple(operator for one in comparisons for operator in one.judgement.operators),
             tuple(column for one in comparisons for column in one.judgement.columns),
+            tuple(effect for one in comparisons for effect in one.judgement.rows),
         ),
         changed=[table for one in comparisons for table in one.changed],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
@@ -317,7 +318,12 @@ def _new_query(submit: Submit) -> NewQuery:
     from everfold.jobs.manifest import NewQuery
     from everfold.plan.naming import number_operators
 
-    return NewQuery(roots=number_operators(submit.roots), zone=submit.settings.local_time_zone, sql=submit.text)
+    return NewQuery(
+        roots=number_operators(submit.roots),
+        zone=submit.settings.local_time_zone,
+        sql=submit.text,
+        bind=submit.bind,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +350,14 @@ def _plan_start(manifest: Manifest, submit: Submit, after: _Queries) -> _Start:
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
     from everfold.jobs.change import OnChange
     from everfold.jobs.opening import renew_version
+    from everfold.plan.nodes import Sink
 
     query, options = _new_query(submit), CompatOptions.of(submit.settings)
-    pairs = pair_queries(manifest.version.query_shapes, _shapes_of(submit.roots))
+    pairs = pair_queries(manifest.version.read_shapes(query), query.shapes)
     judgement = judge_pairs(pairs, options)
-    if query.fingerprint == manifest.version.fingerprint:
+    if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
+        return _Start(judgement, {})
+    if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
         return _Start(judgement, {}, renew_version(manifest, query), query.roots, tables)
     plans = _plan_change(manifest, query, pairs, judgement, options) if after.complete else {}

@@ -260,6 +260,7 @@ def _specify_job(
         name=action.settings.pipeline_name or ("+".join(action.names) if inserts else script.name),
         sql=action.text,
         script=script.text,
+        bind=action.bind,
         settings=action.settings,
         tables=tables,
         state_dir=folders.take_for(action) if keeps_state else None,
@@ -301,15 +302,19 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
 
 def _note_partial_columns(judgement: Judgement) -> None:
     """Name the columns that lack the rows which the job has read before, if its state is reused."""
-    from everfold.compat.judgement import Status
+    from everfold.compat.columns import Status
 
     if not judgement.verdict.reuses_state:
         return
     several = len({each.sink for each in judgement.columns}) > 1
     for each in judgement.columns:
+        name = f"{each.sink}.{each.name}" if several else each.name
         if each.status is Status.STARTS:
-            name = f"{each.sink}.{each.name}" if several else each.name
             note(f"column `{name}` is partial: {each.reason}, and counts from now on")
+        elif each.status is Status.MIXED:
+            note(f"column `{name}` is mixed: {each.reason}")
+    for effect in judgement.rows:
+        note(f"`{effect.condition}` {effect.message}")
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from everfold.compat.judgement import ColumnJudgement, Finding, Judgement
+from everfold.compat.columns import ColumnJudgement, RowEffect
+from everfold.compat.judgement import Finding, Judgement
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 
@@ -47,9 +48,23 @@ def as_json(
                 "name": each.name,
                 "status": each.status.value,
                 "reason": each.reason,
+                "state": each.status.value,
+                "meaning": each.meaning.value,
+                "expression": each.expression,
+                "was": each.was or None,
+                "since": each.since,
                 **({"sink": each.sink} if several else {}),
             }
             for each in judgement.columns
+        ],
+        "rows": [
+            {
+                "condition": effect.condition,
+                "message": effect.message,
+                **_locate(effect.location),
+                **({"sink": effect.sink} if several else {}),
+            }
+            for effect in judgement.rows
         ],
     }
     if notes:
@@ -66,9 +81,14 @@ def _finding(found: Finding) -> dict[str, Any]:
         "code": found.code,
         "verdict": found.verdict.value,
         "message": found.message,
-        "line": found.location.line if found.location is not None else None,
-        "column": found.location.column if found.location is not None else None,
+        **_locate(found.location),
     }
+
+
+def _locate(location: Span | None) -> dict[str, Any]:
+    if location is None:
+        return {"file": None, "line": None, "column": None}
+    return {"file": location.source, "line": location.line, "column": location.column}
 
 
 def as_github(judgement: Judgement) -> str:
@@ -82,7 +102,12 @@ def as_github(judgement: Judgement) -> str:
         for each in operator.findings:
             text = f"{operator.operator}: {each.message}"
             lines.append(as_annotation(_LEVELS[each.verdict], each.code, text, each.location))
+    lines += [as_warning(_describe_rows(effect)) for effect in judgement.rows]
     return "\n".join(lines)
+
+
+def _describe_rows(effect: RowEffect) -> str:
+    return f"`{effect.condition}` {effect.message}"
 
 
 def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> str:
@@ -97,6 +122,7 @@ def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> 
         for operator in judgement.operators
         for each in operator.findings
     ]
+    findings += [f"- rows: {_cell(_describe_rows(effect))}" for effect in judgement.rows]
     if findings:
         lines += ["", *findings]
     if notes:
@@ -138,7 +164,7 @@ def as_text(
     judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> str:
     """Format the judgement as text: the verdict, the findings by operator, a table of the columns,
-    the stages of the change, notes.
+    affected rows, the stages of the change, notes.
 
     plans: the stages of the change, by value of `--on-change`.
     """
@@ -148,6 +174,8 @@ def as_text(
         lines += [f"  {each.code}  {each.message}{_place(each)}" for each in operator.findings]
     if judgement.columns:
         lines += ["", *_table(judgement.columns)]
+    if judgement.rows:
+        lines += ["", *(f"rows: {_describe_rows(effect)}" for effect in judgement.rows)]
     for how, stages in plans.items():
         option = "" if judgement.verdict is Verdict.FULLY else f" with --on-change {how}"
         lines += ["", f"`everfold run`{option} would:"]
@@ -171,4 +199,4 @@ def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
 
 def _column_rows(columns: Sequence[ColumnJudgement]) -> list[tuple[str, str, str]]:
     several = len({each.sink for each in columns}) > 1
-    return [(f"{each.sink}.{each.name}" if several else each.name, each.status.value, each.reason) for each in columns]
+    return [(f"{each.sink}.{each.name}" if several else each.name, each.label, each.reason) for each in columns]

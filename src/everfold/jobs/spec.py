@@ -38,6 +38,7 @@ class JobSpec:
 
     name: for messages and metrics.
     sql, script: the statement and the script that it is in, for the manifest.
+    bind: binds another statement with the declarations of the script.
     base_folder: start of relative paths.
     state_dir: the job directory, None for a temporary one.
     suspend: at the end of bounded input, stop without emitting open results.
@@ -59,6 +60,7 @@ class JobSpec:
     name: str = ""
     sql: str = ""
     script: str = ""
+    bind: Callable[[str], Sequence[Root]] | None = None
     state_dir: FolderName | None = None
     suspend: bool = False
     receive: Receive | None = None

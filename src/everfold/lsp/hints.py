@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everfold.cli.run import STATE_FOLDER, JobFolders
 from everfold.compat import CompatOptions, Judgement, judge_pairs, pair_queries, shape_of
-from everfold.compat.judgement import ColumnJudgement, Status
+from everfold.compat.columns import ColumnJudgement, Status
 from everfold.compat.shape import QueryShape
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import load_manifest
@@ -25,6 +25,8 @@ from everfold.storage import local
 
 _LABELS = {
     Status.KEPT: "kept",
+    Status.MIXED: "mixed",
+    Status.BACKFILLED: "backfilled",
     Status.STARTS: "starts now",
     Status.DROPPED: "dropped",
     Status.LOST: "state lost",

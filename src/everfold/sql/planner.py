@@ -7,7 +7,7 @@ action.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias, assert_never
 
@@ -70,7 +70,7 @@ class Submit:
     """Work for an engine: a Collect, a Sink, or the Sinks of a statement set, which run as one job.
 
     `names` are the result columns of a Collect, or the tables that Sinks write. `settings` are
-    those in effect at this statement.
+    those in effect at this statement. `bind` binds another statement in the same session.
     """
 
     roots: tuple[Root, ...]
@@ -78,6 +78,7 @@ class Submit:
     settings: Settings
     span: Span
     text: str
+    bind: Callable[[str], Sequence[Root]] = field(compare=False, repr=False)
 
     @property
     def sources(self) -> tuple[Table, ...]:
@@ -431,7 +432,21 @@ class Session:
         for root in roots:
             names += root.schema.names if isinstance(root, Collect) else (root.table.name,)
         text = statement.text if isinstance(statement, Query) else statement.sql
-        return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
+        return Submit(
+            roots=roots,
+            names=names,
+            settings=self.settings,
+            span=statement.span,
+            text=text,
+            bind=self._bind_statement,
+        )
+
+    def _bind_statement(self, text: str) -> tuple[Root, ...]:
+        """Return the plans of a query, an INSERT or a statement set. Raises SqlError."""
+        (statement,) = parse_script(text, dialect=self.settings.dialect)
+        if not isinstance(statement, Query | Insert | StatementSet):
+            raise UsageError.of("not-a-query", "only a query, an INSERT or a statement set has a plan")
+        return self._plan(statement)
 
     def _plan(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         bound = self._bind(statement)

@@ -25,6 +25,7 @@ from everfold.sql.catalog import CatalogTable, Column, Watermark
 from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
 from everfold.sql.statements import (
     AsQuery,
+    CreateFunction,
     CreateTable,
     CreateView,
     Explain,
@@ -89,13 +90,15 @@ class Completion:
 
     `statements` is the script, with queries that pass more columns through. `tables` maps each
     table to its columns, in the order of their use from the end of the script. `aggregates` tells
-    which functions are aggregate functions. `notes` describes how queries were changed. `used` has
-    the names of all tables and views that are read or written, also of those that are declared.
+    which functions are aggregate functions, `identifiers` what those run that are declared and
+    cannot be loaded. `notes` describes how queries were changed. `used` has the names of all tables
+    and views that are read or written, also of those that are declared.
     """
 
     statements: tuple[Statement, ...] = ()
     tables: dict[str, dict[str, Use]] = field(default_factory=dict)
     aggregates: dict[str, bool] = field(default_factory=dict)
+    identifiers: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
@@ -107,9 +110,9 @@ class Completion:
         """Yield the functions as catalog entries."""
         for name, aggregate in self.aggregates.items():
             function = _UnknownAggregate() if aggregate else _UnknownFunction()
-            python = PythonFunction(
-                name=name, identifier=name, function=function, accumulator=ANY if aggregate else None
-            )
+            identifier = self.identifiers.get(name.lower(), name)
+            accumulator = ANY if aggregate else None
+            python = PythonFunction(name=name, identifier=identifier, function=function, accumulator=accumulator)
             yield UserFunction(python=python, input_types=None, result_type=ANY)
 
 
@@ -120,6 +123,9 @@ def infer_undeclared(statements: Sequence[Statement], known: Iterable[str], func
     """
     declared = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
     run = _Inference({*known, *declared}, {each.lower() for each in functions})
+    run.found.identifiers = {
+        each.name[-1].lower(): each.identifier for each in statements if isinstance(each, CreateFunction)
+    }
     completed = [run.statement(each) for each in reversed(statements)]
     run.found.statements = tuple(reversed(completed))
     return run.found

@@ -285,6 +285,7 @@ class TableEnvironment:
             state_dir=state_dir,
             sql=action.text,
             script=script,
+            bind=action.bind,
             decide=decide,
             consent=consent or Consent(),
         )

@@ -22,7 +22,7 @@ from everfold.files import make_private_file
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import _warn
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.manifest import Manifest
+from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest
 from everfold.jobs.rewind import Consent
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
@@ -377,7 +377,7 @@ def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     open_job(tmp_path)
     file = newest_manifest(tmp_path)
-    file.write_text(file.read_text().replace('"format": 6', '"format": 99'))
+    file.write_text(file.read_text().replace(f'"format": {MANIFEST_FORMAT}', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         open_job(tmp_path)
 

@@ -75,7 +75,8 @@ def record_positions(table: Table, keys: Sequence[str], *, upsert: bool = False)
     left_out = keys if given.get("value.fields-include", "").upper() == "EXCEPT_KEY" else ()
     columns = [each.name for each in table.columns if each.metadata_key is None and each.name not in left_out]
     found = positions_in(value_format_name(table), "value", columns)
-    for column, position in positions_in(given.get("key.format"), "key", keys).items():
+    by_name = {column: "in the key" for column in keys if column not in columns}
+    for column, position in (by_name | positions_in(given.get("key.format"), "key", keys)).items():
         if upsert or column not in columns:
             found[column] = f"{found[column]} and {position}" if column in found else position
     return found
