@@ -27,7 +27,10 @@ from everfold.sql.planner import Session, Submit
 
 ROWS = 60
 LOOKUPS = {
-    "dim": pa.table([pa.array(values, pa.int32()) for values in ([0, 1, 2, 3, 4], [7, 1, 5, 3, 9], [2, 8, 0, 6, 4])], ["c0", "c1", "c2"])
+    "dim": pa.table(
+        [pa.array(values, pa.int32()) for values in ([0, 1, 2, 3, 4], [7, 1, 5, 3, 9], [2, 8, 0, 6, 4])],
+        ["c0", "c1", "c2"],
+    )
 }
 """The rows of bounded tables."""
 COLUMNS = ("a", "b", "c", "d")
@@ -98,7 +101,9 @@ class PipelineRun:
             for each in batch_inputs(root.input)
             for table in tables_of(walk_plan(each))
         }
-        lookups = {name: table.rename_columns([f"c{at}" for at in range(table.num_columns)]) for name, table in lookups.items()}
+        lookups = {
+            name: table.rename_columns([f"c{at}" for at in range(table.num_columns)]) for name, table in lookups.items()
+        }
         self.pipeline = pipeline or MemoryPipeline(root, Session().settings, buckets=2, lookup_tables=lookups)
         self.by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.rows: list[dict[str, Any]] = []

@@ -22,12 +22,15 @@ _LEVELS = {
 
 
 def as_json(
-    judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
+    judgement: Judgement,
+    notes: Sequence[str] = (),
+    plans: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    findings: Sequence[Mapping[str, object]] = (),
 ) -> str:
-    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` and
-    `plans` if there are any.
+    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes`,
+    `plans` and `findings` if there are any.
 
-    plans: the stages of the change, by value of `--on-change`.
+    plans: the stages of the change, by value of `--on-change`. findings: about tables.
     """
     several = len({each.sink for each in judgement.columns}) > 1
     found: dict[str, Any] = {
@@ -68,6 +71,8 @@ def as_json(
         found["notes"] = list(notes)
     if plans:
         found["plans"] = {how: list(stages) for how, stages in plans.items()}
+    if findings:
+        found["findings"] = list(findings)
     return json.dumps(found, ensure_ascii=False, indent=2)
 
 
@@ -95,12 +100,8 @@ def as_github(judgement: Judgement) -> str:
     ]
     for operator in judgement.operators:
         for each in operator.findings:
-            place = ""
-            if each.location is not None:
-                place = f"file={_property(each.location.source)},line={each.location.line},col={each.location.column},"
-            lines.append(
-                f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escape(f'{operator.operator}: {each.message}')}"
-            )
+            text = f"{operator.operator}: {each.message}"
+            lines.append(as_annotation(_LEVELS[each.verdict], each.code, text, each.location))
     lines += [as_warning(_describe_rows(effect)) for effect in judgement.rows]
     return "\n".join(lines)
 
@@ -137,6 +138,14 @@ def _cell(text: str) -> str:
 def as_warning(text: str) -> str:
     """Format a sentence as a workflow command."""
     return f"::warning title=everfold::{_escape(text)}"
+
+
+def as_annotation(level: str, title: str, text: str, location: Span | None) -> str:
+    """Format a text as a workflow command. level: `notice`, `warning` or `error`."""
+    place = ""
+    if location is not None and location.text:
+        place = f"file={_property(location.source)},line={location.line},col={location.column},"
+    return f"::{level} {place}title={_property(title)}::{_escape(text)}"
 
 
 def _escape(text: str) -> str:

@@ -21,7 +21,7 @@ from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import to_json
 from everfold.errors import StateError
 from everfold.jobs.batch_log import check_complete, last_batch
-from everfold.jobs.change import OnChange, decide_change
+from everfold.jobs.change import OnChange, changed_zone_error, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
 from everfold.jobs.control import Control
 from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
@@ -88,6 +88,11 @@ def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int)
 
 def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     check_batches(job_dir, known)
+    return _start(renew_version(known, query), query)
+
+
+def renew_version(known: Manifest, query: NewQuery) -> Manifest:
+    """Return a manifest whose version records the present tables of its unchanged query."""
     last = known.version
     sources = last.sources or source_notes(name_operators(query.roots, last.operators))
     pairs = pair_queries(_complete_shapes(last, query), query.shapes)
@@ -105,7 +110,7 @@ def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
         script=redact_script(query.script),
     )
     versions = tuple(version if each.epoch == known.current else each for each in known.versions)
-    return _start(replace(known, versions=versions), query)
+    return replace(known, versions=versions)
 
 
 def _complete_shapes(version: Version, query: NewQuery) -> list[QueryShape]:
@@ -128,12 +133,7 @@ def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
 def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) -> ChangePlan:
     last = known.version
     if last.zone != query.zone:
-        raise StateError.of(
-            "changed-zone",
-            f"the state in `{job_dir.path}` was computed in the time zone {last.zone}, but the session uses"
-            f" {query.zone}",
-            help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
-        )
+        raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
     terms = CompatOptions.of(spec.settings)
     pairs = pair_queries(last.read_shapes(query), query.shapes)
     judgement = judge_pairs(pairs, terms)

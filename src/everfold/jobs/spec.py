@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from everfold.activity import Printing
 from everfold.jobs.change import Decide, refuse
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Receive: TypeAlias = Callable[["pa.Table"], None]
 """Receives the rows of a bare SELECT as they become final: `c0…`, and `__kind` if they change."""
 
+EngineName: TypeAlias = Literal["spark", "memory"]
 STOP_TIMEOUT_S = 120.0
 
 

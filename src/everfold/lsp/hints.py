@@ -70,7 +70,7 @@ def compare_with_jobs(analysis: Analysis, script: Path, state: Path | None = Non
     for work in analysis.works:
         if isinstance(work.roots[0], Collect) and state is None:
             continue
-        folder = folders.take("query" if isinstance(work.roots[0], Collect) else "+".join(work.submit.names))
+        folder = folders.take_for(work.submit)
         try:
             manifest = load_manifest(local(Path(folder)))
         except (EverfoldError, OSError):  # it has not run yet, or its folder is damaged: `everfold run` says so

@@ -37,7 +37,6 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
-from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
 from everfold.types import FloatingType, Schema, physical_name
@@ -282,8 +281,3 @@ class BatchLowering:
 
 def _data(schema: Schema) -> list[str]:
     return [physical_name(at) for at in range(len(schema))]
-
-
-def is_constant(node: Plan) -> bool:
-    """Return whether a plan streams no table: it runs as a batch in either mode."""
-    return not tables_of(walk_streamed(node))

@@ -27,7 +27,7 @@ from everfold.sql.binder.lenses.inserts import bind_topic_insert
 from everfold.sql.binder.lenses.topics import bind_topic, check_late_option
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, ConnectTable, keep_table, local_name
 from everfold.sql.python_modules import load_object
-from everfold.sql.script import parse_script, resolve_variables
+from everfold.sql.script import keep_variables, parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
     AsQuery,
@@ -143,7 +143,8 @@ class Session:
     statements can show and stop; a session without them refuses such statements.
 
     If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
-    from their use, and features that no stream could run are only noted.
+    from their use, features that no stream could run are only noted, and variables without a value
+    are kept.
     """
 
     def __init__(
@@ -180,7 +181,10 @@ class Session:
 
         The next statement is read only after the last action was handled.
         """
-        statements = parse_script(text, source, self.settings.dialect)
+        yield from self.run_statements(parse_script(text, source, self.settings.dialect))
+
+    def run_statements(self, statements: tuple[Statement, ...]) -> Iterator[Action]:
+        """Yield the actions of a script that was parsed, see `run`."""
         if self.lenient:
             statements = self._complete(statements)
         for statement in statements:
@@ -335,9 +339,10 @@ class Session:
         return True
 
     def _resolve(self, value: str, span: Span | None) -> str:
-        if self.lenient:  # option values do not affect the meaning of a query
-            return value
-        return resolve_variables(value, self.variables, self.environment, span)
+        if not self.lenient:
+            return resolve_variables(value, self.variables, self.environment, span)
+        variables, environment = keep_variables(value)
+        return resolve_variables(value, variables | self.variables, environment | self.environment, span)
 
     def _option(self, statement: SetOption | ResetOption) -> Action:
         if isinstance(statement, ResetOption):

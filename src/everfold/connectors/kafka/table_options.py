@@ -42,6 +42,17 @@ def topics(options: OptionValues) -> tuple[str, ...]:
     return split_names(options.string_or_none("topic"))
 
 
+def locate_topics(options: OptionValues, default: str | None = None) -> frozenset[str]:
+    """Return the topics at each of the brokers that the options name; any broker knows the others.
+
+    default: the topic if none is given.
+    """
+    names = options.string_or_none("topic-pattern") if "topic-pattern" in options.values else None
+    names = names or ",".join(sorted(topics(options))) or default
+    servers = (server.strip().lower() for server in options.string(SERVERS).split(","))
+    return frozenset(f"{server}/{names}" for server in servers if server)
+
+
 def value_format_name(table: Table) -> str | None:
     """Return the name of the value format, None if it is missing."""
     given = dict(table.options)
