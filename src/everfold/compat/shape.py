@@ -16,8 +16,8 @@ from typing import TypeAlias, assert_never
 
 from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
-from everfold.plan.branches import Branch, column_texts, expression_text, quote_name
-from everfold.plan.canonical import KINDS, call_text, expr_text, texts_of
+from everfold.plan.branches import Branch
+from everfold.plan.canonical import KINDS, call_text, column_texts, expr_text, expression_text, quote_name, texts_of
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql, expr_sql
 from everfold.plan.expressions import Expr, InputRef, Literal, conjuncts, inputs_of

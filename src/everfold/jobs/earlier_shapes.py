@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from everfold.compat.shape import BranchShape, CallShape, OperatorShape, QueryShape, shape_of
 from everfold.compat.state_schema import NamedShape
@@ -44,9 +44,6 @@ from everfold.plan.parts import map_streamed_inputs
 from everfold.plan.walk import operators_of, walk_to_operators
 from everfold.secrets import redact_script
 from everfold.sql.planner import Session, Submit
-
-if TYPE_CHECKING:
-    from everfold.jobs.manifest import NewQuery, Version
 
 BindStatement: TypeAlias = Callable[[str], Sequence[Root]]
 """Binds a statement with the declarations of a script. Raises EverfoldError."""
@@ -119,28 +116,30 @@ def _add_branch(operator: OperatorShape) -> OperatorShape:
     return replace(operator, input=replace(read, branches=(branch,)))
 
 
-def plan_again(version: Version, query: NewQuery | None) -> Iterator[PlannedAgain]:
-    """Yield the plans that the query of a stored version may have.
-
-    query: the query that is to continue the job.
-    """
+def plan_stored_script(sql: str, script: str, zone: str) -> Iterator[PlannedAgain]:
+    """Yield the plans that a stored statement may have by the script that was stored with it."""
     for dialect in ("flink", "lenses"):
         with suppress(EverfoldError):
             session = Session(
-                {"everfold.dialect": dialect, "table.local-time-zone": version.zone},
+                {"everfold.dialect": dialect, "table.local-time-zone": zone},
                 connected=apply_connector,
                 lenient=True,
             )
-            submits = [action for action in session.run(version.script) if isinstance(action, Submit)]
-            same = (submit for submit in submits if redact_script(submit.text).strip() == version.sql)
+            submits = [action for action in session.run(script) if isinstance(action, Submit)]
+            same = (submit for submit in submits if redact_script(submit.text).strip() == sql)
             yield from (PlannedAgain(submit.roots, is_declared_as_then=True) for submit in same)
-    if query is None:
-        return
-    if query.bind is not None:
+
+
+def plan_with_new_script(sql: str, roots: Sequence[Root], bind: BindStatement | None) -> Iterator[PlannedAgain]:
+    """Yield the plans that a stored statement may have by the script that is to continue the job.
+
+    roots: the plans of the new query. bind: binds with the declarations of the script.
+    """
+    if bind is not None:
         with suppress(EverfoldError):
-            yield PlannedAgain(number_operators(query.bind(version.sql)))
-    if all(map(_is_unambiguous, operators_of(query.roots))):
-        yield PlannedAgain(query.roots)
+            yield PlannedAgain(number_operators(bind(sql)))
+    if all(map(_is_unambiguous, operators_of(roots))):
+        yield PlannedAgain(roots)
 
 
 def _is_unambiguous(node: StatefulNode) -> bool:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from everfold.jobs.earlier_shapes import (
     complete_shapes,
     compute_earlier_fingerprint,
     is_earlier,
-    plan_again,
+    plan_stored_script,
+    plan_with_new_script,
     read_alone,
 )
 from everfold.jobs.function_sources import digest_functions
@@ -143,8 +145,11 @@ class Version:
         """
         shapes = [from_json(shape) for shape in self.shapes]
         if any(map(is_earlier, shapes)):
-            plans = (complete_shapes(shapes, planned) for planned in plan_again(self, query))
-            return next((completed for completed in plans if completed is not None), [*map(read_alone, shapes)])
+            plans = plan_stored_script(self.sql, self.script, self.zone)
+            if query is not None:
+                plans = chain(plans, plan_with_new_script(self.sql, query.roots, query.bind))
+            completed = (complete_shapes(shapes, planned) for planned in plans)
+            return next((found for found in completed if found is not None), [*map(read_alone, shapes)])
         return shapes
 
     def is_query(self, query: NewQuery) -> bool:

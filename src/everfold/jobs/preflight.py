@@ -15,8 +15,8 @@ from everfold.connectors.contract import USE_SPARK, Source
 from everfold.connectors.validate import CheckedTable, CheckedTables, check_tables
 from everfold.errors import UnsupportedFeature, UsageError, suggest_name
 from everfold.jobs.spec import EngineName, ignore
-from everfold.plan.nodes import Sink
-from everfold.plan.walk import is_constant
+from everfold.plan.nodes import Limit, Root, SetOperation, Sink, Sort, Values
+from everfold.plan.walk import is_constant, walk_streamed
 
 if TYPE_CHECKING:
     from everfold.sql.planner import Submit
@@ -52,6 +52,8 @@ def check_jobs(
     for submit in submits:
         tables = check_tables(submit.roots, streaming=submit.settings.streaming, note=note)
         job = CheckedJob(submit=submit, engine=engine or submit.settings.engine or "spark", tables=tables)
+        if job.engine == "spark" and job.is_stream:
+            check_streamable(submit.roots)
         if job.engine == "memory":
             check_memory_sources(tables, base_folder)
             for root in submit.roots:
@@ -64,6 +66,18 @@ def check_jobs(
 def runs_as_stream(submit: Submit) -> bool:
     """Return whether a statement runs as a stream: not in batch mode, and not over constants."""
     return submit.settings.streaming and not all(is_constant(root.input) for root in submit.roots)
+
+
+def check_streamable(roots: Iterable[Root]) -> None:
+    """Check that Spark can run a query as a stream.
+
+    Raises UnsupportedFeature `not-in-stream` for a node that only a batch has.
+    """
+    for root in roots:
+        for node in walk_streamed(root.input):
+            if isinstance(node, Values | Sort | Limit | SetOperation):
+                kind = type(node).__name__
+                raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
 
 
 def check_answers(submits: Iterable[Submit], sources: Collection[str], sinks: Collection[str] = ()) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everfold.errors import UnsupportedFeature
 from everfold.operators.protocol import TABLES, ClockSpec, Operator
 from everfold.plan.nodes import (
     ChangelogNormalize,
@@ -39,11 +38,7 @@ def clock_of(
 
 
 def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> Operator:
-    """Return the operator of a stateful node.
-
-    UnsupportedFeature, before anything starts, for a node that no operator supports yet. updating:
-    whether its input may contain changes.
-    """
+    """Return the operator of a stateful node. updating: whether its input may contain changes."""
     match node:
         case WindowAggregate(window=Session()):
             from everfold.operators.session import GrowingSessionOperator, SessionOperator
@@ -57,13 +52,7 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
         case WindowTableFunction(window=Session()):
             from everfold.operators.session import SessionRowsOperator
 
-            if updating:
-                raise UnsupportedFeature.of(
-                    "unsupported-in-stream",
-                    "the rows of SESSION over a table whose rows change are not supported",
-                    node.span,
-                    help="aggregate them: GROUP BY window_start, window_end and the PARTITION BY columns",
-                )
+            assert not updating, "checked by the planner"
             return SessionRowsOperator(name, node, clock, epoch)
         case GroupAggregate():
             from everfold.operators.group import GroupOperator
@@ -84,13 +73,7 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
         case Rank(window=InWindow() as window):
             from everfold.operators.window_rank import WindowRankOperator
 
-            if updating:
-                raise UnsupportedFeature.of(
-                    "unsupported-in-stream",
-                    "window Top-N over a table whose rows change is not supported",
-                    node.span,
-                    help="aggregate first: GROUP BY window_start, window_end, … produces append-only rows",
-                )
+            assert not updating, "checked by the planner"
             return WindowRankOperator(name, node, window, clock, epoch)
         case Rank():
             from everfold.operators.rank import RankOperator
@@ -101,10 +84,4 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
 
             return NormalizeOperator(name, node, clock, epoch)
         case _:
-            what = type(node).__name__
-            raise UnsupportedFeature.of(
-                "unsupported-in-stream",
-                f"{what} is not supported in a stream yet",
-                node.span,
-                help="group by the window_start and window_end of a window function, or run the query in batch mode",
-            )
+            raise AssertionError(f"{type(node).__name__} is not stateful")

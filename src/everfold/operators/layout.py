@@ -26,7 +26,7 @@ from everfold.aggregates.calls import (
 from everfold.aggregates.folding import Fold
 from everfold.aggregates.registry import Slot
 from everfold.aggregates.shared_state import matching_columns
-from everfold.errors import StateError, UnsupportedFeature
+from everfold.errors import StateError
 from everfold.operators.protocol import InputColumn
 from everfold.operators.state_names import StateNames
 from everfold.plan.canonical import call_text
@@ -203,17 +203,10 @@ def fold_of(
 ) -> tuple[Fold, tuple[Slot, ...]]:
     """Return the fold of a call over `columns`, with slots numbered from `start`.
 
-    distinct: over the values that are collected in a slot. UnsupportedFeature for a function that
-    does not support retraction.
+    distinct: over the values that are collected in a slot.
     """
     entry = entry_of(call)
-    if retracting and not entry.is_retractable:
-        raise UnsupportedFeature.of(
-            "no-retraction",
-            f"`{call.function}` does not support retraction, and its input may retract rows",
-            call.span,
-            "COUNT(DISTINCT …) can" if call.function == "APPROX_COUNT_DISTINCT" else None,
-        )
+    assert entry.is_retractable or not retracting, "checked by the planner"
     if distinct:
         entry = make_distinct(entry)
     of = signature_of(call, retracting)

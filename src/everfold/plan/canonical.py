@@ -1,43 +1,60 @@
-"""Canonical texts of operators: what identifies their groups and partitions, and what they compute.
+"""Canonical texts of plans: what their rows, columns and operators mean.
 
-Texts refer to the columns of tables (`branches`). Texts are equal if the meaning is equal, so they
-name state.
+Texts refer to the columns of tables and are equal if the meaning is equal, so they name state.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from typing import assert_never
 
+from everfold.limits import MAX_TEXT, too_complex_error
 from everfold.plan.branches import (
     Branch,
-    branches_of,
-    check_length,
+    Joined,
+    Path,
     join_alternatives,
     name_window_columns,
-    time_text,
-    write_order,
+    number_joins,
+    without_numbers,
 )
-from everfold.plan.expression_text import canonical_text, is_constant_text
+from everfold.plan.expression_text import canonical_text, condition_texts, is_constant_text
 from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
     Column,
+    Filter,
     Frame,
     GroupAggregate,
     InWindow,
+    Join,
+    JoinKind,
+    Limit,
     OverAggregate,
     Plan,
+    Project,
     Rank,
+    Scan,
+    SetOperation,
+    Sort,
+    SortKey,
     StatefulNode,
     TimeKind,
+    Union,
+    Unnest,
+    Values,
+    WatermarkAssigner,
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
+    is_stateful,
 )
+from everfold.plan.walk import tables_of, walk_plan
 from everfold.plan.windows import duration, simplify, window_text
 
 KINDS: dict[type[StatefulNode], str] = {
@@ -55,6 +72,184 @@ NO_CLOCK = "no clock"
 
 Its result follows every change, and all its rows are in its state.
 """
+
+
+_SPECIAL = re.compile(r"[\s.,()|#`'\":\[\]]")
+"""Characters of a name that have a meaning in canonical texts."""
+_VALUES = "VALUES"
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+
+def branches_of(plan: Plan) -> tuple[Branch, ...]:
+    """Return the branches of a plan, in the order in which they are written.
+
+    Raises SqlError `too-complex`.
+    """
+    return plan.remember("branches", lambda node: tuple(number_joins(path) for path in _paths_of(node)))
+
+
+def check_length(texts: Sequence[str], plan: Plan) -> None:
+    """Raise SqlError `too-complex` if the texts of a node's columns are too long together."""
+    length = sum(map(len, texts))
+    if length > MAX_TEXT:
+        what = f"a step of its query has {length:,} characters when expanded down to the columns of tables"
+        raise too_complex_error(what, MAX_TEXT, plan.span, "write the result of a view to a table and read that table")
+
+
+def _paths_of(plan: Plan) -> tuple[Path, ...]:
+    return plan.remember("paths", _find_paths)
+
+
+def _find_paths(plan: Plan) -> tuple[Path, ...]:
+    match plan:
+        case Scan():
+            table = plan.table.identity
+            columns = tuple(f"{quote_name(table)}.{quote_name(column.identity)}" for column in plan.table.columns)
+            return (Path(table, columns, used={table: 1}),)
+        case Values():
+            rows = ", ".join(f"({', '.join(canonical_text(value, ()) for value in row)})" for row in plan.rows)
+            columns = tuple(f"{_VALUES}.{quote_name(field.name)}" for field in plan.fields)
+            return (Path(f"{_VALUES} {rows}", columns, used={_VALUES: 1}),)
+        case WatermarkAssigner():
+            return _paths_of(plan.input)
+        case Union():
+            return tuple(path for branch in plan.inputs for path in _paths_of(branch))
+        case Project():
+            return tuple(_project(plan, path) for path in _paths_of(plan.input))
+        case Filter():
+            return tuple(
+                replace(path, filters=(*path.filters, *condition_texts(plan.condition, path.columns)))
+                for path in _paths_of(plan.input)
+            )
+        case Unnest():
+            return tuple(_unnest(plan, path) for path in _paths_of(plan.input))
+        case Join():
+            return tuple(_join(plan, path) for path in _paths_of(plan.left))
+        case WindowTableFunction() if not is_stateful(plan):
+            return tuple(_assign_windows(plan, path) for path in _paths_of(plan.input))
+        case Sort():
+            return _limit(f"ORDER BY {order_text(plan.keys, column_texts(plan.input))}", [plan.input])
+        case Limit():
+            return _limit(f"LIMIT {plan.count} OFFSET {plan.offset}", [plan.input])
+        case SetOperation():
+            return _limit(plan.kind.value, [plan.left, plan.right])
+        case _:
+            assert is_stateful(plan)
+            texts = texts_of(plan)
+            adds_window = isinstance(plan, WindowAggregate | WindowTableFunction)
+            window_count = max(branch.window_count for branch in texts.branches) + adds_window
+            used: Counter[str] = Counter()
+            for branch in texts.branches:
+                used |= Counter(branch.used)
+            return (Path(texts.operator_text, output_texts(plan), operator=plan, used=used, window_count=window_count),)
+
+
+def column_texts(plan: Plan) -> tuple[str, ...]:
+    """Return the canonical text of each column of a plan.
+
+    It does not include what happens to rows on the way: conditions, joins, order. A column that
+    differs between branches has the texts of all of them, in an order of the branches that does not
+    depend on how they are written.
+    """
+    return plan.remember("column-texts", _merge_branches)
+
+
+def _merge_branches(plan: Plan) -> tuple[str, ...]:
+    branches = sorted(branches_of(plan), key=lambda branch: (branch.rows, branch.filters, sorted(branch.columns)))
+    texts = tuple(map(join_alternatives, zip(*(branch.columns for branch in branches), strict=True)))
+    check_length(texts, plan)
+    return texts
+
+
+def expression_text(plan: Plan, expression: Expr) -> str:
+    """Return the canonical text of an expression over a plan's columns, in the same order of its
+    branches.
+    """
+    keyed = [(branch.rows, branch.filters, canonical_text(expression, branch.columns)) for branch in branches_of(plan)]
+    return join_alternatives([text for *_, text in sorted(keyed)])
+
+
+def quote_name(name: str) -> str:
+    """Return a name in a canonical text, in backticks if it contains special characters."""
+    return f"`{name.replace('`', '``')}`" if _SPECIAL.search(name) else name
+
+
+def order_text(keys: Sequence[SortKey], names: Sequence[str]) -> str:
+    """Return ORDER BY keys with canonical texts."""
+    return ", ".join(write_order(canonical_text(key.expression, names), key) for key in keys)
+
+
+def write_order(text: str, key: SortKey) -> str:
+    """Return an ORDER BY key, whose expression has the given text."""
+    nulls = "" if key.nulls_first != key.descending else ", NULLs elsewhere"
+    return f"{text}{' DESC' if key.descending else ''}{nulls}"
+
+
+def time_text(node: WindowAggregate | WindowTableFunction, column: str) -> str:
+    """Return the clock of a window, and the time zone in which it is aligned.
+
+    column: the text of the time column.
+    """
+    return f"{column}, {node.time.value}{'' if node.zone is None else f' in {node.zone}'}"
+
+
+# --- steps of a path ------------------------------------------------------------------------------
+
+
+def _project(plan: Project, path: Path) -> Path:
+    columns = tuple(canonical_text(expression, path.columns) for expression in plan.expressions)
+    check_length(columns, plan)
+    return replace(path, columns=columns)
+
+
+def _unnest(plan: Unnest, path: Path) -> Path:
+    collection = f"UNNEST({canonical_text(plan.collection, path.columns)})"
+    columns = [f"{collection}[{position}]{path.mark}" for position in range(len(plan.fields))]
+    text = f"{collection}{' OUTER' * plan.outer}{' WITH ORDINALITY' * plan.ordinality}"
+    return path.join(Joined(text, frozenset([without_numbers(collection)])), columns)
+
+
+def _join(plan: Join, path: Path) -> Path:
+    columns = [f"{text}{path.mark}" for text in column_texts(plan.right)]
+    rows = " UNION ALL ".join(sorted(branch.text for branch in branches_of(plan.right)))
+    conditions = [] if plan.condition is None else condition_texts(plan.condition, (*path.columns, *columns))
+    text = f"{plan.kind.value} JOIN ({rows}) ON {' AND '.join(sorted(conditions))}"
+    if plan.kind in (JoinKind.RIGHT, JoinKind.FULL):
+        # Other joins and conditions do not commute with these.
+        before = [joined.text for joined in path.joins]
+        text += f" AFTER {sorted(before)} {sorted(path.filters)}"
+    if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
+        return path.join(Joined(text))
+    names = {table.identity for table in tables_of(walk_plan(plan.right))}
+    names |= {_VALUES for node in walk_plan(plan.right) if isinstance(node, Values)}
+    return path.join(Joined(text, frozenset(names)), columns)
+
+
+def _assign_windows(plan: WindowTableFunction, path: Path) -> Path:
+    number = path.window_count + 1
+    time = time_text(plan, path.columns[plan.time_column])
+    return replace(
+        path,
+        windows=(*path.windows, f"{window_text(simplify(plan.window))} of {time}"),
+        columns=(*path.columns, *name_window_columns(number)),
+        window_count=number,
+    )
+
+
+def _limit(text: str, inputs: Sequence[Plan]) -> tuple[Path, ...]:
+    """Return the path of rows that depend on all rows of some inputs."""
+    sides = [" UNION ALL ".join(sorted(branch.text for branch in branches_of(side))) for side in inputs]
+    columns = tuple(map(join_alternatives, zip(*map(column_texts, inputs), strict=True)))
+    used: Counter[str] = Counter()
+    for branch in (branch for side in inputs for branch in branches_of(side)):
+        used |= Counter(branch.used)
+    window_count = max(branch.window_count for side in inputs for branch in branches_of(side))
+    return (Path(f"{text} ({') ('.join(sides)})", columns, used=used, window_count=window_count),)
+
+
+# --- operators ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Python aggregate functions of users in plans: checks for streams, and execution in batch.
+"""Execution of the Python aggregate functions of users in batch.
 
 A batch has whole groups. So it collects the rows of each group with ARRAY_AGG and calls the
 function on that list, as a scalar function.
@@ -6,45 +6,17 @@ function on that list, as a scalar function.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from everfold.errors import UnsupportedFeature
-from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Call, Expr, Literal, PythonCall, column_references
-from everfold.plan.nodes import AggCall, GroupAggregate, Project, Root, WindowAggregate
-from everfold.plan.walk import walk_streamed
+from everfold.plan.nodes import AggCall, GroupAggregate, Project, WindowAggregate
 from everfold.types import STRING, ArrayType, RowField, RowType
 from everfold.udf.aggregate import RowListFunction, argument_name
-from everfold.udf.declared import ColumnsFunction
 from everfold.udf.function import PythonFunction
 
 AggregateNode: TypeAlias = WindowAggregate | GroupAggregate
 """The nodes that call aggregate functions."""
-
-
-def check_retraction(roots: Iterable[Root]) -> None:
-    """Raise UnsupportedFeature for a function without `retract` over an input with retractions."""
-    for root in roots:
-        for node in walk_streamed(root.input):
-            if isinstance(node, AggregateNode):
-                for call in node.calls:
-                    if call.python is not None:
-                        _check(node, call, call.python)
-
-
-def _check(node: AggregateNode, call: AggCall, of: PythonFunction) -> None:
-    if isinstance(of.function, ColumnsFunction):
-        return
-    if is_updating(node.input) and not of.has_retract:
-        raise UnsupportedFeature.of(
-            "no-retraction",
-            f"the Python function `{of.name}` has no method `retract`, but its input retracts rows",
-            call.span,
-            help=f"define retract(self, accumulator, …) in {type(of.function).__name__}, "
-            "or SET 'execution.runtime-mode' = 'batch'",
-        )
 
 
 def calls_python_aggregate(node: AggregateNode) -> bool:

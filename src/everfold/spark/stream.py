@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
 from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.connectors.worker_reader import WorkerInput
-from everfold.errors import UnsupportedFeature
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import TABLES, Operator
 from everfold.plan.changelog import KIND, ORDER, REEMIT, REEMIT_DELETE, ChangelogMode, RowKind
@@ -25,17 +24,13 @@ from everfold.plan.nodes import (
     Filter,
     Join,
     JoinKind,
-    Limit,
     Plan,
     Project,
     Scan,
-    SetOperation,
-    Sort,
     StatefulNode,
     Table,
     Union,
     Unnest,
-    Values,
     WatermarkAssigner,
     WindowAggregate,
     WindowTableFunction,
@@ -254,10 +249,8 @@ class StreamLowering:
                 return self._assign_windows(node)
             case Join():
                 return self._join(node)
-            case Values() | Sort() | Limit() | SetOperation():
-                kind = type(node).__name__
-                raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
             case _:
+                assert is_stateful(node), "checked by the preflight"
                 return self._operator(node)
 
     @staticmethod

@@ -16,7 +16,6 @@ from everfold.plan.execution_plan import format_execution_plan
 from everfold.plan.explain import explain
 from everfold.plan.naming import number_operators
 from everfold.plan.nodes import Collect, Root, Sink, Table
-from everfold.plan.python_aggregates import check_retraction
 from everfold.plan.rewrites import rewrite
 from everfold.plan.size import count_cells
 from everfold.plan.walk import tables_read
@@ -62,6 +61,7 @@ from everfold.sql.statements import (
     StopJob,
     Use,
 )
+from everfold.sql.stream_checks import check_retractions
 from everfold.sql.user_functions import Kind, build_user_function, qualified_name
 
 
@@ -454,7 +454,7 @@ class Session:
             self.catalog.work.add(count_cells(root.input), statement.span)
         roots = number_operators(rewrite(bound))
         if self.settings.streaming and not self.lenient:
-            check_retraction(roots)
+            check_retractions(roots)
         return roots
 
     def _bind(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:

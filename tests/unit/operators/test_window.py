@@ -8,15 +8,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from property.harness import SCAN, VALUE, Runner, aggregate_of, ms, plain, rows_of
+from property.harness import SCAN, VALUE, Runner, aggregate_of, ms, plain
 
-from everfold.errors import StateError, UnsupportedFeature
+from everfold.errors import StateError
 from everfold.operators.factory import operator_of
 from everfold.operators.protocol import ClockSpec, Meta
 from everfold.plan.canonical import call_text
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import AggCall, TimeKind, WindowAggregate, is_stateful
-from everfold.plan.windows import Cumulate, Hop, Session, Tumble
+from everfold.plan.windows import Cumulate, Hop, Tumble
 from everfold.state.pages import decode, encode
 from everfold.state.store import PageKey
 from everfold.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP_LTZ3
@@ -292,15 +292,6 @@ def test_large_runs_are_split_into_pages(monkeypatch: pytest.MonkeyPatch) -> Non
     assert max(map(len, blobs)) <= 4096
     assert decode(encode(decode(blobs[0]))).equals(decode(blobs[0]))
     assert len(runner.batch([], flush=True)) == 500
-
-
-def test_unsupported_operators_are_refused_before_anything_starts() -> None:
-    sketch = AggCall(function="APPROX_COUNT_DISTINCT", args=(VALUE,), type=BIGINT)
-    with pytest.raises(UnsupportedFeature, match="APPROX_COUNT_DISTINCT"):
-        operator_of(aggregate_of(Tumble(size_ms=10), calls=(sketch,)), "w1", ClockSpec(splits=()), updating=True)
-    rows = rows_of(Session(gap_ms=10))
-    with pytest.raises(UnsupportedFeature, match="rows of SESSION"):
-        operator_of(rows, "w1", ClockSpec(splits=()), updating=True)
 
 
 def test_rows_are_preaggregated_only_if_that_reduces_them() -> None:

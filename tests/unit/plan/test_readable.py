@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everfold.connectors.registry import apply_connector
-from everfold.plan.branches import column_texts
+from everfold.plan.canonical import column_texts
 from everfold.plan.readable import format_canonical_text
 from everfold.sql.planner import Session, Submit
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from everfold.plan.branches import column_texts
-from everfold.plan.canonical import call_text
-from everfold.plan.explain import duration, explain
+from everfold.plan.canonical import call_text, column_texts
+from everfold.plan.explain import explain
 from everfold.plan.nodes import Collect, GroupAggregate, Plan, Project, Scan, WindowAggregate
 from everfold.plan.rewrites import RULES, SHORTENING_RULES
 from everfold.plan.walk import walk_plan
+from everfold.plan.windows import duration
 from everfold.sql.planner import Session, Submit
 
 TABLES = """
