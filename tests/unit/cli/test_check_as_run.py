@@ -383,3 +383,11 @@ def test_the_dashboard_reads_no_variable_of_its_environment(monkeypatch: pytest.
     change = judge_change(local(Path("job")), new, RunOptions(environment={}), lenient=True)
     assert "s3cr3t" not in str(change)
     assert change.notes == ()
+
+
+def test_a_script_without_tables_is_judged_with_its_job(folder: Path) -> None:
+    start("job", SCRIPT)
+    for text, code in ((SUM, 0), (SUM.replace("GROUP BY customer", "GROUP BY customer, item"), 5)):
+        Path("new.sql").write_text(text)
+        result = CliRunner().invoke(everfold, ["check", "new.sql", "--state", "job"])
+        assert result.exit_code == code, result.output

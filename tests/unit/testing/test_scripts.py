@@ -78,7 +78,7 @@ def test_a_case_and_a_step_can_have_their_own_scripts(tmp_path: Path) -> None:
                 ann      | 1
             changelog: |
               op | customer | total | n
-              -U | ann      | 5     | 0
+              -U | ann      | 5     | NULL
               +U | ann      | 6     | 1
       - name: a query of the case
         tables: CREATE TABLE t (a INT);
