@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from everfold.compat import REFERENCE, CompatOptions, Judgement, judge, shape_of
-from everfold.compat.judgement import Status
+from everfold.compat.columns import Status
 from everfold.connectors.registry import apply_connector
 from everfold.sql.planner import Session, Submit
 

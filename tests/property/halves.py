@@ -14,29 +14,41 @@ import pyarrow as pa
 import pytest
 
 from everfold.compat import REFERENCE, CompatOptions, QueryShape, Verdict, judge, shape_of
-from everfold.compat.judgement import Judgement, Status
+from everfold.compat.columns import Status
+from everfold.compat.judgement import Judgement
+from everfold.connectors.registry import apply_connector
 from everfold.errors import StateError
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.plan.changelog import KIND, RowKind
 from everfold.plan.nodes import Root, WindowAggregate, WindowEmit
-from everfold.plan.walk import tables_of, walk_plan, walk_streamed
+from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.plan.windows import Session as SessionWindow
 from everfold.sql.planner import Session, Submit
 
 ROWS = 60
+LOOKUPS = {
+    "dim": pa.table(
+        [pa.array(values, pa.int32()) for values in ([0, 1, 2, 3, 4], [7, 1, 5, 3, 9], [2, 8, 0, 6, 4])],
+        ["c0", "c1", "c2"],
+    )
+}
+"""The rows of bounded tables."""
 COLUMNS = ("a", "b", "c", "d")
 
 
 def make_plan(text: str, of_c: str = "INT", delay: int = 0) -> Root:
-    """Return the plan of a query over MyTable or src. of_c: the type of c, INT or STRING.
-    delay: the watermark delay, in seconds.
+    """Return the plan of a query over MyTable or src, and over the bounded tables of `LOOKUPS`.
+    of_c: the type of c, INT or STRING. delay: the watermark delay, in seconds.
     """
     tables = "".join(
         f"CREATE TABLE {name} (a INT, b INT, c {of_c}, d INT, ts TIMESTAMP(3), proctime AS PROCTIME(), "
         f"WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND) WITH ('connector' = 'print');"
         for name in ("MyTable", "src")
     )
-    session = Session(lenient=True)
+    tables += (
+        "CREATE TABLE dim (k INT, v INT, w INT) WITH ('connector' = 'filesystem', 'path' = 'dim', 'format' = 'csv');"
+    )
+    session = Session(lenient=True, connected=apply_connector)
     (submit,) = [each for each in session.run(tables + text) if isinstance(each, Submit)]
     return submit.roots[0]
 
@@ -84,7 +96,15 @@ class PipelineRun:
         self.root, self.shape = root, shape_of(root)
         self.names = [each.name for each in self.shape.columns]
         self.keys = [each.name for each in self.shape.columns if all(call is None for _, call in each.origins)]
-        self.pipeline = pipeline or MemoryPipeline(root, Session().settings, buckets=2)
+        lookups = {
+            table.name: LOOKUPS[table.name].select([["k", "v", "w"].index(column.name) for column in table.columns])
+            for each in batch_inputs(root.input)
+            for table in tables_of(walk_plan(each))
+        }
+        lookups = {
+            name: table.rename_columns([f"c{at}" for at in range(table.num_columns)]) for name, table in lookups.items()
+        }
+        self.pipeline = pipeline or MemoryPipeline(root, Session().settings, buckets=2, lookup_tables=lookups)
         self.by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.rows: list[dict[str, Any]] = []
         self.folded: Counter[tuple[Any, ...]] = Counter()
@@ -184,10 +204,8 @@ def check_change(before: Root, after: Root, given: list[dict[str, Any]], terms: 
         # A new column may be computed over rows of an operator below that resumes. The second half
         # of the rows alone does not determine it then.
         return judgement
-    # A row is not re-emitted while its new columns are those of an empty input.
-    nothing: dict[str, object] = {
-        name: 0 if name.startswith("COUNT") else [] if name.startswith("LIST") else None for name in started
-    }
+    # A row is not re-emitted while its new columns are NULL.
+    nothing: dict[str, object] = dict.fromkeys(started)
     for key, values in half.by_key.items():
         if key not in whole.by_key and has_sessions(after):
             continue  # it was open and began earlier

@@ -208,12 +208,16 @@ def test_backfilled_zeros_are_emitted() -> None:
         make_plan(f"SELECT a, COUNT(*) AS n{more} FROM MyTable GROUP BY a") for more in ("", ", COUNT(b) AS m")
     )
     past = [{**row, "a": at % 2, "b": None} for at, row in enumerate(rows(0))]
-    running = PipelineRun(before)
-    running.feed(past)
-    changed = PipelineRun(after, running.pipeline.change_query(after, 1, history=batch(after, past)))
+
+    def backfill() -> PipelineRun:
+        running = PipelineRun(before)
+        running.feed(past)
+        return PipelineRun(after, running.pipeline.change_query(after, 1, history=batch(after, past)))
+
+    changed = backfill()
     changed.feed(past[:7])
     assert {key[0]: (row["n"], row["m"]) for key, row in changed.by_key.items()} == {"0": (34, 0), "1": (33, 0)}
-    first = PipelineRun(after, running.pipeline.change_query(after, 1, history=batch(after, past)))
+    first = backfill()
     first.feed([{**past[0], "a": 5}])
     assert {key[0]: row["m"] for key, row in first.by_key.items()} == {"0": 0, "1": 0, "5": 0}
 

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from everfold.aggregates import decimals, floats, lists
 from everfold.aggregates.lazy import pl
 from everfold.aggregates.registry import Aggregate, Distinct, Signature, Slot, SqlArguments, aggregate
+from everfold.plan.nodes import HAS_ROW
 from everfold.types import (
     BIGINT,
+    BOOLEAN,
     DOUBLE,
     BooleanType,
     DataType,
@@ -61,6 +63,37 @@ class Count(Aggregate):
 
     def spark_sql(self, of: Signature, over: SqlArguments) -> str:
         return f"COUNT({over.first_argument if over.texts else '*'})"
+
+    duckdb_sql = spark_sql
+
+
+@aggregate(HAS_ROW)
+class HasRow(Aggregate):
+    """Whether there is a row. It is not called by queries."""
+
+    arity = (0, 0)
+    dialect = ""
+
+    def result_type(self, of: Signature) -> DataType | None:
+        return BOOLEAN.as_nullable(False)
+
+    def slots(self, of: Signature) -> tuple[Slot, ...]:
+        return (Slot("seen", BOOLEAN),)
+
+    def update(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return (pl.len() > 0,)
+
+    def lift(self, of: Signature, columns: Sequence[pl.Expr], sign: pl.Expr | None) -> Sequence[pl.Expr]:
+        return (pl.lit(True),)
+
+    def merge(self, of: Signature, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        return (slots[0].any(),)
+
+    def result(self, of: Signature, slots: Sequence[pl.Expr]) -> pl.Expr:
+        return slots[0].fill_null(False)
+
+    def spark_sql(self, of: Signature, over: SqlArguments) -> str:
+        return "COUNT(*) > 0"
 
     duckdb_sql = spark_sql
 

@@ -53,6 +53,8 @@ class Fold:
     """A call as a frame sees it: its entry and signature, the columns of its arguments and slots.
 
     filter_column: a boolean column with the result of FILTER, for functions that do not skip NULL.
+    begins_late: whether the call was added to a job that had state, so that slots can be unset (all
+    NULL): it has no value, NULL, for a group without a row since then.
     Its expressions are built once: for a batch of one row that would take a tenth of the time.
     """
 
@@ -61,6 +63,7 @@ class Fold:
     columns: tuple[str, ...]
     slots: tuple[str, ...]
     filter_column: str | None = None
+    begins_late: bool = False
 
     @property
     def is_ordered(self) -> bool:
@@ -80,7 +83,7 @@ class Fold:
     @cached_property
     def merged(self) -> list[pl.Expr]:
         """The named slots of a group of slots."""
-        return self._name_slots(self.entry.merge(self.of, self._slots()))
+        return self._name_slots(self._merge(self._slots()))
 
     @cached_property
     def merged_newest_first(self) -> list[pl.Expr]:
@@ -89,7 +92,7 @@ class Fold:
         """
         if not self.entry.newest_slice_first:
             return self.merged
-        return self._name_slots(self.entry.merge(self.of, [slot.reverse() for slot in self._slots()]))
+        return self._name_slots(self._merge([slot.reverse() for slot in self._slots()]))
 
     @cached_property
     def lifted(self) -> list[pl.Expr] | None:
@@ -119,7 +122,9 @@ class Fold:
     def result(self, frame: pl.DataFrame, name: str) -> pl.Expr | pl.Series:
         """Return the value of settled slots as a named column."""
         if isinstance(self.entry, Eager):
-            return self.entry.value(self.of, frame[list(self.slots)]).alias(name)
+            value = self.entry.value(self.of, frame[list(self.slots)]).alias(name)
+            unset = self.find_unset(frame)
+            return value if unset is None else value.set(unset, None)
         return self._result.alias(name)
 
     def check(self, frame: pl.DataFrame) -> None:
@@ -130,11 +135,29 @@ class Fold:
 
     @cached_property
     def _result(self) -> pl.Expr:
-        return self.entry.result(self.of, self._slots())
+        result = self.entry.result(self.of, self._slots())
+        return result if self._is_set is None else pl.when(self._is_set).then(result)
+
+    def _merge(self, slots: Sequence[pl.Expr]) -> Sequence[pl.Expr]:
+        merged = self.entry.merge(self.of, slots)
+        if self._is_set is None:
+            return merged
+        return [pl.when(self._is_set.any()).then(slot) for slot in merged]
+
+    @cached_property
+    def _is_set(self) -> pl.Expr | None:
+        """Whether slots are set, None if they always are."""
+        if not self.begins_late or not self.slots:
+            return None
+        return pl.any_horizontal(pl.col(name).is_not_null() for name in self.slots)
 
     @cached_property
     def _faults(self) -> tuple[Fault, ...]:
         return self.entry.faults(self.of, self._slots())
+
+    def find_unset(self, frame: pl.DataFrame) -> pl.Series | None:
+        """Return which rows of a frame have unset slots, None if none can have."""
+        return None if self._is_set is None else ~frame.select_seq(self._is_set).to_series()
 
     def _rows(self) -> tuple[list[pl.Expr], pl.Expr | None]:
         columns = [pl.col(name) for name in self.columns]

@@ -1,50 +1,21 @@
-"""`everfold check`: state compatibility of an old and a new query, without running either."""
+"""`everfold check`: print which state survives a change of the query, without running anything."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from everfold.cli.run import RunOptions, Script, create_session
-from everfold.cli.runner import open_job
-from everfold.errors import SqlError, StateError, UsageError
-from everfold.storage import Location
+from everfold.cli.change import Change, TableFinding, judge_change
+from everfold.cli.hidden_environment import HiddenEnvironment
+from everfold.cli.run import RunOptions, Script
+from everfold.errors import Diagnostic, EverfoldError
 
 if TYPE_CHECKING:
-    from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
     from everfold.jobs.folders import FolderName
-    from everfold.jobs.manifest import Manifest
-    from everfold.plan.nodes import Root, Table
-    from everfold.sql.settings import Settings
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Queries:
-    """The queries of a script.
-
-    notes: what `everfold run` would refuse, and how it was judged. tables: those that it reads.
-    complete: whether everything that it uses is declared.
-    """
-
-    roots: tuple[Root, ...]
-    notes: tuple[str, ...]
-    settings: Settings
-    tables: tuple[Table, ...]
-    sql: str
-    complete: bool
-
-    @property
-    def shapes(self) -> list[QueryShape]:
-        """The shapes of the queries."""
-        from everfold.compat import shape_of
-
-        return [shape_of(root) for root in self.roots]
 
 
 def check(old: Script | FolderName, new: Script, options: RunOptions, format_: CheckFormat) -> int:
@@ -53,70 +24,95 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     In the format `github`, also append a Markdown table to the file of `GITHUB_STEP_SUMMARY`. For a
     job directory, also print the stages in which `everfold run` would carry the change out.
 
-    Raises UsageError `nothing-to-check` for a script without a query, `no-job` for a folder that
-    is not a job directory; StateError `damaged-manifest`.
+    Raises what `everfold run` raises for the new script before Spark starts; UsageError
+    `nothing-to-check` for a script without a query, `no-job` for a folder that is not a job
+    directory; StateError `damaged-manifest`.
     """
     from everfold.compat import report
 
-    found = judge_change(old, new, options)
+    scripts = (new, old) if isinstance(old, Script) else (new,)
+    hidden = HiddenEnvironment.of((script.text for script in scripts), options.environment)
+    try:
+        change = judge_change(old, new, options)
+    except EverfoldError as raised:
+        error = hidden.hide_in(raised)
+        if format_ == "github":
+            sys.stdout.writelines(f"{_annotate('error', diagnostic)}\n" for diagnostic in error.diagnostics)
+        raise error from None
+    change = _hide_values(change, hidden)
     match format_:
         case "json":
-            text = report.as_json(found.judgement, found.notes, found.plans)
+            findings = [_finding_as_json(finding) for finding in change.tables]
+            text = report.as_json(change.judgement, change.notes, change.plans, findings)
         case "github":
-            text = "\n".join([report.as_github(found.judgement), *map(report.as_warning, found.moved)])
-            _append_summary(report.as_markdown(new.source, found.judgement, found.notes))
+            annotations = [
+                _annotate("error" if finding.answer is None else "notice", finding.changed.diagnostic)
+                for finding in change.tables
+            ]
+            warnings = map(report.as_warning, change.unreachable)
+            text = "\n".join([report.as_github(change.judgement), *annotations, *warnings])
+            _append_summary(_as_markdown(new, change))
         case _:
-            text = report.as_text(found.judgement, found.notes, found.plans)
+            shown = report.as_text(change.judgement, change.notes, change.plans)
+            text = "\n\n".join([shown, *map(_finding_as_text, change.tables)])
     sys.stdout.write(text + "\n")
-    return found.judgement.verdict.exit_code
+    return change.exit_code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A judged change.
-
-    notes: sentences for the user. moved: those about tables whose location has changed. plans: the
-    stages in which it would be carried out, by value of `--on-change`. explained: the new plan.
-    """
-
-    judgement: Judgement
-    notes: tuple[str, ...]
-    moved: tuple[str, ...]
-    plans: Mapping[str, Sequence[str]]
-    explained: str
-
-
-def judge_change(old: Script | FolderName | Location, new: Script, options: RunOptions) -> Change:
-    """Judge the change from a script or the query of a job to a new script. Raises as `check`."""
-    from everfold.compat import CompatOptions, judge_pairs, pair_queries
-    from everfold.plan.explain import explain
-
-    after = _read_script(new, options)
-    terms = CompatOptions.of(after.settings)
-    moved: list[str] = []
-    plans: dict[str, list[str]] = {}
-    if isinstance(old, Script):
-        before = _read_script(old, options)
-        judgement = judge_pairs(pair_queries(before.shapes, after.shapes), terms)
-        notes = (*before.notes, *after.notes)
-    else:
-        from everfold.jobs.job_dir import load_manifest
-
-        job = old if isinstance(old, Location) else open_job(old, options.conf)
-        manifest = load_manifest(job)
-        pairs = pair_queries(manifest.version.query_shapes, after.shapes)
-        judgement = judge_pairs(pairs, terms)
-        moved = _find_moved(job, after, new.folder)
-        if after.complete:
-            plans = _plan_change(manifest, after, pairs, judgement, terms)
-        notes = (*after.notes, *moved)
-    return Change(
-        judgement=judgement,
-        notes=tuple(dict.fromkeys(notes)),
-        moved=tuple(moved),
-        plans=plans,
-        explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
+def _hide_values(change: Change, hidden: HiddenEnvironment) -> Change:
+    return replace(
+        change,
+        notes=tuple(map(hidden.hide, change.notes)),
+        unreachable=tuple(map(hidden.hide, change.unreachable)),
+        tables=tuple(
+            replace(finding, changed=replace(finding.changed, message=hidden.hide(finding.changed.message)))
+            for finding in change.tables
+        ),
     )
+
+
+def _finding_as_json(finding: TableFinding) -> dict[str, object]:
+    diagnostic = finding.changed.diagnostic
+    location = diagnostic.span if diagnostic.span is not None and diagnostic.span.text else None
+    return {
+        "code": diagnostic.code,
+        "table": finding.changed.table.name,
+        "message": diagnostic.message,
+        "line": None if location is None else location.line,
+        "column": None if location is None else location.column,
+        "answers": [{"option": choice, "meaning": meaning} for choice, meaning in finding.changed.choices.items()],
+        "answer": finding.answer,
+    }
+
+
+def _finding_as_text(finding: TableFinding) -> str:
+    """Return a finding with its answers, or with the answer that was given."""
+    diagnostic = finding.changed.diagnostic
+    place = (
+        f"  ({diagnostic.span.source}:{diagnostic.span.line}:{diagnostic.span.column})"
+        if diagnostic.span is not None
+        else ""
+    )
+    head = f"{diagnostic.code}: {diagnostic.message}{place}"
+    if finding.answer is not None:
+        return f"{head}\n  answered: {finding.answer}"
+    assert diagnostic.help is not None
+    return "\n".join([head, *diagnostic.help.splitlines()[1:]])
+
+
+def _annotate(level: str, diagnostic: Diagnostic) -> str:
+    from everfold.compat import report
+
+    text = diagnostic.message if diagnostic.help is None else f"{diagnostic.message}\n{diagnostic.help}"
+    return report.as_annotation(level, diagnostic.code, text, diagnostic.span)
+
+
+def _as_markdown(new: Script, change: Change) -> str:
+    from everfold.compat import report
+
+    answers = ((finding, finding.answer or " or ".join(finding.changed.choices)) for finding in change.tables)
+    notes = [f"{finding.changed.message}: {answer}" for finding, answer in answers]
+    return report.as_markdown(new.source, change.judgement, [*notes, *change.notes])
 
 
 def _append_summary(markdown: str) -> None:
@@ -124,68 +120,3 @@ def _append_summary(markdown: str) -> None:
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(summary, "a", encoding="utf-8") as file:
             file.write(markdown + "\n\n")
-
-
-def _plan_change(
-    manifest: Manifest, new: _Queries, pairs: Sequence[QueryPair], judgement: Judgement, terms: CompatOptions
-) -> dict[str, list[str]]:
-    """Return the stages of the change by value of `--on-change`.
-
-    These are the values that the verdict allows; if nothing has changed, there are none.
-    """
-    from everfold.compat import Verdict
-    from everfold.jobs.change import OnChange
-    from everfold.jobs.change_plan import Judge, plan_change
-    from everfold.jobs.manifest import NewQuery
-    from everfold.plan.naming import number_operators
-
-    query = NewQuery(roots=number_operators(new.roots), zone=new.settings.local_time_zone, sql=new.sql)
-    if query.fingerprint == manifest.version.fingerprint:
-        return {}
-    match judgement.verdict:
-        case Verdict.FULLY:
-            ways = [OnChange.ACCEPT]
-        case Verdict.PARTIALLY:
-            ways = [OnChange.ACCEPT, OnChange.BACKFILL]
-        case _:
-            ways = [OnChange.REBUILD, OnChange.RESET]
-    found: dict[str, list[str]] = {}
-    for how in ways:
-        try:
-            plan = plan_change(manifest, query, pairs, judgement, how, terms=terms, refresh=False)
-        except StateError as error:
-            found[how.value] = [f"refused: {error.code}: {error.diagnostics[0].message}"]
-        else:
-            found[how.value] = [stage.summary for stage in plan.stages if not isinstance(stage, Judge)]
-    return found
-
-
-def _read_script(script: Script, options: RunOptions) -> _Queries:
-    from everfold.sql.planner import Submit
-
-    notes: list[str] = []
-    session = create_session(options, script.folder, lenient=True, notes=notes.append)
-    submits = [each for each in session.run(script.text, source=script.source) if isinstance(each, Submit)]
-    if not submits:
-        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
-    refused = _refusals(session.catalog.tolerated_errors or ())
-    return _Queries(
-        roots=tuple(root for each in submits for root in each.roots),
-        notes=tuple(f"{script.source}: {each}" for each in (*notes, *refused)),
-        settings=session.settings,
-        tables=tuple(dict.fromkeys(table for each in submits for table in each.sources)),
-        sql=script.text,
-        complete=not refused,
-    )
-
-
-def _find_moved(job: Location, script: _Queries, folder: Path) -> list[str]:
-    """Return a message for each table of the script whose location differs from the job's."""
-    from everfold.jobs.job_dir import JobDir, load_manifest
-    from everfold.jobs.locations import Locations
-
-    return Locations(JobDir(job), folder).find_changed(load_manifest(job), script.tables)
-
-
-def _refusals(errors: Sequence[SqlError]) -> list[str]:
-    return [f"`everfold run` refuses it: {each.diagnostics[0].message}" for each in errors]

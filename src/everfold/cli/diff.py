@@ -18,12 +18,13 @@ def diff(folder: FolderName, old: int, new: int, conf: Mapping[str, str]) -> Non
 
     Raises UsageError `no-job`, `no-version`.
     """
-    from everfold.compat import judge, report
+    from everfold.compat.report import as_text
     from everfold.jobs.job_dir import load_manifest
+    from everfold.jobs.versions import judge_versions
 
     manifest = load_manifest(open_job(folder, conf))
     before, after = manifest.find_version(old), manifest.find_version(new)
     lines = difflib.unified_diff(
         before.sql.splitlines(), after.sql.splitlines(), f"version {old}", f"version {new}", lineterm=""
     )
-    sys.stdout.write("\n".join(lines) + "\n\n" + report.as_text(judge(before.query_shapes, after.query_shapes)) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n\n" + as_text(judge_versions(manifest, before, after)) + "\n")

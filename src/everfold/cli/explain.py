@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from everfold.cli.hidden_environment import HiddenEnvironment
 from everfold.cli.run import RunOptions, Script, create_session, note
-from everfold.errors import UsageError, suggest_name
+from everfold.errors import EverfoldError, UsageError, suggest_name
+
+if TYPE_CHECKING:
+    from everfold.sql.planner import Submit
 
 _RULE = re.compile(r"[A-Za-z]{3}\d{3}")
 _ERROR = re.compile(r"[A-Za-z]+(-[A-Za-z]+)*")
@@ -58,23 +62,31 @@ def explain_error(name: str) -> bool:
 
 def explain(script: Script, options: RunOptions, format: Literal["text", "json"] = "text") -> None:
     """Print the plan of each query and INSERT of a script; as JSON, one document for each."""
-    from everfold.connectors.validate import check_tables
-    from everfold.plan.execution_plan import format_execution_plan
-    from everfold.plan.explain import explain as explain_plan
+    from everfold.jobs.preflight import check_jobs
     from everfold.sql.planner import Submit
 
-    session = create_session(options, script.folder)
-    first = True
-    for action in session.run(script.text, source=script.source):
-        if not isinstance(action, Submit):
-            continue
-        streaming = action.settings.streaming
-        check_tables(action.roots, streaming=streaming, note=note)
-        if format == "json":
-            sys.stdout.write(format_execution_plan(action.roots, streaming=streaming) + "\n")
-            continue
-        if not first:
-            sys.stdout.write("\n")
-        first = False
-        plans = [explain_plan(root, streaming=streaming) for root in action.roots]
-        sys.stdout.write("\n\n".join(plans) + "\n")
+    hidden = HiddenEnvironment.of([script.text], options.environment)
+
+    def note_hidden(text: str) -> None:
+        note(hidden.hide(text))
+
+    session = create_session(options, script.folder, notes=note_hidden)
+    try:
+        actions = session.run(script.text, source=script.source)
+        for number, submit in enumerate(action for action in actions if isinstance(action, Submit)):
+            check_jobs([submit], script.folder, note=note_hidden)
+            if number and format == "text":
+                sys.stdout.write("\n")
+            sys.stdout.write(_explain_plans(submit, format) + "\n")
+    except EverfoldError as error:
+        raise hidden.hide_in(error) from None
+
+
+def _explain_plans(submit: Submit, format: Literal["text", "json"]) -> str:
+    from everfold.plan.execution_plan import format_execution_plan
+    from everfold.plan.explain import explain as explain_plan
+
+    streaming = submit.settings.streaming
+    if format == "json":
+        return format_execution_plan(submit.roots, streaming=streaming)
+    return "\n\n".join(explain_plan(root, streaming=streaming) for root in submit.roots)

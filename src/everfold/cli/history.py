@@ -34,7 +34,7 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
-                sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['backfilled'])}\n")
+                sys.stdout.write(f"    {call['aggregate']}: {describe_start(call['since'], call['counts_since'])}\n")
 
 
 def print_script(folder: FolderName, number: int, conf: Mapping[str, str]) -> None:
@@ -53,9 +53,15 @@ def read_script(version: Version) -> str:
     return (version.script or version.sql).rstrip()
 
 
-def describe_start(version: int, backfilled: bool) -> str:
-    """Describe since when an aggregate has counted."""
-    return (f"since version {version}" if version else "since the beginning") + " and backfilled" * backfilled
+def describe_start(version: int, counts_since: int) -> str:
+    """Describe since when an aggregate has counted.
+
+    version: the version that it was added with. counts_since: the version since which it covers
+    rows.
+    """
+    if version and not counts_since:
+        return f"since version {version} and backfilled"
+    return f"since version {counts_since}" if counts_since else "since the beginning"
 
 
 def describe_origin(version: Version, manifest: Manifest) -> str:
@@ -75,7 +81,12 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
         {
             "operator": operator.label,
             "aggregates": [
-                {"aggregate": call.label, "since": call.since, "backfilled": call.since in filled}
+                {
+                    "aggregate": call.label,
+                    "since": call.since,
+                    "backfilled": call.since in filled,
+                    "counts_since": call.counts_since,
+                }
                 for call in operator.calls
             ],
         }

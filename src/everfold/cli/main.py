@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everfold import __version__
-from everfold.cli.pairs import parse_pairs
+from everfold.cli.pairs import parse_answers, parse_pairs
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError, UsageError
 from everfold.local_paths import parse_local_path
 
@@ -314,6 +314,7 @@ def run(
     cat orders.sql | everfold run - --batch --format json
     """
     from everfold.cli import run as command
+    from everfold.jobs.rewind import Moved
     from everfold.jobs.spec import STOP_TIMEOUT_S
 
     metrics = None
@@ -338,7 +339,7 @@ def run(
         sink_duplicates=sink_duplicates == "accept",
         prune=prune,
         refresh=refresh,
-        sources=command.parse_sources(sources),
+        sources=parse_answers(sources, "--source", Moved),
         metrics=metrics,
     )
     command.run(command.Script.read(script, text), options)
@@ -552,38 +553,66 @@ def explain(
     help="reference applies the rules of Realtime Compute for Apache Flink; extended also reuses state that only "
     "everfold can. Same as SET 'everfold.compat.rules'.  [default: reference]",
 )
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Set an option, as SET does, for both scripts.")
-@_dialect
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="TABLE=moved|new",
+    help="The answer about a table that NEW reads at another location, as in `everfold run`. * stands for all tables.",
+)
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar="TABLE=refresh|empty|rebuild",
+    help="The answer about a table that NEW writes at another location. * stands for all tables.",
+)
+@_options_of_scripts
 def check(
     scripts: tuple[str, ...],
     state: FolderName | None,
     format_: Any,
     rules: str | None,
+    sources: tuple[str, ...],
+    sinks: tuple[str, ...],
+    batch: bool,
+    variables: tuple[str, ...],
     conf: tuple[str, ...],
     dialect: str,
 ) -> None:
     """Report which state survives changing the query from OLD to NEW.
 
     OLD and NEW are scripts. Give --state instead of OLD to check NEW against the query of a job.
-    Nothing is run, and tables need not be declared.
+    Nothing is run. If NEW declares its tables, it must be a script that `everfold run` would start;
+    otherwise they are inferred from their use.
 
     \b
-    Exit codes: 0 fully compatible, 3 partially compatible, 4 unknown, 5 incompatible.
+    Exit codes: 0 fully compatible, 3 partially compatible, 4 unknown, 5 incompatible;
+    2 if `everfold run` would refuse NEW, or ask where a table is.
 
     \b
     everfold check orders.sql orders-new.sql
     everfold check orders-new.sql --state /var/lib/orders --format json
     everfold check orders.sql orders-new.sql --rules extended
+    everfold check orders.sql orders-new.sql --source orders=moved
     everfold explain AGG006
     """
     from everfold.cli import check as command
     from everfold.cli.run import RunOptions, Script
+    from everfold.jobs.rewind import Moved, NewSink
 
     if len(scripts) != (1 if state is not None else 2):
         raise click.UsageError("name two scripts, OLD and NEW, or NEW and --state")
     old = Script.read(scripts[0], None) if state is None else state
     chosen = {} if rules is None else {"everfold.compat.rules": rules}
-    options = RunOptions(conf={**parse_pairs(conf, "--conf"), **chosen}, dialect=dialect)
+    options = RunOptions(
+        batch=batch,
+        conf={**parse_pairs(conf, "--conf"), **chosen},
+        variables=parse_pairs(variables, "--var"),
+        dialect=dialect,
+        sources=parse_answers(sources, "--source", Moved),
+        sinks=parse_answers(sinks, "--sink", NewSink),
+    )
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from everfold.connectors.contract import KIND, USE_SPARK, BatchId, LocalSink, SinkContext, Source
+from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext
 from everfold.connectors.validate import CheckedTables, check_tables
-from everfold.errors import UnsupportedFeature, UsageError
+from everfold.errors import UsageError
+from everfold.jobs.preflight import check_memory_sink, check_memory_sources
 from everfold.jobs.progress import Progress
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.plan.nodes import Collect, Root, Sink
@@ -32,16 +33,8 @@ class MemoryEngine:
         return all(each.source().is_bounded() for each in _check(spec).sources.values())
 
     def check_readable(self, spec: JobSpec) -> None:
-        """Raise UnsupportedFeature `not-in-memory` if a table of a job is unbounded.
-
-        Raises it too for a table whose connector only Spark reads.
-        """
-        for source in (each.source() for each in _check(spec).sources.values()):
-            if not source.is_bounded():
-                message = f"the memory engine reads bounded input only, and table `{source.table.name}` is unbounded"
-                raise UnsupportedFeature.of("not-in-memory", message, source.table.span, USE_SPARK)
-            if type(source).read_local is Source.read_local:
-                source.read_local(spec.base_folder)
+        """Raise UnsupportedFeature `not-in-memory` for a table that this engine cannot read."""
+        check_memory_sources(_check(spec), spec.base_folder)
 
     def run(self, spec: JobSpec) -> Finished:
         """Run a job to its end, one root after the other.
@@ -152,6 +145,8 @@ class _Target:
         self._name = ""
         if isinstance(root, Sink):
             self._name = root.table.name
+            checked = tables.sinks[root.table]
+            check_memory_sink(checked, root)
             context = SinkContext(
                 name=self._name,
                 base_folder=spec.base_folder,
@@ -159,14 +154,8 @@ class _Target:
                 settings=spec.settings,
                 printing=spec.printing,
             )
-            sink = tables.sinks[root.table].sink(context)
-            if not isinstance(sink, LocalSink):
-                raise UnsupportedFeature.of(
-                    "not-in-memory",
-                    f"table `{self._name}`: the memory engine does not write to `{root.table.connector}`",
-                    root.span,
-                    help=USE_SPARK,
-                )
+            sink = checked.sink(context)
+            assert isinstance(sink, LocalSink), "checked"
             self._sink = sink
         else:
             assert isinstance(root, Collect)

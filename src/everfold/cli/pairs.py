@@ -1,4 +1,4 @@
-"""Values of repeatable options: `--conf k=v`, `--var k=v`.
+"""Values of repeatable options: `--conf k=v`, `--var k=v`, `--source table=answer`.
 
 This module imports little: the shell reads its options before its prompt is on the screen.
 """
@@ -6,9 +6,13 @@ This module imports little: the shell reads its options before its prompt is on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeVar
 
 from everfold.errors import UsageError
 from everfold.secrets import redact_log
+
+_Answer = TypeVar("_Answer", bound=StrEnum)
 
 
 def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:
@@ -24,3 +28,21 @@ def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:
             )
         found[key.strip()] = value
     return found
+
+
+def parse_answers(values: Sequence[str], option: str, answers: type[_Answer]) -> dict[str, _Answer]:
+    """Parse the `table=answer` values of `--source` and `--sink`.
+
+    Raises UsageError `wrong-option-value`.
+    """
+    parsed = parse_pairs(values, option)
+    for table, answer in parsed.items():
+        if answer not in list(answers):
+            options = " or ".join(f"{option} {table}={choice}" for choice in answers)
+            names = ", ".join(f"`{choice}`" for choice in answers)
+            raise UsageError.of(
+                "wrong-option-value",
+                f"`{option} {table}={answer}`: the value is not one of {names}",
+                help=f"write {options}",
+            )
+    return {table: answers(answer) for table, answer in parsed.items()}

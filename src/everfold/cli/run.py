@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from everfold.cli.output import Format, create_output, show
-from everfold.cli.pairs import parse_pairs
 from everfold.cli.progress import ProgressView, format_count, show_activities
-from everfold.cli.runner import EngineName, LogName, load_runner
-from everfold.errors import EXIT_INTERRUPTED, UsageError, suggest_name
+from everfold.cli.runner import LogName, load_runner
+from everfold.errors import EXIT_INTERRUPTED, UsageError
 from everfold.jobs.change import Decide, OnChange
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
-from everfold.jobs.rewind import Consent, Moved
-from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobRunner, JobSpec
+from everfold.jobs.rewind import Consent, Moved, NewSink
+from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobRunner, JobSpec
 from everfold.jobs.stop_signals import StopSignals
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
@@ -94,6 +93,7 @@ class RunOptions:
     suspend: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     master: str | None = None
     engine: EngineName | None = None
     log: LogName = "file"
@@ -106,6 +106,7 @@ class RunOptions:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    sinks: Mapping[str, NewSink] = field(default_factory=dict)
     metrics: MetricsOptions | None = None
 
 
@@ -125,7 +126,7 @@ def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, 
     return Session(
         options=settings,
         variables=options.variables,
-        environment=os.environ,
+        environment=options.environment,
         notes=notes or note,
         connected=apply_connector,
         folder=folder,
@@ -148,9 +149,9 @@ def note(text: str) -> None:
 def run(script: Script, options: RunOptions) -> None:
     """Run a script.
 
-    All statements are planned and their tables checked before the first job starts.
+    All statements are planned and their jobs checked before the first job starts.
     """
-    from everfold.connectors.validate import check_tables
+    from everfold.jobs.preflight import check_answers, check_jobs
     from everfold.sql.planner import Done, Show, Submit
 
     actions: list[Show | Submit] = []
@@ -164,14 +165,14 @@ def run(script: Script, options: RunOptions) -> None:
                 if sys.stderr.isatty():
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
-    checked = [check_tables(each.roots, streaming=each.settings.streaming, note=note) for each in submits]
-    _check_sources(options, {table.name for each in submits for table in each.sources})
+    jobs = check_jobs(submits, script.folder, engine=options.engine, note=note)
+    check_answers(submits, options.sources)
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
-    brief = _reads_little(checked, script.folder)
+    brief = _reads_little([job.tables for job in jobs], script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
     folders = JobFolders(options.state or script.folder / STATE_FOLDER / script.name)
-    tables = iter(checked)
-    with _serve_metrics(options, [_choose_engine(each, options) for each in submits]) as metrics:
+    waiting = iter(jobs)
+    with _serve_metrics(options, [job.engine for job in jobs]) as metrics:
         for action in actions:
             if isinstance(action, Show):
                 show(sys.stdout, action.columns, action.rows, options.format)
@@ -179,23 +180,19 @@ def run(script: Script, options: RunOptions) -> None:
             if several and options.format == "text" and isinstance(action.roots[0], Collect):
                 # As Flink's SQL client: print each query above its result.
                 click.echo(f"\n{redact_script(action.text)}", err=True)
+            job = next(waiting)
             engine = load_runner(
-                _choose_engine(action, options),
+                job.engine,
                 options.master,
                 options.conf,
                 brief=brief,
                 uses_s3=uses_s3,
                 log=options.log,
             )
-            spec = _specify_job(action, next(tables), script, options, folders)
+            spec = _specify_job(action, job.tables, script, options, folders)
             with nullcontext(spec) if metrics is None else metrics.watch(spec) as watched:
                 if _run_job(engine, watched, options):
                     return
-
-
-def _choose_engine(action: Submit, options: RunOptions) -> EngineName:
-    """Return the engine of a job: that of `--engine`, else that of SET 'everfold.engine'."""
-    return options.engine or action.settings.engine or "spark"
 
 
 @contextmanager
@@ -214,28 +211,6 @@ def _serve_metrics(options: RunOptions, engines: Sequence[EngineName]) -> Iterat
         yield server
     finally:
         server.close()
-
-
-def _check_sources(options: RunOptions, tables: Collection[str]) -> None:
-    for name in options.sources:
-        if name not in tables:
-            raise UsageError.of(
-                "wrong-option-value",
-                f"`--source {name}=…`: the script reads no table `{name}`",
-                help=suggest_name(name, tables) or f"it reads {', '.join(f'`{each}`' for each in sorted(tables))}",
-            )
-
-
-def parse_sources(values: Sequence[str]) -> dict[str, Moved]:
-    """Return the values of `--source` by table. Raises UsageError `wrong-option-value`."""
-    found = parse_pairs(values, "--source")
-    for name, answer in found.items():
-        if answer not in list(Moved):
-            help_ = f"write --source {name}=moved or --source {name}=new"
-            raise UsageError.of(
-                "wrong-option-value", f"`--source {name}={answer}`: the value is neither `moved` nor `new`", help=help_
-            )
-    return {name: Moved(answer) for name, answer in found.items()}
 
 
 def _reads_little(checked: Sequence[CheckedTables], folder: Path) -> bool:
@@ -259,8 +234,12 @@ class JobFolders:
         self._base = base
         self._taken: set[FolderName] = set()
 
+    def take_for(self, submit: Submit) -> FolderName:
+        """Return the job directory of the next job, which runs a statement."""
+        return self.take("query" if isinstance(submit.roots[0], Collect) else "+".join(submit.names))
+
     def take(self, name: str) -> FolderName:
-        """Return the job directory of the next job."""
+        """Return the job directory of the next job. name: of the job."""
         folder = self._base if not self._taken else join_folder(self._base, "jobs", name)
         number = 2
         while folder in self._taken:
@@ -273,22 +252,18 @@ class JobFolders:
 def _specify_job(
     action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: JobFolders
 ) -> JobSpec:
-    name = action.settings.pipeline_name or script.name
-    state: FolderName | None
-    if all(isinstance(root, Sink) for root in action.roots):
-        name = action.settings.pipeline_name or "+".join(action.names)
-        state = folders.take("+".join(action.names))
-    else:
-        # The rows of a query are only printed: keep its state only if the user names a folder.
-        state = folders.take("query") if options.state is not None else None
+    inserts = all(isinstance(root, Sink) for root in action.roots)
+    # The rows of a query are only printed: keep its state only if the user names a folder.
+    keeps_state = inserts or options.state is not None
     return JobSpec(
         roots=action.roots,
-        name=name,
+        name=action.settings.pipeline_name or ("+".join(action.names) if inserts else script.name),
         sql=action.text,
         script=script.text,
+        bind=action.bind,
         settings=action.settings,
         tables=tables,
-        state_dir=state,
+        state_dir=folders.take_for(action) if keeps_state else None,
         base_folder=script.folder,
         suspend=options.suspend,
         stop_timeout_s=options.stop_timeout_s,
@@ -327,15 +302,19 @@ def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
 
 def _note_partial_columns(judgement: Judgement) -> None:
     """Name the columns that lack the rows which the job has read before, if its state is reused."""
-    from everfold.compat.judgement import Status
+    from everfold.compat.columns import Status
 
     if not judgement.verdict.reuses_state:
         return
     several = len({each.sink for each in judgement.columns}) > 1
     for each in judgement.columns:
+        name = f"{each.sink}.{each.name}" if several else each.name
         if each.status is Status.STARTS:
-            name = f"{each.sink}.{each.name}" if several else each.name
             note(f"column `{name}` is partial: {each.reason}, and counts from now on")
+        elif each.status is Status.MIXED:
+            note(f"column `{name}` is mixed: {each.reason}")
+    for effect in judgement.rows:
+        note(f"`{effect.condition}` {effect.message}")
 
 
 def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.progress import show_activities
-from everfold.jobs.spec import JobRunner
+from everfold.jobs.spec import EngineName, JobRunner
 
 if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
     from everfold.storage import Location
 
-EngineName: TypeAlias = Literal["spark", "memory"]
 LogName: TypeAlias = Literal["file", "stderr"]
 
 

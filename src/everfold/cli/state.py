@@ -172,7 +172,7 @@ def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
 
 
 def _format_since(each: AggregateStart) -> str:
-    return f"{each.aggregate}: {describe_start(each.version, each.backfilled)}, {each.created}"
+    return f"{each.aggregate}: {describe_start(each.version, 0 if each.backfilled else each.version)}, {each.created}"
 
 
 def _format_sizes(operator: OperatorState) -> Iterator[str]:

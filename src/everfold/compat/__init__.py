@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everfold.compat.carry import carry_state
+from everfold.compat.carry import carry_state, record_coverage
 from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge, judge_pairs
 from everfold.compat.matching import QueryPair, pair_queries
 from everfold.compat.rules import REFERENCE, CompatOptions
@@ -22,5 +22,6 @@ __all__ = [
     "judge",
     "judge_pairs",
     "pair_queries",
+    "record_coverage",
     "shape_of",
 ]

@@ -4,15 +4,16 @@ each column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
+from everfold.compat.columns import ColumnJudge, ColumnJudgement, RowEffect, lose_columns
 from everfold.compat.kept_types import find_changed_types
 from everfold.compat.matching import NO_QUERY, QueryPair, pair_queries
 from everfold.compat.reuse import is_below_kept, may_retract_unseen_rows, starts_complete
 from everfold.compat.rules import OF_KIND, REFERENCE, Change, CompatOptions, Rule
+from everfold.compat.rules.inputs import of_earlier_release
 from everfold.compat.rules.rule import Observation
 from everfold.compat.rules.topology import (
     insert_dropped,
@@ -23,7 +24,7 @@ from everfold.compat.rules.topology import (
     operator_starts,
     other_kind,
 )
-from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape, reads_column
+from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 
@@ -58,34 +59,16 @@ class OperatorJudgement:
     findings: tuple[Finding, ...] = ()
 
 
-class Status(StrEnum):
-    """The effect of a change on a column."""
-
-    KEPT = "kept"
-    STARTS = "starts at the restart"
-    DROPPED = "dropped"
-    LOST = "not reusable"
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnJudgement:
-    """The effect of a change on a column of the result.
-
-    sink: the table, `` for a bare SELECT.
-    """
-
-    name: str
-    status: Status
-    reason: str
-    sink: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The compatibility of a job's state with a new version of its queries."""
+    """The compatibility of a job's state with a new version of its queries.
+
+    rows: rows of the results that are affected although their columns are kept.
+    """
 
     operators: tuple[OperatorJudgement, ...]
     columns: tuple[ColumnJudgement, ...]
+    rows: tuple[RowEffect, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -93,119 +76,113 @@ class Judgement:
         return Verdict.worst(each.verdict for each in self.operators)
 
 
-def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], terms: CompatOptions = REFERENCE) -> Judgement:
+def judge(old: Sequence[QueryShape], new: Sequence[QueryShape], options: CompatOptions = REFERENCE) -> Judgement:
     """Judge a job, given as the shapes of its queries."""
-    return judge_pairs(pair_queries(old, new), terms)
+    return judge_pairs(pair_queries(old, new), options)
 
 
-def judge_pairs(pairs: Sequence[QueryPair], terms: CompatOptions = REFERENCE) -> Judgement:
+def judge_pairs(
+    pairs: Sequence[QueryPair],
+    options: CompatOptions = REFERENCE,
+    *,
+    is_backfilled: bool = False,
+    is_history: bool = False,
+) -> Judgement:
     """Judge a job, given as the pairs of its old and new queries.
+
+    is_backfilled: whether new aggregates are computed from past input, too. is_history: whether all
+    queries are versions of the job, which know since when their aggregates count.
 
     Source: the seeds on state compatibility of group aggregates and over aggregates.
     """
-    operators: list[OperatorJudgement] = []
-    columns: list[ColumnJudgement] = []
-    for each in pairs:
-        pair = _Pair(each, terms)
-        operators += pair.operators
-        columns += pair.columns
-    return Judgement(tuple(operators), tuple(columns))
+    judges = [_PairJudge(pair, options, is_history=is_history) for pair in pairs]
+    operators = tuple(operator for judge in judges for operator in judge.operators)
+    obstacle = next((operator for operator in operators if not operator.verdict.reuses_state), None)
+    if obstacle is not None:
+        why = f": {obstacle.findings[0].message}" if obstacle.findings else ""
+        lost = (judge.lose_columns(f"the job cannot resume{why}") for judge in judges)
+        return Judgement(operators, tuple(chain.from_iterable(lost)))
+    of_columns = [judge.judge_columns(is_backfilled=is_backfilled) for judge in judges]
+    return Judgement(
+        operators,
+        tuple(column for judge in of_columns for column in judge.judge_columns()),
+        tuple(effect for judge in of_columns for effect in judge.find_row_effects()),
+    )
 
 
-class _Pair:
-    """An old and a new query."""
+class _PairJudge:
+    """Judges an old and a new query."""
 
-    def __init__(self, pair: QueryPair, terms: CompatOptions) -> None:
-        self._old, self._new, self._matching, self._terms = pair.old, pair.new, pair.matching, terms
-        old, new, twins = pair.old, pair.new, pair.matching
-        self._verdicts: dict[int, OperatorJudgement] = {}
-        self._kept = frozenset(twins)
-        for at, operator in enumerate(new.operators):
-            self._verdicts[at] = self._judge(old.operators[twins[at]], operator) if at in twins else self._judge_new(at)
-        self._gone = [self._judge(each, None) for at, each in enumerate(old.operators) if at not in twins.values()]
-
-    @property
-    def operators(self) -> list[OperatorJudgement]:
-        return [*self._verdicts.values(), *self._gone]
-
-    @property
-    def columns(self) -> list[ColumnJudgement]:
-        """The columns of the new query, then the dropped ones: columns of the old query whose name
-        and meaning are both missing in the new one.
-        """
-        sink = self._new.sink or self._old.sink
-        found = [ColumnJudgement(each.name, *self._status(each), sink) for each in self._new.columns]
-        texts, names = {each.text for each in self._new.columns}, {each.name for each in self._new.columns}
-        gone = [each for each in self._old.columns if each.text not in texts and each.name not in names]
-        return [
-            *found,
-            *(ColumnJudgement(each.name, Status.DROPPED, "the new query has no such column", sink) for each in gone),
+    def __init__(self, pair: QueryPair, options: CompatOptions, *, is_history: bool) -> None:
+        self._old, self._new, self._matching, self._options = pair.old, pair.new, pair.matching, options
+        self._kept = frozenset(pair.matching)
+        self._changes = {
+            position: self._compare(old, position, is_history=is_history) for position, old in pair.matching.items()
+        }
+        verdicts = [
+            self._judge_kept(self._changes[position]) if position in self._changes else self._judge_new(position)
+            for position in range(len(pair.new.operators))
         ]
+        dropped = [
+            self._judge_dropped(operator)
+            for position, operator in enumerate(pair.old.operators)
+            if position not in pair.matching.values()
+        ]
+        self.operators = [*verdicts, *dropped]
 
-    def _status(self, column: ColumnShape) -> tuple[Status, str]:
-        for at, _ in column.origins:
-            if not self._verdicts[at].verdict.reuses_state:
-                findings = self._verdicts[at].findings
-                return Status.LOST, findings[0].message if findings else "its operator cannot resume"
-        for at, call in column.origins:
-            if at not in self._matching:
-                if starts_complete(self._new, at, self._kept):
-                    continue
-                return Status.STARTS, f"{self._new.operators[at].label} is new"
-            label = None if call is None else self._added_labels[at].get(call)
-            if label is not None:
-                return Status.STARTS, f"{label} is new"
-        added = [each for each in self._all_added_columns if reads_column(column.text, each)]
-        if added:
-            return Status.STARTS, f"`{added[0]}` is new"
-        return Status.KEPT, "computed as before" if column.origins else "computed from each row alone"
+    def judge_columns(self, *, is_backfilled: bool) -> ColumnJudge:
+        """Return the judge of the columns, if the job can resume."""
+        return ColumnJudge(self._old, self._new, self._matching, self._changes, is_backfilled)
 
-    def _judge_new(self, at: int) -> OperatorJudgement:
+    def lose_columns(self, reason: str) -> Iterator[ColumnJudgement]:
+        """Yield the columns if the job cannot resume. reason: of the whole job."""
+        own = next((each for each in self.operators if not each.verdict.reuses_state), None)
+        return lose_columns(self._old, self._new, own.findings[0].message if own and own.findings else reason)
+
+    def _judge_new(self, position: int) -> OperatorJudgement:
         """Judge an operator that is new.
 
         With the extended rules it starts with the rows below it, or empty.
         """
-        new = self._new.operators[at]
+        new = self._new.operators[position]
         rule = new_operator
-        if self._terms.extended and not is_below_kept(self._new, at, self._kept):
-            if starts_complete(self._new, at, self._kept):
+        if self._options.extended and not is_below_kept(self._new, position, self._kept):
+            if starts_complete(self._new, position, self._kept):
                 rule = operator_over_rows
             else:
                 rule = (
                     operator_added_over_updates
-                    if may_retract_unseen_rows(self._new, at, self._kept)
+                    if may_retract_unseen_rows(self._new, position, self._kept)
                     else operator_starts
                 )
         return _decide(new.label, [rule], Change(new, new))
 
-    def _change(self, one: int, other: int) -> Change:
+    def _compare(self, one: int, other: int, *, is_history: bool) -> Change:
+        """Return the change of an operator; its input refers to operators of the old query."""
         new = self._new.operators[other]
-        return Change(self._old.operators[one], new, self._terms, self._new.below(new))
+        # An operator without a match is like none of the old query.
+        branches = (
+            branch
+            if branch.operator is None
+            else replace(branch, operator=self._matching.get(branch.operator, -1 - branch.operator))
+            for branch in new.input.branches
+        )
+        adapted = replace(new, input=replace(new.input, branches=tuple(branches)))
+        return Change(self._old.operators[one], adapted, self._options, self._new.below(new), is_history)
 
-    @cached_property
-    def _added_labels(self) -> dict[int, dict[str, str]]:
-        """The labels of the calls without state, by the position of a kept operator and the text of
-        the call.
-        """
-        return {
-            at: {each.text: each.label for each in reversed(self._change(one, at).added_calls)}
-            for at, one in self._matching.items()
-        }
+    def _judge_dropped(self, old: OperatorShape) -> OperatorJudgement:
+        rule = insert_dropped if self._options.extended and self._new == NO_QUERY else operator_dropped
+        return _decide(old.label, [rule], Change(old, old))
 
-    @cached_property
-    def _all_added_columns(self) -> list[str]:
-        """The columns that were added to the rows of operators."""
-        changes = [self._change(one, at) for at, one in self._matching.items()]
-        return [each for change in changes if change.tolerates_column_changes for each in change.added_columns]
-
-    def _judge(self, old: OperatorShape, new: OperatorShape | None) -> OperatorJudgement:
-        if new is None:
-            gone = insert_dropped if self._terms.extended and self._new == NO_QUERY else operator_dropped
-            return _decide(old.label, [gone], Change(old, old))
-        if old == new and not find_changed_types(old, new):
+    @staticmethod
+    def _judge_kept(change: Change) -> OperatorJudgement:
+        old, new = change.old, change.new
+        if old == new and not change.added_calls and not find_changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
+        if not old.input.branches:
+            return _decide(new.label, [of_earlier_release], change)
         rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
-        return _decide(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
+        return _decide(new.label, rules, change)
 
 
 def _decide(label: str, rules: Sequence[Rule], change: Change) -> OperatorJudgement:

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from everfold.aggregates.registry import Signature, lookup
 from everfold.compat.shape import OperatorShape
-from everfold.plan.canonical import call_text, column_texts
-from everfold.plan.expressions import Expr, InputRef, canonical_text, column_references, retype, transform
+from everfold.plan.canonical import call_text, expr_text, texts_of
+from everfold.plan.expressions import Expr, InputRef, column_references, retype, transform
 from everfold.plan.nodes import (
     AggCall,
     GroupAggregate,
@@ -59,11 +59,10 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
     if not changed:
         return node
     if isinstance(node, GroupAggregate | WindowAggregate | OverAggregate):
-        texts = column_texts(node.input)
         for call in node.calls:
-            names = argument_names(call_text(call, node.input), len(call.args))
+            names = argument_names(call_text(node, call), len(call.args))
             changed |= {
-                canonical_text(arg, texts): changed[name]
+                expr_text(node, arg): changed[name]
                 for arg, name in zip(call.args, names, strict=True)
                 if name in changed
             }
@@ -78,18 +77,16 @@ def keep_types(node: StatefulNode, old: OperatorShape, new: OperatorShape) -> Pl
 def _aggregate(
     node: GroupAggregate | WindowAggregate, changed: dict[str, DataType]
 ) -> GroupAggregate | WindowAggregate:
-    texts = column_texts(node.input)
-    made = map_expressions(node, lambda expr: _in_type(expr, texts, changed), [node.input])
+    made = map_expressions(node, lambda expr: _in_type(expr, expr_text(node, expr), changed), [node.input])
     return replace(made, calls=tuple(map(_adapt_type, made.calls, node.calls)))
 
 
 def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
     """Convert the input of an operator that keeps rows."""
-    texts = column_texts(node.input)
-    below = column_references(node.input.schema)
+    below = zip(column_references(node.input.schema), texts_of(node).columns, strict=True)
     rows = Project(
         input=node.input,
-        expressions=tuple(_in_type(each, texts, changed) for each in below),
+        expressions=tuple(_in_type(column, text, changed) for column, text in below),
         names=node.input.schema.names,
         span=node.span,
     )
@@ -104,7 +101,7 @@ def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
     def kept(expr: Expr) -> Expr:
         if isinstance(expr, InputRef):
             return replace(expr, type=columns[expr.position].type)
-        return _in_type(transform(expr, converted), texts, changed)
+        return _in_type(transform(expr, converted), expr_text(node, expr), changed)
 
     made = map_expressions(node, kept, [rows])
     if isinstance(made, OverAggregate) and isinstance(node, OverAggregate):
@@ -112,8 +109,8 @@ def _rows(node: StatefulNode, changed: dict[str, DataType]) -> StatefulNode:
     return made
 
 
-def _in_type(expr: Expr, texts: tuple[str, ...], changed: dict[str, DataType]) -> Expr:
-    type = changed.get(canonical_text(expr, texts))
+def _in_type(expr: Expr, text: str, changed: dict[str, DataType]) -> Expr:
+    type = changed.get(text)
     return expr if type is None or type.same_as(expr.type) else retype(expr, type)
 
 

@@ -5,6 +5,7 @@ They are matched by kind, keys and the tables below, from the sink down, never b
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -66,34 +67,66 @@ def match_operators(old: QueryShape, new: QueryShape) -> dict[int, int]:
 
     Return the position of the same operator in the old query, by that in the new one.
     """
-    found: dict[int, int] = {}
-    _match(old, new, old.tops, new.tops, found)
-    return found
+    matcher = _Matcher(old, new)
+    matcher.match(old.tops, new.tops)
+    return matcher.matching
 
 
-def _match(old: QueryShape, new: QueryShape, olds: Sequence[int], news: Sequence[int], found: dict[int, int]) -> None:
-    """Match operators of one level, and what is below each pair."""
-    left, right = list(olds), list(news)
-    while left and right:
-        score, one, other = max((_likeness(old, a, new, b), -a, -b) for a in left for b in right)
-        one, other = -one, -other
-        if not score.same or (len(left), len(right)) == (1, 1):
-            one, other = _deeper(old, left, new, right, score) or (one, other)
-        found[other] = one
-        left = [each for each in left if each != one and one not in all_below(old, each)]
-        right = [each for each in right if each != other and other not in all_below(new, each)]
-        _match(old, new, old.operators[one].below, new.operators[other].below, found)
-        if left and right and max(_likeness(old, a, new, b) for a in left for b in right).hopeless:
-            return
+class _Matcher:
+    def __init__(self, old: QueryShape, new: QueryShape) -> None:
+        self._old, self._new = old, new
+        self._old_rows, self._new_rows = identify_rows(old), identify_rows(new)
+        self.matching: dict[int, int] = {}
+
+    def match(self, olds: Sequence[int], news: Sequence[int]) -> None:
+        """Match operators of one level, and what is below each pair."""
+        left, right = list(olds), list(news)
+        while left and right:
+            likeness, one, other = max((self._compare(a, b), -a, -b) for a in left for b in right)
+            one, other = -one, -other
+            if not likeness.same or (len(left), len(right)) == (1, 1):
+                one, other = self._find_deeper(left, right, likeness) or (one, other)
+            self.matching[other] = one
+            left = [each for each in left if each != one and one not in all_below(self._old, each)]
+            right = [each for each in right if each != other and other not in all_below(self._new, each)]
+            self.match(self._old.operators[one].below, self._new.operators[other].below)
+            if left and right and max(self._compare(a, b) for a in left for b in right).hopeless:
+                return
+
+    def _compare(self, one: int, other: int) -> _Likeness:
+        a, b = self._old.operators[one], self._new.operators[other]
+        return _Likeness(
+            kind=a.kind == b.kind,
+            scans=a.scans == b.scans,
+            keys=sorted(a.keys) == sorted(b.keys),
+            rows=self._old_rows[one] == self._new_rows[other],
+            calls=_common(a, b),
+        )
+
+    def _find_deeper(self, olds: Sequence[int], news: Sequence[int], likeness: _Likeness) -> tuple[int, int] | None:
+        """Return a pair of which one operator is below this level, since an operator was added or
+        removed on top of it.
+
+        The pair is certainly the same operator, and more alike than the best pair of this level.
+        None if there is none.
+        """
+        pairs = [(one, below) for one in olds for other in news for below in all_below(self._new, other)]
+        pairs += [(below, other) for other in news for one in olds for below in all_below(self._old, one)]
+        candidates = [(deeper, -a, -b) for a, b in pairs if (deeper := self._compare(a, b)).same and deeper > likeness]
+        if not candidates:
+            return None
+        _, one, other = max(candidates)
+        return -one, -other
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class _Likeness:
     """How much two operators have in common; compared field by field, in order."""
 
     kind: bool
     scans: bool
     keys: bool
+    rows: bool
     calls: float
 
     @property
@@ -107,33 +140,37 @@ class _Likeness:
         return not self.kind and not self.scans
 
 
-def _likeness(old: QueryShape, one: int, new: QueryShape, other: int) -> _Likeness:
-    a, b = old.operators[one], new.operators[other]
-    return _Likeness(a.kind == b.kind, a.scans == b.scans, sorted(a.keys) == sorted(b.keys), _common(a, b))
+def identify_rows(shape: QueryShape) -> list[str]:
+    """Return a digest of the rows of each operator of a query, whatever is computed for them.
+
+    Equal digests mean the same groups or partitions over the same input, down to the tables.
+    """
+    digests: dict[int, str] = {}
+
+    def identify(position: int) -> str:
+        if position not in digests:
+            operator = shape.operators[position]
+            branches = [
+                (
+                    branch.table if branch.operator is None else identify(branch.operator),
+                    branch.filters,
+                    branch.windows,
+                    branch.joins,
+                )
+                for branch in operator.input.branches
+            ]
+            of_operator = (operator.kind, operator.keys, operator.order, operator.window, operator.time)
+            rows = repr((of_operator, operator.emission, operator.counted, branches))
+            digests[position] = hashlib.sha256(rows.encode()).hexdigest()
+        return digests[position]
+
+    return [identify(position) for position in range(len(shape.operators))]
 
 
 def _common(a: OperatorShape, b: OperatorShape) -> float:
     """Return the share of the calls that both have."""
     together = {*a.calls, *b.calls}
     return len({*a.calls} & {*b.calls}) / len(together) if together else 1.0
-
-
-def _deeper(
-    old: QueryShape, olds: Sequence[int], new: QueryShape, news: Sequence[int], score: _Likeness
-) -> tuple[int, int] | None:
-    """Return a pair of which one operator is below this level, since an operator was added or
-    removed on top of it.
-
-    The pair is certainly the same operator, and more alike than the best pair of this level. None
-    if there is none.
-    """
-    pairs = [(one, below) for one in olds for other in news for below in all_below(new, other)]
-    pairs += [(below, other) for other in news for one in olds for below in all_below(old, one)]
-    found = [(likeness, -a, -b) for a, b in pairs if (likeness := _likeness(old, a, new, b)).same and likeness > score]
-    if not found:
-        return None
-    _, one, other = max(found)
-    return -one, -other
 
 
 def all_below(shape: QueryShape, at: int) -> Iterator[int]:

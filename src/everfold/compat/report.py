@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from everfold.compat.judgement import ColumnJudgement, Finding, Judgement
+from everfold.compat.columns import ColumnJudgement, RowEffect
+from everfold.compat.judgement import Finding, Judgement
 from everfold.compat.verdict import Verdict
+from everfold.errors import Span
 
 _LEVELS = {
     Verdict.FULLY: "notice",
@@ -20,12 +22,15 @@ _LEVELS = {
 
 
 def as_json(
-    judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
+    judgement: Judgement,
+    notes: Sequence[str] = (),
+    plans: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    findings: Sequence[Mapping[str, object]] = (),
 ) -> str:
-    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes` and
-    `plans` if there are any.
+    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes`,
+    `plans` and `findings` if there are any.
 
-    plans: the stages of the change, by value of `--on-change`.
+    plans: the stages of the change, by value of `--on-change`. findings: about tables.
     """
     several = len({each.sink for each in judgement.columns}) > 1
     found: dict[str, Any] = {
@@ -43,15 +48,31 @@ def as_json(
                 "name": each.name,
                 "status": each.status.value,
                 "reason": each.reason,
+                "state": each.status.value,
+                "meaning": each.meaning.value,
+                "expression": each.expression,
+                "was": each.was or None,
+                "since": each.since,
                 **({"sink": each.sink} if several else {}),
             }
             for each in judgement.columns
+        ],
+        "rows": [
+            {
+                "condition": effect.condition,
+                "message": effect.message,
+                **_locate(effect.location),
+                **({"sink": effect.sink} if several else {}),
+            }
+            for effect in judgement.rows
         ],
     }
     if notes:
         found["notes"] = list(notes)
     if plans:
         found["plans"] = {how: list(stages) for how, stages in plans.items()}
+    if findings:
+        found["findings"] = list(findings)
     return json.dumps(found, ensure_ascii=False, indent=2)
 
 
@@ -60,9 +81,14 @@ def _finding(found: Finding) -> dict[str, Any]:
         "code": found.code,
         "verdict": found.verdict.value,
         "message": found.message,
-        "line": found.location.line if found.location is not None else None,
-        "column": found.location.column if found.location is not None else None,
+        **_locate(found.location),
     }
+
+
+def _locate(location: Span | None) -> dict[str, Any]:
+    if location is None:
+        return {"file": None, "line": None, "column": None}
+    return {"file": location.source, "line": location.line, "column": location.column}
 
 
 def as_github(judgement: Judgement) -> str:
@@ -74,13 +100,14 @@ def as_github(judgement: Judgement) -> str:
     ]
     for operator in judgement.operators:
         for each in operator.findings:
-            place = ""
-            if each.location is not None:
-                place = f"file={_property(each.location.source)},line={each.location.line},col={each.location.column},"
-            lines.append(
-                f"::{_LEVELS[each.verdict]} {place}title={each.code}::{_escape(f'{operator.operator}: {each.message}')}"
-            )
+            text = f"{operator.operator}: {each.message}"
+            lines.append(as_annotation(_LEVELS[each.verdict], each.code, text, each.location))
+    lines += [as_warning(_describe_rows(effect)) for effect in judgement.rows]
     return "\n".join(lines)
+
+
+def _describe_rows(effect: RowEffect) -> str:
+    return f"`{effect.condition}` {effect.message}"
 
 
 def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> str:
@@ -95,6 +122,7 @@ def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> 
         for operator in judgement.operators
         for each in operator.findings
     ]
+    findings += [f"- rows: {_cell(_describe_rows(effect))}" for effect in judgement.rows]
     if findings:
         lines += ["", *findings]
     if notes:
@@ -110,6 +138,14 @@ def _cell(text: str) -> str:
 def as_warning(text: str) -> str:
     """Format a sentence as a workflow command."""
     return f"::warning title=everfold::{_escape(text)}"
+
+
+def as_annotation(level: str, title: str, text: str, location: Span | None) -> str:
+    """Format a text as a workflow command. level: `notice`, `warning` or `error`."""
+    place = ""
+    if location is not None and location.text:
+        place = f"file={_property(location.source)},line={location.line},col={location.column},"
+    return f"::{level} {place}title={_property(title)}::{_escape(text)}"
 
 
 def _escape(text: str) -> str:
@@ -128,7 +164,7 @@ def as_text(
     judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> str:
     """Format the judgement as text: the verdict, the findings by operator, a table of the columns,
-    the stages of the change, notes.
+    affected rows, the stages of the change, notes.
 
     plans: the stages of the change, by value of `--on-change`.
     """
@@ -138,6 +174,8 @@ def as_text(
         lines += [f"  {each.code}  {each.message}{_place(each)}" for each in operator.findings]
     if judgement.columns:
         lines += ["", *_table(judgement.columns)]
+    if judgement.rows:
+        lines += ["", *(f"rows: {_describe_rows(effect)}" for effect in judgement.rows)]
     for how, stages in plans.items():
         option = "" if judgement.verdict is Verdict.FULLY else f" with --on-change {how}"
         lines += ["", f"`everfold run`{option} would:"]
@@ -161,4 +199,4 @@ def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
 
 def _column_rows(columns: Sequence[ColumnJudgement]) -> list[tuple[str, str, str]]:
     several = len({each.sink for each in columns}) > 1
-    return [(f"{each.sink}.{each.name}" if several else each.name, each.status.value, each.reason) for each in columns]
+    return [(f"{each.sink}.{each.name}" if several else each.name, each.label, each.reason) for each in columns]

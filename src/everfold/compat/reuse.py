@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from everfold.aggregates.registry import lookup
 from everfold.aggregates.shared_state import related_calls
 from everfold.compat.matching import all_below
-from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape, QueryShape
-from everfold.plan.explain import duration
+from everfold.compat.shape import CallShape, OperatorShape, QueryShape
+from everfold.plan.canonical import NO_CLOCK
+from everfold.plan.windows import duration
 
 
 def find_source_call(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:

@@ -5,11 +5,19 @@ The JSON has no options, no rows and no spans.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from everfold.compat.shape import CallShape, ColumnShape, InputShape, OperatorShape, PositionShape, QueryShape
+from everfold.compat.shape import (
+    BranchShape,
+    CallShape,
+    ColumnShape,
+    ConditionShape,
+    InputShape,
+    OperatorShape,
+    PositionShape,
+    QueryShape,
+)
 from everfold.compat.state_schema import NamedShape, OrderShape, StateSchema
 
 
@@ -27,39 +35,34 @@ def from_json(found: Any) -> QueryShape:
     """
     operators = tuple(_operator(each) for each in found["operators"])
     columns = tuple(
-        ColumnShape(each["name"], each["text"], tuple((at, call) for at, call in each["origins"]))
+        ColumnShape(
+            each["name"],
+            each["text"],
+            tuple((at, call) for at, call in each["origins"]),
+            tuple(tuple(map(tuple, branch)) for branch in each.get("branches", ())),
+        )
         for each in found["columns"]
     )
-    return QueryShape(found["sink"], operators, columns)
-
-
-def add_positions(stored: Sequence[dict[str, Any]], shapes: Sequence[QueryShape]) -> tuple[dict[str, Any], ...]:
-    """Add the positions of fields to stored shapes that lack them.
-
-    shapes: the shapes of the same queries.
-    """
-    return tuple(
-        {**query, "operators": [_locate(*each) for each in zip(query["operators"], shape.operators, strict=True)]}
-        if len(query["operators"]) == len(shape.operators)
-        else query
-        for query, shape in zip(stored, shapes, strict=True)
+    conditions = tuple(
+        ConditionShape(each["text"], tuple((at, call) for at, call in each["origins"]))
+        for each in found.get("conditions", ())
     )
-
-
-def _locate(operator: dict[str, Any], shape: OperatorShape) -> dict[str, Any]:
-    return operator if operator.get("positions") is not None else {**operator, "positions": _plain(shape.positions)}
+    return QueryShape(found["sink"], operators, columns, conditions)
 
 
 def _operator(found: dict[str, Any]) -> OperatorShape:
     calls = tuple(CallShape(**_members(each)) for each in found["calls"])
-    nested = ("calls", "input", "kept", "positions")
+    nested = ("calls", "input", "kept", "positions", "state_names")
     plain = _members({name: value for name, value in found.items() if name not in nested})
     # Manifests that were written before state could be shown have no names for its columns.
     kept = _state_schema(found["kept"]) if "kept" in found else StateSchema()
     stored = found.get("positions")
     positions = None if stored is None else tuple(PositionShape(**each) for each in stored)
-    below = InputShape(**_members(found["input"]))
-    return OperatorShape(**plain, calls=calls, input=below, positions=positions, kept=kept)
+    members = found["input"]
+    branches = tuple(BranchShape(**_members(branch)) for branch in members.get("branches", ()))
+    below = InputShape(**{**_members(members), "branches": branches})
+    names = tuple((name, earlier) for name, earlier in found.get("state_names", ()))
+    return OperatorShape(**plain, calls=calls, input=below, positions=positions, state_names=names, kept=kept)
 
 
 def _state_schema(found: dict[str, Any]) -> StateSchema:

@@ -12,15 +12,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
-from everfold.plan.canonical import call_text, column_texts, expr_text, frame_text
+from everfold.plan.branches import Branch, column_texts, expression_text, quote_name
+from everfold.plan.canonical import KINDS, call_text, expr_text, texts_of
 from everfold.plan.emitted_changes import is_updating
-from everfold.plan.explain import call_sql, duration, expr_sql, window_text
-from everfold.plan.expressions import Expr, InputRef, canonical_text, conjuncts, inputs_of
+from everfold.plan.explain import call_sql, expr_sql
+from everfold.plan.expressions import Expr, InputRef, Literal, conjuncts, inputs_of
 from everfold.plan.nodes import (
+    HAS_ROW,
     AggCall,
     ChangelogNormalize,
     Filter,
@@ -50,13 +52,11 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.readable import format_canonical_text
 from everfold.plan.walk import last_operators, operators_of, tables_of, walk_streamed, walk_to_operators
+from everfold.plan.windows import window_text
 from everfold.types import ArrayType, DataType, MapType, RowType
 
-NO_CLOCK = "no clock"
-"""The `time` of an OVER whose rows are not ordered by time.
-
-Its result follows every change, and all its rows are in its state.
-"""
+_WORD = re.compile(r"[^\s(),|]+")
+"""A column or a function in canonical texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,20 @@ class CallShape:
     text: its canonical expression. python: whether it is a Python function of the user's. computed:
     its arguments and conditions that are more than a column of the operator's input. since: the
     version of the job in which its state begins. function, args, constants: what it computes, the
-    types of its arguments, and its constants as strings.
+    types of its arguments, and its constants as strings. counts_since: the version of the job since
+    which it covers rows, 0 for the beginning: with a backfill before its state begins.
     """
 
     text: str
     distinct: bool = False
     python: bool = False
-    computed: tuple[str, ...] = ()
+    computed: tuple[str, ...] = field(default=(), compare=False)
     since: int = field(default=0, compare=False)
     label: str = field(default="", compare=False)
     function: str = field(default="", compare=False)
     args: tuple[str, ...] = field(default=(), compare=False)
     constants: tuple[str, ...] = field(default=(), compare=False)
+    counts_since: int = field(default=0, compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
 
     def find_slots(self, columns: Iterable[str]) -> dict[str, str]:
@@ -88,11 +90,30 @@ class CallShape:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchShape:
+    """One way by which rows reach an operator.
+
+    table: the name of the table, or the text of constant rows; empty for the rows of an operator.
+    operator: the position of the operator in the query.
+    filters, windows, joins: the texts of conditions, of stateless window functions, and of joins
+        and UNNESTs on the way, sorted.
+    """
+
+    table: str
+    operator: int | None
+    filters: tuple[str, ...]
+    windows: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InputShape:
     """What an operator reads, down to the operators and tables below it.
 
     tables: each as often as it is read. filters: conditions in between. windows: stateless window
-    functions in between. others: joins and UNNESTs. updating: whether its rows may change.
+    functions in between. others: joins, UNNESTs and constant rows. updating: whether its rows may
+    change. branches: which of these belong together, in the order of the texts that differ between
+    branches.
     """
 
     tables: tuple[str, ...]
@@ -100,14 +121,20 @@ class InputShape:
     windows: tuple[str, ...]
     others: tuple[str, ...]
     updating: bool
+    branches: tuple[BranchShape, ...] = ()
+
+    def without_filters(self) -> InputShape:
+        """Return the input without conditions."""
+        branches = tuple(replace(branch, filters=()) for branch in self.branches)
+        return replace(self, filters=(), branches=branches)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionShape:
-    """The position of a field in a record that has no field names.
+    """Where a column is in the records of its table.
 
-    field: the column, and the path to a field of a ROW in it. position: the position as shown to
-    users.
+    field: the column, and the path to a field of a ROW in it. position: as shown to users; empty
+    if it is found by its name.
     """
 
     field: str
@@ -122,8 +149,8 @@ class OperatorShape:
     keys. window: window or frame. time: the clock it runs on. columns: the columns of the rows that
     it stores unchanged, sorted. counted: the first and last row number of a Top-N. emission: when
     results are emitted. scans: all tables below. below: the operators below, by their positions in
-    the query. kept: the schema of its state. positions: of the fields that it reads from records
-    without field names; None in a shape from before they were stored.
+    the query. kept: the schema of its state. positions: of the fields that it reads; None in a
+    shape from before they were stored. state_names: see `OperatorNode`.
     """
 
     kind: str
@@ -139,8 +166,9 @@ class OperatorShape:
     calls: tuple[CallShape, ...] = ()
     input: InputShape
     scans: tuple[str, ...] = ()
-    below: tuple[int, ...] = ()
+    below: tuple[int, ...] = field(default=(), compare=False)
     positions: tuple[PositionShape, ...] | None = None
+    state_names: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     kept: StateSchema = field(default=StateSchema(), compare=False)
     label: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -151,10 +179,24 @@ class ColumnShape:
     """A column of the result.
 
     text: its canonical expression. origins: where its state is: the position of an operator, and
-    the text of one of its calls, or None for its keys and rows.
+    the text of one of its calls, or None for its keys and rows. branches: the same by branch of
+    UNION ALL in the result, each with whether it is not the argument of another call.
     """
 
     name: str
+    text: str
+    origins: tuple[tuple[int, str | None], ...]
+    branches: tuple[tuple[tuple[int, str | None, bool], ...], ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionShape:
+    """A condition between the result and the operators or tables closest to it, as HAVING.
+
+    text: its canonical expression. origins: as of a column.
+    """
+
     text: str
     origins: tuple[tuple[int, str | None], ...]
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -165,12 +207,13 @@ class QueryShape:
     """A query.
 
     sink: the table that it writes, `` for a bare SELECT. operators: those closest to the sink
-    first.
+    first. conditions: those between the sink and the operators closest to it.
     """
 
     sink: str
     operators: tuple[OperatorShape, ...]
     columns: tuple[ColumnShape, ...]
+    conditions: tuple[ConditionShape, ...] = ()
 
     @property
     def tops(self) -> tuple[int, ...]:
@@ -186,23 +229,25 @@ class QueryShape:
 def shape_of(root: Root) -> QueryShape:
     """Return the shape of a plan."""
     nodes = operators_of([root])
-    positions = {node.operator_id: at for at, node in enumerate(nodes)}
+    positions = {node.operator_id: position for position, node in enumerate(nodes)}
     assert len(positions) == len(nodes), "operators are named"
     operators = tuple(_locate(_operator(node, positions), node) for node in nodes)
-    texts, origins = column_texts(root.input), _origins(root.input, positions)
+    origins = _origins(root.input, positions)
     columns = tuple(
         ColumnShape(
-            name if not name.startswith("EXPR$") else _describe(text, operators),
+            name if not name.startswith("EXPR$") else describe_text(text, operators),
             text,
-            tuple(sorted(found, key=lambda each: (each[0], each[1] or ""))),
+            _merge_origins(branches),
+            tuple(map(_sort_origins, branches)),
         )
-        for name, text, found in zip(root.input.schema.names, texts, origins, strict=True)
+        for name, text, *branches in zip(root.input.schema.names, column_texts(root.input), *origins, strict=True)
     )
-    return QueryShape(root.table.name if isinstance(root, Sink) else "", operators, columns)
+    sink = root.table.identity if isinstance(root, Sink) else ""
+    return QueryShape(sink, operators, columns, tuple(_find_conditions(root.input, positions)))
 
 
-def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
-    """Format a column without a name for users."""
+def describe_text(text: str, operators: Sequence[OperatorShape]) -> str:
+    """Format the canonical text of a column for users."""
     text = format_canonical_text(text)
     for call in sorted((call for each in operators for call in each.calls), key=lambda each: -len(each.text)):
         text = text.replace(format_canonical_text(call.text), call.label)
@@ -211,100 +256,103 @@ def _describe(text: str, operators: Sequence[OperatorShape]) -> str:
     return text
 
 
+def reads_column(text: str, column: str) -> bool:
+    """Return whether an expression reads a column, by their canonical texts."""
+    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.#])", text) is not None
+
+
 # --- operators ------------------------------------------------------------------------------------
 
 
 def _operator(node: StatefulNode, positions: Mapping[str, int]) -> OperatorShape:
-    texts = column_texts(node.input)
-    common = {
-        "kind": type(node).__name__,
-        "input": _input(_rows_of(node) if isinstance(node, OverAggregate) else node.input),
-        "scans": tuple(sorted({table.name for table in tables_of(walk_streamed(node))})),
-        "below": tuple(positions[each.operator_id] for each in last_operators(node.input)),
-        "kept": state_schema_of(node),
-        "span": node.span,
-    }
-
-    def shape(**parts: object) -> OperatorShape:
-        return OperatorShape(**common, **parts)  # type: ignore[arg-type]
-
+    lowest = _lowest(node)
+    identity = texts_of(node).identity
+    common = OperatorShape(
+        kind=KINDS[type(node)],
+        keys=identity.keys,
+        order=identity.order,
+        window=identity.window,
+        time=identity.time,
+        counted=identity.counted,
+        emission=identity.emission,
+        input=_input(lowest, positions),
+        scans=tuple(sorted(table.identity for table in tables_of(walk_streamed(node)))),
+        below=tuple(positions[below.operator_id] for below in last_operators(node.input)),
+        state_names=node.state_names,
+        kept=state_schema_of(node),
+        label=_label(node),
+        span=node.span,
+    )
     match node:
-        case GroupAggregate():
-            emission = (
-                "" if node.window is None else f"{window_text(node.window.of)} until {node.window.lateness_ms} ms later"
-            )
-            keys = _texts(node.keys, node.input)
-            return shape(
-                keys=keys,
-                calls=_calls(node.calls, node),
-                emission=emission,
-                label=_label("GROUP BY", node.keys, node.input),
-            )
-        case WindowAggregate():
-            emission = "" if node.lateness_ms is None else f"as it grows, until {node.lateness_ms} ms later"
-            return shape(
-                keys=_texts(node.keys, node.input),
-                window=window_text(node.window),
-                time=_time(node),
-                emission=emission,
-                calls=_calls(node.calls, node),
-                label=_label(f"{window_text(node.window)}, GROUP BY", node.keys, node.input),
-            )
-        case WindowTableFunction():
-            keys = tuple(texts[at] for at in node.partition_keys)
-            window = window_text(node.window)
-            return shape(keys=keys, window=window, time=_time(node), columns=_set(texts), label=window)
+        case GroupAggregate() | WindowAggregate():
+            return replace(common, calls=_calls(node))
         case OverAggregate():
-            return shape(
-                keys=_texts(node.partition, node.input),
-                order=_order(node),
-                window=frame_text(node.frame),
-                time=NO_CLOCK if node.time is TimeKind.BOUNDED else "",
-                columns=_set(column_texts(_rows_of(node))),
-                calls=_calls(node.calls, node),
-                label=_label("OVER, PARTITION BY", node.partition, node.input),
-            )
+            return replace(common, calls=_calls(node), columns=_sort(texts_of(lowest).columns))
         case Rank():
-            window = "" if node.window is None else f"{window_text(node.window.of)}, {texts[node.window.end]}"
-            return shape(
-                keys=_texts(node.partition, node.input),
-                order=_order(node),
-                window=window,
-                columns=_set(texts),
-                counted=(node.first, node.last),
-                numbered=node.numbered,
-                by_arrival=node.is_by_arrival and node.window is None and not is_updating(node.input),
-                label=_label(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input),
-            )
-        case ChangelogNormalize():
-            keys = tuple(texts[at] for at in node.keys)
-            return shape(keys=keys, columns=_set(texts), label="last row by key")
+            by_arrival = node.is_by_arrival and node.window is None and not is_updating(node.input)
+            columns = _sort(texts_of(node).columns)
+            return replace(common, columns=columns, numbered=node.numbered, by_arrival=by_arrival)
+        case WindowTableFunction() | ChangelogNormalize():
+            return replace(common, columns=_sort(texts_of(node).columns))
         case WindowEmit():
-            early, late = (None if ms is None else duration(ms) for ms in (node.early_ms, node.late_ms))
-            emission = f"early {early}, late {late} within {node.window.lateness_ms} ms"
-            keys = tuple(texts[at] for at in node.keys)
-            return shape(keys=keys, emission=emission, label="emission of windows")
+            return common
         case _:
             assert_never(node)
 
 
-def reads_column(text: str, column: str) -> bool:
-    """Return whether an expression reads a column, by their canonical texts."""
-    return re.search(rf"(?<![\w.]){re.escape(column)}(?![\w.])", text) is not None
+def _lowest(node: StatefulNode) -> StatefulNode:
+    """Return the operator that receives the rows that an operator stores.
+
+    An OVER that is ordered by time adds its calls to the rows of another one, and emits with it.
+    Without a clock the results of the OVER below change, and are stored with the rows.
+    """
+    lowest = node
+    if isinstance(node, OverAggregate) and node.time is not TimeKind.BOUNDED:
+        while isinstance(lowest.input, OverAggregate):
+            lowest = lowest.input
+    return lowest
+
+
+def _input(node: StatefulNode, positions: Mapping[str, int]) -> InputShape:
+    branches = tuple(_branch(branch, positions) for branch in texts_of(node).branches)
+    tables = [scan.table.identity for scan in _scans_above_operators(node.input)]
+    constants = [branch.table for branch in branches if branch.operator is None and branch.table not in tables]
+    return InputShape(
+        tables=_sort(tables),
+        filters=_sort(condition for branch in branches for condition in branch.filters),
+        windows=_sort(window for branch in branches for window in branch.windows),
+        others=_sort([*constants, *(join for branch in branches for join in branch.joins)]),
+        updating=is_updating(node.input),
+        branches=branches,
+    )
+
+
+def _scans_above_operators(plan: Plan) -> Iterator[Scan]:
+    return (node for node in walk_to_operators(plan) if isinstance(node, Scan))
+
+
+def _branch(branch: Branch, positions: Mapping[str, int]) -> BranchShape:
+    operator = None if branch.operator is None else positions[branch.operator.operator_id]
+    table = branch.source if operator is None else ""
+    return BranchShape(table, operator, branch.filters, branch.windows, branch.joins)
 
 
 def _locate(shape: OperatorShape, node: StatefulNode) -> OperatorShape:
     """Add the positions of the fields that an operator reads."""
-    below = shape.input
+    read = shape.input
     texts = [*shape.keys, *shape.order, shape.window, shape.time, *shape.columns, *(call.text for call in shape.calls)]
-    expressions = "\n".join([*texts, *below.filters, *below.windows, *below.others])
+    expressions = "\n".join([*texts, *read.filters, *read.windows, *read.others])
+    words = {word.partition("#")[0] for word in _WORD.findall(expressions)}
     found: dict[str, str] = {}
     for table in tables_of(walk_streamed(node)):
-        types = {column.name: column.type for column in table.columns}
-        for name, position in table.positions:
-            column = f"{table.name}.{name}"
-            if name in types and reads_column(expressions, column):
-                found |= {column: position, **dict(_positions_within(column, types[name]))}
+        positions = dict(table.positions)
+        for column in table.columns:
+            name = f"{quote_name(table.identity)}.{quote_name(column.identity)}"
+            if name in words or ("`" in name and reads_column(expressions, name)):
+                by_name = "" if column.metadata_key is None else f"metadata `{column.metadata_key}`"
+                found[name] = positions.get(column.name, by_name)
+                if column.name in positions:
+                    found |= _positions_within(name, column.type)
     return replace(shape, positions=tuple(starmap(PositionShape, sorted(found.items()))))
 
 
@@ -321,144 +369,126 @@ def _positions_within(path: str, of: DataType) -> Iterator[tuple[str, str]]:
             pass
 
 
-def _texts(expressions: Iterable[Expr], plan: Plan) -> tuple[str, ...]:
-    return tuple(expr_text(each, plan) for each in expressions)
-
-
-def _set(texts: Iterable[str]) -> tuple[str, ...]:
+def _sort(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(texts))
 
 
-def _order(node: OverAggregate | Rank) -> tuple[str, ...]:
-    return tuple(
-        expr_text(key.expression, node.input)
-        + (" DESC" if key.descending else "")
-        + ("" if key.nulls_first != key.descending else ", NULLs elsewhere")
-        for key in node.order
-    )
+def _label(node: StatefulNode) -> str:
+    match node:
+        case GroupAggregate():
+            return _label_keys("GROUP BY", node.keys, node.input)
+        case WindowAggregate():
+            return _label_keys(f"{window_text(node.window)}, GROUP BY", node.keys, node.input)
+        case WindowTableFunction():
+            return window_text(node.window)
+        case OverAggregate():
+            return _label_keys("OVER, PARTITION BY", node.partition, node.input)
+        case Rank():
+            return _label_keys(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input)
+        case ChangelogNormalize():
+            return "last row by key"
+        case WindowEmit():
+            return "emission of windows"
+        case _:
+            assert_never(node)
 
 
-def _time(node: WindowAggregate | WindowTableFunction) -> str:
-    """Return the clock of a window, and the time zone in which it is aligned."""
-    zone = "" if node.zone is None else f" in {node.zone}"
-    return f"{column_texts(node.input)[node.time_column]}, {node.time.value}{zone}"
-
-
-def _rows_of(node: OverAggregate) -> Plan:
-    """Return the input of the windows of a SELECT.
-
-    An OVER that is ordered by time adds its calls to the rows of another one, and emits with it.
-    Without a clock the results of the OVER below change, and are stored with the rows.
-    """
-    below = node.input
-    while isinstance(below, OverAggregate) and node.time is not TimeKind.BOUNDED:
-        below = below.input
-    return below
-
-
-def _label(what: str, keys: Sequence[Expr], plan: Plan) -> str:
+def _label_keys(what: str, keys: Sequence[Expr], plan: Plan) -> str:
     names = plan.schema.names
     return (
         f"{what} {', '.join(expr_sql(key, names) for key in keys)}" if keys else what.rpartition(", ")[0] or "all rows"
     )
 
 
-def _calls(calls: Iterable[AggCall], node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[CallShape, ...]:
+def _calls(node: GroupAggregate | WindowAggregate | OverAggregate) -> tuple[CallShape, ...]:
     """Return the calls, each once."""
-    found: dict[str, CallShape] = {}
-    for call in calls:
-        text = call_text(call, node.input)
-        computed = tuple(expr_text(part, node.input) for part in call.expressions if not isinstance(part, InputRef))
-        label = call_sql(call, node.input.schema.names)
+    shapes: dict[str, CallShape] = {}
+    for call in node.calls:
+        if call.function == HAS_ROW:
+            continue
+        text = call_text(node, call)
         shape = CallShape(
             text,
             call.distinct,
             call.python is not None,
-            computed,
+            tuple(expr_text(node, part) for part in call.expressions if not isinstance(part, InputRef | Literal)),
             call.since,
-            label,
+            call_sql(call, node.input.schema.names),
             call.function,
             tuple(str(arg.type) for arg in call.args),
             tuple(str(each.value) for each in call.constants),
-            call.span,
+            span=call.span,
         )
-        found.setdefault(text, shape)
-    return tuple(found.values())
+        shapes.setdefault(text, shape)
+    return tuple(shapes.values())
 
 
-# --- inputs ---------------------------------------------------------------------------------------
+# --- columns and conditions of the result ---------------------------------------------------------
 
-
-def _input(plan: Plan) -> InputShape:
-    tables: list[str] = []
-    filters: list[str] = []
-    windows: list[str] = []
-    others: list[str] = []
-    for node in walk_to_operators(plan):
-        if is_stateful(node):
-            continue
-        match node:
-            case Scan():
-                tables.append(node.table.name)
-            case Values():
-                others.append(f"VALUES {node.rows!r}")
-            case Filter():
-                filters += [expr_text(part, node.input) for part in conjuncts(node.condition)]
-            case WindowTableFunction():
-                windows.append(f"{window_text(node.window)} of {_time(node)}")
-            case Unnest():
-                others.append(f"UNNEST {expr_text(node.collection, node.input)} {node.outer} {node.ordinality}")
-            case Join():
-                others.append(_join_text(node))
-            case SetOperation() | Limit() | Sort():
-                others.append(type(node).__name__)
-            case Project() | Union() | WatermarkAssigner():
-                pass
-            case _:
-                raise AssertionError(node)
-    return InputShape(_set(tables), _set(filters), _set(windows), _set(others), is_updating(plan))
-
-
-def _join_text(node: Join) -> str:
-    """Return a join with everything except the stream."""
-    names = (*column_texts(node.left), *column_texts(node.right))
-    on = "" if node.condition is None else canonical_text(node.condition, names)
-    return f"{node.kind.value} JOIN {node.right!r} ON {on}"
-
-
-# --- columns --------------------------------------------------------------------------------------
-
-_Origins = frozenset[tuple[int, str | None]]
+_Origins: TypeAlias = frozenset[tuple[int, str | None, bool]]
+"""The position of an operator, the text of a call or None, and whether it is not the argument of
+another call.
+"""
 _NONE: _Origins = frozenset()
 
 
-def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:
-    """Return where the state of each column of a plan is."""
+def _sort_origins(origins: _Origins) -> tuple[tuple[int, str | None, bool], ...]:
+    return tuple(sorted(origins, key=lambda origin: (origin[0], origin[1] or "", origin[2])))
+
+
+def _merge_origins(branches: Iterable[_Origins]) -> tuple[tuple[int, str | None], ...]:
+    """Return the origins in any branch."""
+    return tuple(dict.fromkeys((position, call) for position, call, _ in _sort_origins(_NONE.union(*branches))))
+
+
+def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[ConditionShape]:
+    """Yield the conditions on the rows of the operators closest to the result."""
+    for node in walk_to_operators(plan):
+        if not isinstance(node, Filter):
+            continue
+        branches = _origins(node.input, positions)
+        for part in conjuncts(node.condition):
+            origins = _merge_origins(_read(part, below) for below in branches)
+            yield ConditionShape(expression_text(node.input, part), origins, part.span)
+
+
+def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[tuple[_Origins, ...], ...]:
+    """Return where the state of each column of a plan is, by branch of UNION ALL."""
     match plan:
         case Scan() | Values():
-            return (_NONE,) * len(plan.schema)
+            return ((_NONE,) * len(plan.schema),)
         case Project():
-            below = _origins(plan.input, positions)
-            return tuple(_read(each, below) for each in plan.expressions)
-        case Union():
             return tuple(
-                frozenset().union(*each)
-                for each in zip(*(_origins(each, positions) for each in plan.inputs), strict=True)
+                tuple(_read(expression, below) for expression in plan.expressions)
+                for below in _origins(plan.input, positions)
             )
-        case Join():
-            left = _origins(plan.left, positions)
-            if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
-                return left
-            return (*left, *((_NONE,) * len(plan.right.schema)))
+        case Union():
+            return tuple(branch for each in plan.inputs for branch in _origins(each, positions))
         case SetOperation():
-            sides = (_origins(plan.left, positions), _origins(plan.right, positions))
-            return tuple(one | other for one, other in zip(*sides, strict=True))
+            return (*_origins(plan.left, positions), *_origins(plan.right, positions))
+        case Join():
+            right = () if plan.kind in (JoinKind.SEMI, JoinKind.ANTI) else (_NONE,) * len(plan.right.schema)
+            return tuple((*below, *right) for below in _origins(plan.left, positions))
         case Unnest():
-            below = _origins(plan.input, positions)
-            return (*below, *((_read(plan.collection, below),) * len(plan.fields)))
+            return tuple(
+                (*below, *((_read(plan.collection, below),) * len(plan.fields)))
+                for below in _origins(plan.input, positions)
+            )
+        case WindowTableFunction() if not is_stateful(plan):
+            return tuple((*below, *((below[plan.time_column],) * 3)) for below in _origins(plan.input, positions))
+        case WatermarkAssigner() | Filter() | Sort() | Limit():
+            return _origins(plan.input, positions)
         case _:
-            below = _origins(plan.input, positions)
-    own: _Origins = frozenset({(positions[plan.operator_id], None)}) if is_stateful(plan) else _NONE
+            assert is_stateful(plan)
+            # An operator merges the branches that it reads.
+            below = tuple(map(_NONE.union, *_origins(plan.input, positions)))
+            return (_operator_origins(plan, below, positions),)
+
+
+def _operator_origins(
+    plan: StatefulNode, below: Sequence[_Origins], positions: Mapping[str, int]
+) -> tuple[_Origins, ...]:
+    own: _Origins = frozenset({(positions[plan.operator_id], None, True)})
     match plan:
         case GroupAggregate() | WindowAggregate():
             keys = tuple(_read(key, below) | own for key in plan.keys)
@@ -470,12 +500,14 @@ def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[_Origins, ...]:
             return (*(each | own for each in below), *([own] if plan.numbered else []))
         case WindowTableFunction():
             return (*(each | own for each in below), *((below[plan.time_column] | own,) * 3))
-        case _:
+        case ChangelogNormalize() | WindowEmit():
             return tuple(each | own for each in below)
+        case _:
+            assert_never(plan)
 
 
 def _read(expression: Expr, below: Sequence[_Origins]) -> _Origins:
-    return frozenset().union(*(below[at] for at in inputs_of(expression)))
+    return _NONE.union(*(below[position] for position in inputs_of(expression)))
 
 
 def _of_call(
@@ -484,5 +516,6 @@ def _of_call(
     below: Sequence[_Origins],
     positions: Mapping[str, int],
 ) -> _Origins:
-    read = frozenset[tuple[int, str | None]]().union(*(_read(part, below) for part in call.expressions))
-    return read | {(positions[node.operator_id], call_text(call, node.input))}
+    read = _NONE.union(*(_read(part, below) for part in call.expressions))
+    arguments = {(position, text, False) for position, text, _ in read}
+    return frozenset({*arguments, (positions[node.operator_id], call_text(node, call), True)})

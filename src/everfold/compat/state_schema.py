@@ -7,20 +7,19 @@ judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from everfold.plan.canonical import column_texts
+from everfold.plan.canonical import expr_texts, texts_of
 from everfold.plan.explain import call_sql, expr_sql
-from everfold.plan.expressions import Expr, canonical_text
+from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     ChangelogNormalize,
     GroupAggregate,
     OverAggregate,
     Plan,
     Rank,
-    SortKey,
     StatefulNode,
     WindowAggregate,
     WindowEmit,
@@ -78,71 +77,73 @@ class StateSchema:
 
 def state_schema_of(node: StatefulNode) -> StateSchema:
     """Return the schema of an operator's state."""
-    below, on_arrival = node.input, runs_on_arrival(node)
+    on_arrival = runs_on_arrival(node)
     match node:
         case GroupAggregate():
             arguments = [arg for call in node.calls for arg in call.args]
             zone = None if node.window is None else node.window.zone
             return StateSchema(
-                expressions=_named_shapes([*node.keys, *arguments], below),
+                expressions=_named_shapes(node, [*node.keys, *arguments]),
                 zone=zone,
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case WindowAggregate(window=Session()):
-            return StateSchema(expressions=_named_shapes(node.keys, below), zone=node.zone, on_arrival=on_arrival)
+            return StateSchema(expressions=_named_shapes(node, node.keys), zone=node.zone, on_arrival=on_arrival)
         case WindowAggregate():
             assert not isinstance(node.window, Session)
             return StateSchema(
-                expressions=_named_shapes(node.keys, below),
+                expressions=_named_shapes(node, node.keys),
                 slice_ms=node.window.slice_ms,
                 size_ms=node.window.size_ms,
                 zone=node.zone,
                 on_arrival=on_arrival,
             )
         case WindowTableFunction():
-            return StateSchema(columns=_columns(below), zone=node.zone, on_arrival=on_arrival)
+            return StateSchema(columns=_columns(node), zone=node.zone, on_arrival=on_arrival)
         case WindowEmit():
-            return StateSchema(columns=_columns(below), zone=node.window.zone, on_arrival=on_arrival)
+            return StateSchema(columns=_columns(node), zone=node.window.zone, on_arrival=on_arrival)
         case OverAggregate():
             frame = node.frame
             return StateSchema(
-                columns=_columns(below),
-                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
-                order=_order(node.order, below),
+                columns=_columns(node),
+                expressions=_named_shapes(node, [*node.partition, *(key.expression for key in node.order)]),
+                order=_order(node),
                 frame=(frame.rows, frame.first, frame.last),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case Rank():
             return StateSchema(
-                columns=_columns(below),
-                expressions=_named_shapes([*node.partition, *(key.expression for key in node.order)], below),
-                order=_order(node.order, below),
+                columns=_columns(node),
+                expressions=_named_shapes(node, [*node.partition, *(key.expression for key in node.order)]),
+                order=_order(node),
                 on_arrival=on_arrival,
                 ttl_ms=node.ttl_ms,
             )
         case ChangelogNormalize():
-            return StateSchema(columns=_columns(below), ttl_ms=node.ttl_ms)
+            return StateSchema(columns=_columns(node), ttl_ms=node.ttl_ms)
         case _:
             assert_never(node)
 
 
-def _columns(plan: Plan) -> tuple[NamedShape, ...]:
-    parts = zip(column_texts(plan), _names(plan), plan.schema, strict=True)
-    return tuple(NamedShape(text, name, str(of.type)) for text, name, of in parts)
+def _columns(node: StatefulNode) -> tuple[NamedShape, ...]:
+    parts = zip(texts_of(node).columns, _names(node.input), node.input.schema, strict=True)
+    return tuple(NamedShape(text, name, str(column.type)) for text, name, column in parts)
 
 
-def _named_shapes(expressions: Iterable[Expr], plan: Plan) -> tuple[NamedShape, ...]:
+def _named_shapes(node: StatefulNode, expressions: Sequence[Expr]) -> tuple[NamedShape, ...]:
     """Return the expressions, each once."""
-    texts, names = column_texts(plan), _names(plan)
-    found = (NamedShape(canonical_text(each, texts), expr_sql(each, names), str(each.type)) for each in expressions)
-    return tuple({each.text: each for each in found}.values())
+    names = _names(node.input)
+    parts = zip(expr_texts(node, expressions), expressions, strict=True)
+    shapes = (NamedShape(text, expr_sql(expression, names), str(expression.type)) for text, expression in parts)
+    return tuple({shape.text: shape for shape in shapes}.values())
 
 
-def _order(keys: Iterable[SortKey], plan: Plan) -> tuple[OrderShape, ...]:
-    texts = column_texts(plan)
-    return tuple(OrderShape(canonical_text(key.expression, texts), key.descending, key.nulls_first) for key in keys)
+def _order(node: OverAggregate | Rank) -> tuple[OrderShape, ...]:
+    texts = expr_texts(node, [key.expression for key in node.order])
+    pairs = zip(texts, node.order, strict=True)
+    return tuple(OrderShape(text, key.descending, key.nulls_first) for text, key in pairs)
 
 
 def _names(plan: Plan) -> tuple[str, ...]:

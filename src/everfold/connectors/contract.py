@@ -250,6 +250,9 @@ class Source(ABC):
         that the engine does not see.
         """
 
+    def check_use(self, *, as_stream: bool) -> None:  # noqa: B027
+        """Check that the rows can be read as a stream, or else as a batch. Raises SqlError."""
+
     def is_read_per_batch(self) -> bool:
         """Return whether a lookup join reads the table again in every batch.
 
@@ -505,7 +508,8 @@ class Connector:
     """A kind of table.
 
     own_options: its options, without those of formats. accepts: the changes that its tables accept
-    as sinks. on_replay: the effect of replayed rows. updates_help: the help text where a query
+    as sinks. on_replay: the effect of replayed rows. writes_in_process: whether its sinks are
+    `LocalSink`, which the memory engine writes too. updates_help: the help text where a query
     updates its result and the table accepts only inserts.
     """
 
@@ -514,6 +518,7 @@ class Connector:
     own_options: OptionSet = field(default_factory=OptionSet)
     accepts: ChangelogMode = ChangelogMode.INSERT_ONLY
     on_replay: ReplayEffect = ReplayEffect.DUPLICATES
+    writes_in_process: bool = False
     updates_help: str = field(
         default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
         " or aggregate by windows, whose rows are final",
@@ -581,6 +586,15 @@ class Connector:
         """
         return None
 
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the locations of a table's rows, as its options declare them, without secrets.
+
+        Two tables of the same connector hold the same rows if they share a location; a topic is at
+        each of its brokers. Empty if the rows have no location. Touches no external system, unlike
+        `Source.location`. options: as returned by `check`.
+        """
+        return frozenset()
+
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return the source of a table. Raises UnsupportedFeature `not-a-source`.
 
@@ -602,6 +616,11 @@ class Connector:
             f"table `{context.table.name}`: the connector `{self.name}` only reads: nothing can be inserted into it",
             context.table.span,
         )
+
+    def require_sink(self, table: Table) -> None:
+        """Raise UnsupportedFeature `not-a-sink` if the connector only reads."""
+        if type(self).sink is Connector.sink:
+            self.sink(SinkContext(name=table.name, base_folder=Path(), table=table), OptionValues({}, frozenset()))
 
 
 def columns_of(table: Table, role: Role) -> tuple[TableColumn, ...]:

@@ -105,15 +105,20 @@ class DatagenSource(Source):
         )
         return self._columns(frame if self.row_count is None else frame.where(f"__row < {self.row_count}"))
 
-    def batch(self, context: SourceContext) -> DataFrame:
-        """Return all rows. Raises SqlError `unbounded-source` if the table is unbounded."""
-        if self.row_count is None:
+    def check_use(self, *, as_stream: bool) -> None:
+        """Check that a batch is bounded. Raises SqlError `unbounded-source`."""
+        if not as_stream and self.row_count is None:
             raise SqlError.of(
                 "unbounded-source",
                 f"table `{self.table.name}` is unbounded",
                 self.table.span,
                 "set 'number-of-rows' to read it in batch",
             )
+
+    def batch(self, context: SourceContext) -> DataFrame:
+        """Return all rows. Raises SqlError `unbounded-source` if the table is unbounded."""
+        self.check_use(as_stream=False)
+        assert self.row_count is not None, "checked"
         return self._columns(context.spark.range(self.row_count).selectExpr("id AS __row"))
 
     def _columns(self, frame: DataFrame) -> DataFrame:

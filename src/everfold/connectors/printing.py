@@ -104,7 +104,13 @@ class PrintConnector(Connector):
         return PrintSink(context, options)
 
 
-CONNECTOR = PrintConnector(name="print", meaning="prints rows", own_options=OPTIONS, accepts=ChangelogMode.ALL)
+CONNECTOR = PrintConnector(
+    name="print",
+    meaning="prints rows",
+    own_options=OPTIONS,
+    accepts=ChangelogMode.ALL,
+    writes_in_process=True,
+)
 
 
 # --- values as Java prints them -------------------------------------------------------------------

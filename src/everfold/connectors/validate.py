@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from everfold.connectors.contract import ClusterSink, Connector, LocalSink, OptionValues, Role, SinkContext, Source
 from everfold.connectors.registry import connector_of
 from everfold.connectors.sink_changelog import check_changes
 from everfold.errors import EverfoldError
 from everfold.plan.nodes import Root, Sink, Table
-from everfold.plan.walk import tables_read
+from everfold.plan.walk import batch_inputs, scans_of, tables_of, tables_read, walk_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class CheckedTable:
     def source(self) -> Source:
         """Return a source that reads the table. Raises UnsupportedFeature `not-a-source`."""
         return self.connector.source(self.table, self.options)
+
+    def locations(self, base_folder: Path) -> frozenset[str]:
+        """Return where its rows are by its options, see `Connector.locations`."""
+        return self.connector.locations(self.table, self.options, base_folder)
 
     def sink(self, context: SinkContext) -> LocalSink | ClusterSink:
         """Return a sink that writes to the table. Raises UnsupportedFeature `not-a-sink`."""
@@ -51,27 +56,34 @@ def check_tables(
     given: Container[str] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> CheckedTables:
-    """Check every table, and in a stream also that the sinks accept the changes.
+    """Check every table and how it is used, and in a stream also that the sinks accept the changes.
 
     Starts nothing and touches no external system. given: names of tables whose rows the caller
     provides. note: called with each note on options without effect, once per sentence. Raises
     SqlError with all errors found.
     """
-    found: dict[Role, dict[Table, CheckedTable]] = {Role.SOURCE: {}, Role.SINK: {}}
+    checked: dict[Role, dict[Table, CheckedTable]] = {Role.SOURCE: {}, Role.SINK: {}}
     used = [(table, Role.SOURCE) for table in tables_read(roots) if table.name not in given]
     used += [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
+    streamed = {scan.table for scan in scans_of(roots)} if streaming else set[Table]()
+    read_at_once = {table for root in roots for table in _tables_read_at_once(root, streaming=streaming)}
     sources: dict[Table, Source] = {}
     notes: dict[str, None] = {}
     wrong: list[EverfoldError] = []
     for table, role in dict.fromkeys(used):
         try:
-            checked = found[role][table] = check_table(table, role)
-            notes |= dict.fromkeys(checked.options.notes)
-            if role is Role.SOURCE:
-                sources[table] = checked.source()
+            found = checked[role][table] = check_table(table, role)
+            notes |= dict.fromkeys(found.options.notes)
+            if role is Role.SINK:
+                found.connector.require_sink(table)
+                continue
+            source = sources[table] = found.source()
+            for as_stream, tables in ((True, streamed), (False, read_at_once)):
+                if table in tables:
+                    source.check_use(as_stream=as_stream)
         except EverfoldError as error:
             wrong.append(error)
-    read_per_batch = {table for table, of in sources.items() if of.is_read_per_batch()}
+    read_per_batch = {table for table, source in sources.items() if source.is_read_per_batch()}
     for root in roots if streaming else ():
         try:
             check_changes(root, read_per_batch)
@@ -80,5 +92,11 @@ def check_tables(
     for sentence in notes:
         note(sentence)
     if wrong:
-        raise type(wrong[0])(*dict.fromkeys(found for error in wrong for found in error.diagnostics))
-    return CheckedTables(found[Role.SOURCE], found[Role.SINK])
+        raise type(wrong[0])(*dict.fromkeys(finding for error in wrong for finding in error.diagnostics))
+    return CheckedTables(checked[Role.SOURCE], checked[Role.SINK])
+
+
+def _tables_read_at_once(root: Root, *, streaming: bool) -> Iterable[Table]:
+    """Return the tables that a query reads as a batch: all of them in batch mode, and in joins."""
+    plans = batch_inputs(root.input) if streaming else (root.input,)
+    return (table for plan in plans for table in tables_of(walk_plan(plan)))

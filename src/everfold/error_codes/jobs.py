@@ -79,6 +79,15 @@ ENTRIES = (
         "which is then read from its start.",
     ),
     ErrorCode(
+        "changed-sink",
+        Family.JOB,
+        "A table that the job writes now has another location.",
+        "The rows that the job has written so far are at the old location. The new one would receive only what "
+        "changes from now on.",
+        "pass `--sink TABLE=refresh` to re-emit the current result, `--sink TABLE=empty` to emit changes only, or "
+        "`--sink TABLE=rebuild` to compute the whole result again.",
+    ),
+    ErrorCode(
         "changed-query",
         Family.JOB,
         "The state in the checkpoint belongs to another query.",

@@ -58,10 +58,11 @@ def read_tables(shape: OperatorShape, stores: Iterable[Store], epoch: int) -> li
         expired = _expired_before(shape, head) if head else None
         for name, state in _tables(head):
             if "base" in state:
-                rows = add_shared_slots(_read_keyed(store, epoch, name, state, expired), shape.calls)
+                rows = _use_names_of_today(_read_keyed(store, epoch, name, state, expired), shape)
+                parts.setdefault(name, []).append(add_shared_slots(rows, shape.calls))
             else:
-                rows = _merge_parts(shape, add_shared_slots(_read_runs(store, epoch, name, state), shape.calls))
-            parts.setdefault(name, []).append(rows)
+                rows = _use_names_of_today(_read_runs(store, epoch, name, state), shape)
+                parts.setdefault(name, []).append(_merge_parts(shape, add_shared_slots(rows, shape.calls)))
     tables = [StoredTable(name, _concat(frames)) for name, frames in parts.items()]
     # Among windows only CUMULATE has totals.
     return [each for each in tables if each.rows.width or (shape.kind, each.name) != ("WindowAggregate", "totals")]
@@ -102,6 +103,22 @@ def _read_runs(store: Store, epoch: int, name: str, state: dict[str, Any]) -> pl
     return _concat(
         [page.with_columns(pl.lit(at, dtype=pl.Int64).alias(AT)) for at in table.index for page in table.read(at)]
     )
+
+
+def _use_names_of_today(rows: pl.DataFrame, shape: OperatorShape) -> pl.DataFrame:
+    """Rename the columns that an earlier release named differently.
+
+    A column is named by a text, or by the text of a call and what follows `|` or ` since`.
+    """
+    names = {earlier: name for name, earlier in shape.state_names}
+    if not names:
+        return rows
+    renamed = {}
+    for column in rows.columns:
+        text, separator, rest = column.rpartition("|") if "|" in column else column.partition(" since ")
+        name = names.get(column) or (names.get(text, text) + separator + rest)
+        renamed[column] = name
+    return rows.rename(renamed)
 
 
 def _merge_parts(shape: OperatorShape, rows: pl.DataFrame) -> pl.DataFrame:

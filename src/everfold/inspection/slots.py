@@ -92,7 +92,8 @@ def _fold(call: CallShape, named: dict[str, str], retracting: bool) -> Fold:
             f"the state of `{call.label}` has an unknown format",
             help="the job was written by another version of everfold: use that version to show its state",
         )
-    return Fold(entry, _signature(call, retracting), (), tuple(named[slot] for slot in slots))
+    names = tuple(named[slot] for slot in slots)
+    return Fold(entry, _signature(call, retracting), (), names, begins_late=call.since > 0)
 
 
 def _slots(call: CallShape, retracting: bool) -> tuple[Slot, ...]:

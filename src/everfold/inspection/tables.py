@@ -15,7 +15,7 @@ from everfold.compat.state_schema import NamedShape
 from everfold.inspection.reader import AT, COLUMN, END, KEY, ORDER, START, VALUE, StoredTable, has_update_time
 from everfold.inspection.slots import known_slots, type_of
 from everfold.operators.changelog import INPUT_KIND
-from everfold.operators.layout import number_repeats
+from everfold.operators.state_names import number_repeats
 from everfold.plan.changelog import RowKind
 from everfold.state.partition_rows import NUMBER
 from everfold.state.segments import TOUCHED

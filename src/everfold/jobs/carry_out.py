@@ -68,7 +68,7 @@ class ChangeExecutor:
                     clear_checkpoint(job_dir.checkpoint(manifest, stage.epoch))
             case CopyCheckpoint():
                 old = job_dir.checkpoint(manifest, stage.old_epoch)
-                job_dir.check_finished(old)
+                job_dir.check_finished(manifest, stage.old_epoch)
                 report_activity("copying the checkpoint")
                 old_positions = [each.old_position for each in stage.operators]
                 job_dir.copy_checkpoint(old, job_dir.checkpoint(manifest, stage.epoch), old_positions)

@@ -69,6 +69,25 @@ def decide_change(job_dir: str, judgement: Judgement, decide: Decide) -> OnChang
     return OnChange.ACCEPT if judgement.verdict is Verdict.FULLY else how
 
 
+def changed_zone_error(state: str, old: str, new: str) -> StateError:
+    """Return the error for a session in another time zone than the state. state: which one."""
+    return StateError.of(
+        "changed-zone",
+        f"{state} was computed in the time zone {old}, but the session uses {new}",
+        help=f"SET 'table.local-time-zone' = '{old}', or run the query with another --state folder",
+    )
+
+
+def streaming_job_error(job: str) -> StateError:
+    """Return the error for a batch in the directory of a streaming job. job: which one."""
+    return StateError.of(
+        "streaming-job",
+        f"{job} is a streaming job, and this query runs as a batch: it would write its whole result again",
+        help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch',"
+        " or run the batch with another --state folder",
+    )
+
+
 def list_options(without: Collection[str] = ()) -> str:
     """List the options of a user, one per line."""
     options = {option: what for option, what in _OPTIONS.items() if option not in without}

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from everfold.compat import CompatOptions, Judgement, QueryPair, carry_state
+from everfold.compat import CompatOptions, Judgement, QueryPair, carry_state, record_coverage
+from everfold.compat.serde import to_json
 from everfold.errors import StateError
 from everfold.jobs.change import IN_PLACE, OnChange, list_options
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
@@ -194,7 +195,7 @@ def plan_change(
     number, epoch = known.next_ids
     if how is OnChange.REBUILD:
         roots = tuple(carry_state(pair.discard_old(), root, 0) for pair, root in zip(pairs, new.roots, strict=False))
-        version = replace(create_version(number, epoch, new, roots), rebuilt=True)
+        version = replace(create_version(number, epoch, new, roots), rebuilt=True, decision=how.value)
         start: list[Stage] = [StartEpoch(epoch)]
     else:
         version, roots, start = _plan_continuation(known, new, pairs, how, terms, refresh=refresh)
@@ -231,8 +232,17 @@ def _plan_continuation(
         reset=reset,
     )
     reemitting = tuple(each for each in change.operators if each.reemits)
+    version = create_version(number, epoch, new, change.roots, known.sources)
+    covered = [
+        record_coverage(pair.discard_old() if reset else pair, shape, number, terms, is_backfilled=backfill)
+        for pair, shape in zip(pairs, version.query_shapes, strict=False)
+    ]
     version = replace(
-        create_version(number, epoch, new, change.roots, known.sources),
+        version,
+        shapes=tuple(map(to_json, covered)),
+        rules="extended" if terms.extended else "reference",
+        ignores_filters=terms.ignore_filter,
+        decision=how.value,
         state_epoch=number if reset else last.state_epoch,
         history=number if backfill or reemitting else None,
         filled=backfill,

@@ -38,8 +38,7 @@ from everfold.jobs.stop import StopSignal
 from everfold.jobs.stream_job import StreamJob
 from everfold.operators.reemit import can_reemit
 from everfold.plan.nodes import Collect, Root, Sink, Table
-from everfold.plan.walk import last_operators, tables_read
-from everfold.spark.batch import is_constant
+from everfold.plan.walk import is_constant, last_operators, tables_read
 from everfold.spark.executors import ExecutorCheck, count_cores, is_cluster, ship_package
 from everfold.spark.first_task import start_workers
 from everfold.spark.hadoop import connect

@@ -210,14 +210,23 @@ class JobDir:
             if record.name[0].isdigit() and len(record.name.partition("-")[0]) < _DIGITS_OF_TIME:
                 yield record.relative_to(self.path)
 
-    def check_finished(self, checkpoint: Location) -> None:
-        """Raise StateError `unfinished-batch` if the last batch of a checkpoint is not finished."""
-        if has_unfinished_batch(checkpoint):
-            raise StateError.of(
-                "unfinished-batch",
-                f"the job in `{self.path}` was interrupted during a batch, which only the old query can finish",
-                help="run the old query once more, stop it, and then change it; --on-change rebuild needs no old state",
-            )
+    def check_finished(self, manifest: Manifest, epoch: int) -> None:
+        """Raise StateError `unfinished-batch` if the last batch of an epoch is not finished."""
+        if not has_unfinished_batch(self.checkpoint(manifest, epoch)):
+            return
+        version = next(each for each in reversed(manifest.versions) if each.epoch == epoch)
+        message = (
+            f"the job in `{self.path}` was interrupted during a batch, which only the old query can finish:"
+            f" that of version {version.number}"
+        )
+        help_ = (
+            "run the old query once more, stop it, and then change it"
+            f" (`everfold history {self.path} --sql {version.number}` prints it)"
+        )
+        earlier = [each for each, _ in manifest.lineage(version)[1:2] if not each.expired]
+        if earlier:
+            help_ += f"; if it fails in this batch, go back: everfold rollback {self.path} {earlier[0].number}"
+        raise StateError.of("unfinished-batch", message, help=f"{help_}; --on-change rebuild needs no old state")
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Create the next manifest. Raises StateError `job-taken-over`, ConnectorError."""

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from everfold.checkpoint.logs import last_planned_batch, read_positions
 from everfold.compat.operator_ids import SourceNote
-from everfold.connectors.contract import Role, Source
-from everfold.connectors.validate import CheckedTable, check_table
+from everfold.connectors.contract import Source
+from everfold.connectors.validate import CheckedTable
 from everfold.errors import Diagnostic, EverfoldError, StateError
+from everfold.jobs.changed_tables import ChangedTable, changed_source
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.moving import Move, find_job_dir, move_checkpoints, read_files
 from everfold.jobs.rewind import Moved
-from everfold.jobs.sources import name_by_options
 from everfold.plan.nodes import Root, Table
 from everfold.plan.walk import scans_of
 from everfold.storage import Location
@@ -91,11 +91,17 @@ def locate_table(checked: CheckedTable, base_folder: Path) -> TableLocation:
     return TableLocation(checked.table, source, checked.connector.name, source.location(base_folder))
 
 
-def show_location(note: SourceNote) -> str:
-    """Return the location of a source's note, for people."""
-    if "location" not in note:
-        return "a location that an earlier everfold did not record"
-    return f"`{note['location']}` ({note['connector']})" if note["location"] else f"`{note['connector']}`"
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The sources of a job by name, compared with where they were.
+
+    kept: the notes of those whose positions are used again. moves: those whose data was moved.
+    changed: the old notes of those at another location.
+    """
+
+    kept: dict[str, SourceNote]
+    moves: dict[str, Move]
+    changed: dict[str, SourceNote]
 
 
 @dataclass(slots=True)
@@ -124,69 +130,86 @@ class Locations:
         """
         known = self.job_dir.read_manifest() or manifest
         pending = known.current != manifest.current
-        self._look_at(known)
-        begun = last_planned_batch(self._checkpoint) >= 0 and not (pending and manifest.version.rebuilt)
         notes = manifest.version.sources or ()
-        locations = self._find_locations(notes, roots, tables)
-        kept: dict[str, SourceNote] = {}
-        moves: dict[str, Move] = {}
-        changed: dict[str, SourceNote] = {}
-        for note in notes:
+        located = {name: locate_table(checked, self.base_folder) for name, checked in self._list(roots, tables).items()}
+        locations = _name_locations(notes, roots, located)
+        found = self._compare(known, manifest, locations)
+        self._check_answers(found.changed, locations)
+        names = self._new_names(manifest, locations, found.kept, found.changed)
+        new_notes = tuple(found.kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
+        manifest = self._with_notes(manifest, manifest.version, new_notes)
+        if pending:
+            old_notes = known.version.sources
+            renewed = tuple(_renew(each, found.kept) for each in old_notes or ())
+            known = self._with_notes(known, known.version, None if old_notes is None else renewed)
+        moves = tuple(found.moves.values())
+        decided = {locations[name].table.name for name in found.changed} | {each.source.table.name for each in moves}
+        lines = tuple(
+            f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
+            for name in sorted(located.keys() & self.answers.keys() - decided)
+        )
+        return LocatedSources(manifest, known if pending else manifest, moves, self._before, lines)
+
+    def find_changed(
+        self, manifest: Manifest, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]
+    ) -> tuple[list[ChangedTable], list[str]]:
+        """Return the tables about which `locate` would ask, whatever the answers are.
+
+        Changes nothing. The second part has a sentence for each table that cannot be reached.
+        """
+        known = self.job_dir.read_manifest() or manifest
+        if not self._has_begun(known, manifest):
+            return [], []
+        located: dict[str, TableLocation] = {}
+        unreachable: list[str] = []
+        for name, checked in self._list(roots, tables).items():
+            try:
+                located[name] = locate_table(checked, self.base_folder)
+            except EverfoldError as error:
+                unreachable.append(
+                    f"table `{name}`: its location cannot be compared with that of the job:"
+                    f" {error.diagnostics[0].message}"
+                )
+        locations = _name_locations(manifest.version.sources or (), roots, located)
+        changed = replace(self, answers={})._compare(known, manifest, locations).changed
+        found = {
+            locations[name].table.name: changed_source(locations[name].table, old, locations[name].note)
+            for name, old in changed.items()
+        }
+        return list(found.values()), unreachable
+
+    def _list(self, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]) -> dict[str, CheckedTable]:
+        """Return the tables that the job reads as streams, by name."""
+        used = (scan.table for scan in scans_of(roots))
+        return {table.name: tables[table] for table in used if table.name not in self.externals}
+
+    def _compare(self, known: Manifest, manifest: Manifest, locations: Mapping[str, TableLocation]) -> _Comparison:
+        """Compare the present locations of sources with those in a manifest.
+
+        known: the manifest in place.
+        """
+        begun = self._has_begun(known, manifest)
+        found = _Comparison({}, {}, {})
+        for note in manifest.version.sources or ():
             current = locations.get(note["name"])
             old = None if current is None else self._old_note(note, current)
             if current is None or old is None:
                 continue
             moved = self._moved_with_job(old, current) or self._was_moved(old, current)
             if current.is_at(old) or (begun and moved):
-                kept[note["name"]] = old | current.note
+                found.kept[note["name"]] = old | current.note
             elif begun:
-                changed[note["name"]] = old
+                found.changed[note["name"]] = old
             if begun and moved:
                 name = old["spark_name"]
-                moves[name] = Move(current.source, name, old.get("location", ""), current.location)
-        self._check_answers(changed, locations)
-        names = self._new_names(manifest, locations, kept, changed)
-        found = tuple(kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
-        manifest = self._with_notes(manifest, manifest.version, found)
-        if pending:
-            old_notes = known.version.sources
-            found = tuple(_renew(each, kept) for each in old_notes or ())
-            known = self._with_notes(known, known.version, None if old_notes is None else found)
-        decided = {locations[name].table.name for name in changed} | {each.source.table.name for each in moves.values()}
-        known_tables = {each.table.name for each in locations.values()}
-        unused = sorted(known_tables & self.answers.keys() - decided)
-        lines = tuple(
-            f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
-            for name in unused
-        )
-        return LocatedSources(manifest, known if pending else manifest, tuple(moves.values()), self._before, lines)
-
-    def find_changed(self, manifest: Manifest, tables: Iterable[Table]) -> list[str]:
-        """Return what `locate` would ask about the tables of a script, as sentences.
-
-        Changes nothing. Tables that cannot be reached are reported, too.
-        """
-        self._look_at(manifest)
-        found: list[str] = []
-        for table in tables:
-            notes = [each for each in manifest.version.sources or () if each["table"] == table.name]
-            if table.connector is None or not notes or last_planned_batch(self._checkpoint) < 0:
-                continue
-            try:
-                current = locate_table(check_table(table, Role.SOURCE), self.base_folder)
-                known = [old for old in (self._old_note(each, current) for each in notes) if old is not None]
-                if known and not any(current.is_at(each) or self._moved_with_job(each, current) for each in known):
-                    error = changed_source_error(table, known[0], current)
-                    found.append(
-                        f"{error.code}: {error.message};"
-                        f" `everfold run` takes --source {table.name}=moved or --source {table.name}=new"
-                    )
-            except EverfoldError as error:
-                found.append(
-                    f"table `{table.name}`: its location cannot be compared with that of the job:"
-                    f" {error.diagnostics[0].message}"
-                )
+                found.moves[name] = Move(current.source, name, old.get("location", ""), current.location)
         return found
+
+    def _has_begun(self, known: Manifest, manifest: Manifest) -> bool:
+        """Return whether a job continues in its input. known: the manifest in place."""
+        self._look_at(known)
+        is_rebuilt = known.current != manifest.current and manifest.version.rebuilt
+        return last_planned_batch(self._checkpoint) >= 0 and not is_rebuilt
 
     def _look_at(self, manifest: Manifest) -> None:
         self._known = manifest
@@ -196,16 +219,6 @@ class Locations:
     def _checkpoint(self) -> Location:
         assert self._known is not None, "no manifest was looked at"
         return self.job_dir.checkpoint(self._known, self._known.current)
-
-    def _find_locations(
-        self, notes: Sequence[SourceNote], roots: Sequence[Root], checked: Mapping[Table, CheckedTable]
-    ) -> dict[str, TableLocation]:
-        """Return the present locations of the job's sources by name; each table is checked once."""
-        tables = [scan.table for scan in scans_of(roots)]
-        used = {each.name: each for each in tables if each.name not in self.externals}
-        found = {name: locate_table(checked[each], self.base_folder) for name, each in used.items()}
-        pairs = zip(notes, tables, strict=True)
-        return {note["name"]: found[table.name] for note, table in pairs if table.name in found}
 
     # --- moved sources ----------------------------------------------------------------------------
 
@@ -270,6 +283,8 @@ class Locations:
         if their options are unchanged.
         """
         if not current.source.reads_files:
+            from everfold.jobs.sources import name_by_options  # which imports the engines
+
             same = note["spark_name"] == name_by_options(current.table, note["name"], self.base_folder)
             return current.note if same else {}
         if '"logOffset"' not in line:
@@ -291,11 +306,12 @@ class Locations:
         for name, old in changed.items():
             current = locations[name]
             if self.answers.get(current.table.name) is not Moved.NEW:
-                asked[current.table.name] = changed_source_error(current.table, old, current)
+                asked[current.table.name] = changed_source(current.table, old, current.note).diagnostic
         if asked:
             raise StateError(*asked.values())
         if changed:
-            self.job_dir.check_finished(self._checkpoint)
+            assert self._known is not None
+            self.job_dir.check_finished(self._known, self._known.current)
 
     def _new_names(
         self,
@@ -339,14 +355,13 @@ class Locations:
         return replace(manifest, folder=str(self.job_dir.path), versions=tuple(map(renew, manifest.versions)))
 
 
-def changed_source_error(table: Table, old: SourceNote, new: TableLocation) -> Diagnostic:
-    """Return the error `changed-source` for a table at a new location."""
-    there = show_location(new.note)
-    message = f"table `{table.name}`: the job has read {show_location(old)}, but the table is now at {there}"
-    options = [f"  --source {table.name}=new    other data: read it from its start, and keep the state"]
-    if old.get("connector", new.connector) == new.connector:
-        options.insert(0, f"  --source {table.name}=moved  the same data was moved: resume at the job's position in it")
-    return Diagnostic("changed-source", message, table.span, "\n".join(["choose one:", *options]))
+def _name_locations(
+    notes: Sequence[SourceNote], roots: Sequence[Root], located: Mapping[str, TableLocation]
+) -> dict[str, TableLocation]:
+    """Return the locations of a job's sources by their names in the job. located: by table."""
+    tables = [scan.table.name for scan in scans_of(roots)]
+    pairs = zip(notes, tables, strict=True)
+    return {note["name"]: located[table] for note, table in pairs if table in located}
 
 
 def _renew(note: SourceNote, kept: Mapping[str, SourceNote]) -> SourceNote:

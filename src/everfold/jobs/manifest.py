@@ -10,25 +10,36 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from everfold.compat import QueryShape, shape_of
+from everfold.compat import QueryShape, Verdict, judge, shape_of
+from everfold.compat.new_columns import hide_new_columns
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
 from everfold.compat.serde import from_json, to_json
 from everfold.connectors.replay import JobLineage
 from everfold.errors import StateError, UsageError
+from everfold.jobs.earlier_shapes import (
+    BindStatement,
+    complete_shapes,
+    compute_earlier_fingerprint,
+    is_earlier,
+    plan_again,
+    read_alone,
+)
+from everfold.jobs.function_sources import digest_functions
 from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
 from everfold.plan.naming import name_operators, name_sources
-from everfold.plan.nodes import Root, Sink
+from everfold.plan.nodes import Root
+from everfold.plan.plan_text import PLAN_TEXT_VERSION, root_text
 from everfold.plan.walk import operators_of
 from everfold.secrets import redact_script
 from everfold.spark.buckets import bucket_ids
 from everfold.storage import Location
 
-MANIFEST_FORMAT = 6
+MANIFEST_FORMAT = 7
 """Version of the manifest format; earlier formats are still read.
 
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
@@ -37,6 +48,7 @@ MANIFEST_FORMAT = 6
 5: a file for each manifest, with its `writer`, and `modulus`; versions have `checkpoint` and
 `partitions`.
 6: versions have `expired` and `script`, and their tables `folder`.
+7: shapes have `branches`, `conditions` and `state_names`; a fingerprint begins with its version.
 """
 _CHECKED_SINCE = 4
 
@@ -44,10 +56,10 @@ _CHECKED_SINCE = 4
 def fingerprint(roots: Sequence[Root], zone: str) -> str:
     """Return a digest that is equal for plans with the same meaning.
 
-    A checkpoint is compared by it. Table options are left out because they hold secrets.
+    A checkpoint is compared by it. It begins with the version of the text that it is made from.
     """
-    parts = [f"{root.table.name}<-{root.input!r}" if isinstance(root, Sink) else repr(root.input) for root in roots]
-    return hashlib.sha256("\n".join([zone, *parts]).encode()).hexdigest()
+    text = "\n".join([zone, *map(root_text, roots)])
+    return f"{PLAN_TEXT_VERSION}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,10 @@ class Version:
     back_to, back_after: for a rollback, the number of the restored version and the last batch that
         its checkpoint had finished.
     rebuilt: whether the job started again at the beginning of its input with this version.
+    rules, ignores_filters: the options by which the change to this version was judged; `rules` is
+        empty for the first version, and if an earlier release did not record them.
+    functions: digests of the source of its Python functions, by module and attribute.
+    decision: what the user decided about the change (`OnChange`), empty likewise.
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
     expired: whether `everfold expire` has removed its state, so that no rollback leads to it.
@@ -93,6 +109,10 @@ class Version:
     back_to: int | None = None
     back_after: int | None = None
     rebuilt: bool = False
+    rules: str = ""
+    ignores_filters: bool = False
+    decision: str = ""
+    functions: dict[str, str] = field(default_factory=dict)
     checkpoint: str | None = None
     partitions: int | None = None
     expired: bool = False
@@ -112,8 +132,29 @@ class Version:
 
     @property
     def query_shapes(self) -> list[QueryShape]:
-        """The parsed shapes of its queries."""
-        return [from_json(each) for each in self.shapes]
+        """The shapes of its queries, see `read_shapes`."""
+        return self.read_shapes()
+
+    def read_shapes(self, query: NewQuery | None = None) -> list[QueryShape]:
+        """Return the shapes of its queries.
+
+        Those of an earlier release are completed, if its query can be planned again. query: the
+        query that is to continue the job.
+        """
+        shapes = [from_json(shape) for shape in self.shapes]
+        if any(map(is_earlier, shapes)):
+            plans = (complete_shapes(shapes, planned) for planned in plan_again(self, query))
+            return next((completed for completed in plans if completed is not None), [*map(read_alone, shapes)])
+        return shapes
+
+    def is_query(self, query: NewQuery) -> bool:
+        """Whether a query means the same as that of the version."""
+        if ":" in self.fingerprint:
+            return self.fingerprint == query.fingerprint
+        if self.fingerprint != compute_earlier_fingerprint(query.roots, query.zone):
+            return False
+        # Earlier fingerprints do not tell from where in a record a column is read.
+        return judge(self.read_shapes(query), query.shapes).verdict is Verdict.FULLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +349,7 @@ class Manifest:
                     help="run it with that release of everfold, or start with a new --state folder",
                 )
             found = _check_fields(cls, _verify_checksum(parsed))
-            versions = tuple(_parse_version(each) for each in found["versions"])
+            versions = _complete_coverage([_parse_version(each) for each in found["versions"]])
             return cls(**{**found, "versions": versions, "format": MANIFEST_FORMAT})
         except (ValueError, TypeError) as error:
             raise damaged_manifest_error(f"`{path}` is not a valid manifest: {error}") from error
@@ -345,7 +386,7 @@ def _check_fields(of: type[Manifest | Version], found: Any) -> dict[str, Any]:
     missing or other fields.
     """
     names = {each.name for each in fields(of)}
-    needed = {each.name for each in fields(of) if each.default is MISSING}
+    needed = {each.name for each in fields(of) if each.default is MISSING and each.default_factory is MISSING}
     if not isinstance(found, dict) or not needed <= found.keys() <= names:
         raise ValueError(f"it is not an object with the fields {', '.join(sorted(names))}")
     return found
@@ -368,6 +409,34 @@ def _parse_version(found: Any) -> Version:
         raise ValueError(f"the shape of a query lacks {error}") from error
 
 
+def _complete_coverage(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """Return the versions whose calls know since when they cover rows.
+
+    A call covers past rows if the version that it began with was backfilled.
+    """
+    filled = {version.number for version in versions if version.is_backfilled}
+
+    def complete(call: dict[str, Any]) -> dict[str, Any]:
+        since = call.get("counts_since", call.get("since", 0))
+        return call | {"counts_since": 0 if since in filled else since}
+
+    return tuple(
+        replace(
+            version,
+            shapes=tuple(
+                shape
+                | {
+                    "operators": [
+                        operator | {"calls": [*map(complete, operator["calls"])]} for operator in shape["operators"]
+                    ]
+                }
+                for shape in version.shapes
+            ),
+        )
+        for version in versions
+    )
+
+
 def damaged_manifest_error(message: str) -> StateError:
     return StateError.of(
         "damaged-manifest", message, help="restore it from a backup, or start with a new --state folder"
@@ -380,6 +449,7 @@ class NewQuery:
 
     sql, script, explained: its statement, the script that it is in, and its plan, for people.
     base_folder: start of relative paths.
+    bind: binds another statement with the declarations of the script.
     """
 
     roots: Sequence[Root]
@@ -388,11 +458,17 @@ class NewQuery:
     script: str = ""
     explained: str = ""
     base_folder: Path | None = None
+    bind: BindStatement | None = None
 
     @property
     def fingerprint(self) -> str:
         """The digest of its plans."""
         return fingerprint(self.roots, self.zone)
+
+    @property
+    def shapes(self) -> list[QueryShape]:
+        """The shapes of its plans."""
+        return [shape_of(root) for root in self.roots]
 
 
 def create_version(
@@ -416,12 +492,14 @@ def create_version(
         operators=tuple(node.operator_id for node in operators_of(roots)),
         sinks=sink_notes(roots, query.base_folder),
         sources=source_notes(roots, sources),
+        functions=digest_functions(roots),
     )
 
 
 def name_plans(roots: Sequence[Root], version: Version) -> tuple[Root, ...]:
-    """Return the plans with the names that operators and sources have in a version."""
-    return name_sources(name_operators(roots, version.operators), [note["name"] for note in version.sources or ()])
+    """Return the plans as a version runs them, with the names of its operators and sources."""
+    names = [note["name"] for note in version.sources or ()]
+    return tuple(map(hide_new_columns, name_sources(name_operators(roots, version.operators), names)))
 
 
 def now() -> str:

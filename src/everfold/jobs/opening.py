@@ -7,14 +7,25 @@ import time
 from dataclasses import replace
 
 from everfold.checkpoint.logs import has_unfinished_batch
-from everfold.compat import CompatOptions, carry_state, judge_pairs, pair_queries, shape_of
+from everfold.compat import (
+    REFERENCE,
+    CompatOptions,
+    QueryShape,
+    carry_state,
+    judge_pairs,
+    pair_queries,
+    record_coverage,
+    shape_of,
+)
 from everfold.compat.operator_ids import source_notes
-from everfold.compat.serde import add_positions
+from everfold.compat.serde import to_json
 from everfold.errors import StateError
 from everfold.jobs.batch_log import check_complete, last_batch
-from everfold.jobs.change import OnChange, decide_change
+from everfold.jobs.change import OnChange, changed_zone_error, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
 from everfold.jobs.control import Control
+from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
+from everfold.jobs.function_sources import describe_changed_functions, digest_functions
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
 from everfold.jobs.rewind import sink_notes
@@ -43,13 +54,17 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
         script=spec.script,
         explained=explained,
         base_folder=spec.base_folder,
+        bind=spec.bind,
     )
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
-    if known.version.fingerprint == query.fingerprint and not (
-        spec.consent.refresh and not _is_starting(job_dir, known)
-    ):
+    for sentence in describe_changed_functions(known.version.functions, query.roots):
+        spec.consent.note(sentence)
+    if known.version.is_query(query):
+        if not spec.consent.refresh or _is_starting(job_dir, known):
+            return _resume(job_dir, known, query)
+    elif _must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes:
         return _resume(job_dir, known, query)
     return _change(job_dir, known, query, spec)
 
@@ -73,24 +88,43 @@ def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int)
 
 def _resume(job_dir: JobDir, known: Manifest, query: NewQuery) -> ChangePlan:
     check_batches(job_dir, known)
+    return _start(renew_version(known, query), query)
+
+
+def renew_version(known: Manifest, query: NewQuery) -> Manifest:
+    """Return a manifest whose version records the present tables of its unchanged query."""
     last = known.version
-    shapes = add_positions(last.shapes, [shape_of(root) for root in query.roots])
     sources = last.sources or source_notes(name_operators(query.roots, last.operators))
+    pairs = pair_queries(_complete_shapes(last, query), query.shapes)
+    roots = [carry_state(pair, root, last.number) for pair, root in zip(pairs, query.roots, strict=False)]
     version = replace(
         last,
-        shapes=shapes,
+        fingerprint=query.fingerprint,
+        functions=digest_functions(query.roots),
+        shapes=tuple(
+            to_json(record_coverage(pair, shape_of(root), last.number, REFERENCE, is_backfilled=False))
+            for pair, root in zip(pairs, roots, strict=False)
+        ),
         sinks=sink_notes(query.roots, query.base_folder),
         sources=sources,
         script=redact_script(query.script),
     )
     versions = tuple(version if each.epoch == known.current else each for each in known.versions)
-    return _start(replace(known, versions=versions), query)
+    return replace(known, versions=versions)
+
+
+def _complete_shapes(version: Version, query: NewQuery) -> list[QueryShape]:
+    """Return the shapes of a version whose query has not changed."""
+    shapes = version.read_shapes(query)
+    if any(map(is_earlier, shapes)):
+        return complete_shapes(shapes, PlannedAgain(query.roots)) or shapes
+    return shapes
 
 
 def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
     """Return the plan of a job whose query has not changed."""
     version = manifest.version
-    pairs = pair_queries(version.query_shapes, [shape_of(root) for root in query.roots])
+    pairs = pair_queries(version.query_shapes, query.shapes)
     roots = [carry_state(pair, root, version.number) for pair, root in zip(pairs, query.roots, strict=False)]
     stages = (SwitchManifest(version.number), SettleTables.of(version))
     return ChangePlan(manifest, name_plans(roots, version), stages)
@@ -99,19 +133,14 @@ def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
 def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) -> ChangePlan:
     last = known.version
     if last.zone != query.zone:
-        raise StateError.of(
-            "changed-zone",
-            f"the state in `{job_dir.path}` was computed in the time zone {last.zone}, but the session uses"
-            f" {query.zone}",
-            help=f"SET 'table.local-time-zone' = '{last.zone}', or run the query with another --state folder",
-        )
+        raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
     terms = CompatOptions.of(spec.settings)
-    pairs = pair_queries(last.query_shapes, [shape_of(root) for root in query.roots])
+    pairs = pair_queries(last.read_shapes(query), query.shapes)
     judgement = judge_pairs(pairs, terms)
     how = decide_change(str(job_dir.path), judgement, spec.decide)
     if how is OnChange.RESET:
         check_batches(job_dir, known)
-        job_dir.check_finished(job_dir.checkpoint(known, last.epoch))
+        job_dir.check_finished(known, last.epoch)
     elif how is not OnChange.REBUILD:
         check_may_change(job_dir, known)
     return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
@@ -123,7 +152,7 @@ def check_may_change(job_dir: JobDir, manifest: Manifest) -> None:
     Raises StateError `damaged-checkpoint`, `unfinished-batch`, `unfinished-change`.
     """
     check_batches(job_dir, manifest)
-    job_dir.check_finished(job_dir.checkpoint(manifest, manifest.current))
+    job_dir.check_finished(manifest, manifest.current)
     if _awaits_files(job_dir, manifest, manifest.version):
         raise StateError.of(
             "unfinished-change",
@@ -156,6 +185,11 @@ def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
     if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
         return ran[1]
     return -1
+
+
+def _must_finish(job_dir: JobDir, manifest: Manifest) -> bool:
+    """Whether a batch was planned that is not finished."""
+    return has_unfinished_batch(job_dir.checkpoint(manifest, manifest.current))
 
 
 def _is_starting(job_dir: JobDir, manifest: Manifest) -> bool:

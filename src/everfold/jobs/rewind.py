@@ -24,6 +24,19 @@ class Moved(StrEnum):
     NEW = "new"
 
 
+class NewSink(StrEnum):
+    """What a table that is written at a new location receives.
+
+    REFRESH: the current result of every operator that still holds it, and then its changes.
+    EMPTY: only changes from now on.
+    REBUILD: the whole result, computed again from the beginning of the input.
+    """
+
+    REFRESH = "refresh"
+    EMPTY = "empty"
+    REBUILD = "rebuild"
+
+
 SinkNote = dict[str, str]
 """A table that a version writes: its name as `table`, its `connector`, the effect of replayed rows
 as `again`, and as `folder` where its withdrawn files lie, if it can have any."""

@@ -9,6 +9,7 @@ from everfold.checkpoint.logs import last_planned_batch
 from everfold.connectors.applied import BatchId, check_not_ahead
 from everfold.errors import StateError
 from everfold.jobs.batch_log import compute_digest
+from everfold.jobs.change import streaming_job_error
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
@@ -60,10 +61,4 @@ def refuse_batch(job_dir: JobDir) -> None:
     It would write the whole result again. Raises StateError `streaming-job`.
     """
     if job_dir.read_manifest() is not None:
-        raise StateError.of(
-            "streaming-job",
-            f"the job in `{job_dir.path}` is a streaming job, and this query runs as a batch:"
-            " it would write its whole result again",
-            help="run it as a stream, without --batch and 'execution.runtime-mode' = 'batch',"
-            " or run the batch with another --state folder",
-        )
+        raise streaming_job_error(f"the job in `{job_dir.path}`")

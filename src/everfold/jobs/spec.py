@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from everfold.activity import Printing
 from everfold.jobs.change import Decide, refuse
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Receive: TypeAlias = Callable[["pa.Table"], None]
 """Receives the rows of a bare SELECT as they become final: `c0…`, and `__kind` if they change."""
 
+EngineName: TypeAlias = Literal["spark", "memory"]
 STOP_TIMEOUT_S = 120.0
 
 
@@ -37,6 +38,7 @@ class JobSpec:
 
     name: for messages and metrics.
     sql, script: the statement and the script that it is in, for the manifest.
+    bind: binds another statement with the declarations of the script.
     base_folder: start of relative paths.
     state_dir: the job directory, None for a temporary one.
     suspend: at the end of bounded input, stop without emitting open results.
@@ -58,6 +60,7 @@ class JobSpec:
     name: str = ""
     sql: str = ""
     script: str = ""
+    bind: Callable[[str], Sequence[Root]] | None = None
     state_dir: FolderName | None = None
     suspend: bool = False
     receive: Receive | None = None

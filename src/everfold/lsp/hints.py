@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everfold.cli.run import STATE_FOLDER, JobFolders
 from everfold.compat import CompatOptions, Judgement, judge_pairs, pair_queries, shape_of
-from everfold.compat.judgement import ColumnJudgement, Status
+from everfold.compat.columns import ColumnJudgement, Status
 from everfold.compat.shape import QueryShape
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import load_manifest
@@ -25,6 +25,8 @@ from everfold.storage import local
 
 _LABELS = {
     Status.KEPT: "kept",
+    Status.MIXED: "mixed",
+    Status.BACKFILLED: "backfilled",
     Status.STARTS: "starts now",
     Status.DROPPED: "dropped",
     Status.LOST: "state lost",
@@ -68,7 +70,7 @@ def compare_with_jobs(analysis: Analysis, script: Path, state: Path | None = Non
     for work in analysis.works:
         if isinstance(work.roots[0], Collect) and state is None:
             continue
-        folder = folders.take("query" if isinstance(work.roots[0], Collect) else "+".join(work.submit.names))
+        folder = folders.take_for(work.submit)
         try:
             manifest = load_manifest(local(Path(folder)))
         except (EverfoldError, OSError):  # it has not run yet, or its folder is damaged: `everfold run` says so

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from everfold.compat import CompatOptions, judge_pairs, pair_queries, shape_of
+from everfold.compat.new_columns import hide_new_columns
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
 from everfold.memory.batch import relation_of, run_batch
 from everfold.memory.duck import Duck, cast_table
@@ -106,9 +107,10 @@ class MemoryPipeline:
         self._dropped = 0
         self._started = False
         self._duck: Duck | None = None
+        self._plan = hide_new_columns(root).input
         self._constant = not tables_of(walk_streamed(root.input))
         if not self._constant:
-            self._build(root.input)
+            self._build(self._plan)
 
     def feed(self, rows: Mapping[str, pa.Table], now_ms: int | None = None) -> pa.Table:
         """Run a micro-batch and return the rows that become final, or changes with `__kind`.
@@ -254,7 +256,7 @@ class MemoryPipeline:
         again = any(stage.repeat for stage in self._stages.values())
         run = _Batch(duck, rows, flush, first, again, self._stages, self)
         try:
-            found = run.stream(self._root.input)
+            found = run.stream(self._plan)
             table = duck.rows(found.relation, schema, found.hidden)
             return _to_sink_kinds(table) if again and found.hidden else table
         finally:

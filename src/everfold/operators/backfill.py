@@ -20,6 +20,7 @@ from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql
 from everfold.plan.expressions import Call, Expr, InputRef, Literal, column_references
 from everfold.plan.nodes import (
+    HAS_ROW,
     Filter,
     GroupAggregate,
     OverAggregate,
@@ -88,7 +89,7 @@ def restrict_to_new_calls(node: Plan, version: int) -> Aggregating | None:
 
 def list_calls(node: Aggregating) -> tuple[str, ...]:
     """Return the calls of a node in SQL, for people."""
-    return tuple(call_sql(call, node.input.schema.names) for call in node.calls)
+    return tuple(call_sql(call, node.input.schema.names) for call in node.calls if call.function != HAS_ROW)
 
 
 def no_backfill_error(why: str, span: Span | None = None) -> StateError:

@@ -40,7 +40,7 @@ def aggregate_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions
 
     rows: slots of single rows, in order, with `part`. first, last: the positions of a frame's first
     and last row. A frame whose last row is before its first is empty, and its slots are those of no
-    rows (0 or NULL).
+    rows (0 or NULL). The slots of a frame are unset if those of all its rows are.
 
     The slots depend only on the rows of the frame's own partition, to the last bit of a float: the
     same rows produce them again in a later batch.
@@ -61,7 +61,14 @@ def aggregate_frames(rows: pl.DataFrame, folds: Sequence[Fold], first: Positions
             others.append(fold)
     if others:
         columns += merge_pieces(rows, part, others, first, last).get_columns()
-    return pl.DataFrame(columns)[[slot for fold in folds for slot in fold.slots]]
+    found = pl.DataFrame(columns)[[slot for fold in folds for slot in fold.slots]]
+    for fold in folds:
+        unset = fold.find_unset(rows)
+        if unset is not None and unset.any():
+            running = np.concatenate(([0], np.cumsum(~unset.to_numpy())))
+            missing = pl.Series((last >= first) & (running[np.maximum(last + 1, first)] == running[first]))
+            found = found.with_columns_seq(pl.when(~missing).then(pl.col(slot)).alias(slot) for slot in fold.slots)
+    return found
 
 
 def is_exact_fold(rows: pl.DataFrame, fold: Fold) -> bool:

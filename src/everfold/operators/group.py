@@ -12,7 +12,7 @@ Flink. Source: the seed on group aggregation; flink 2.3 through `tests/cases/gro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,7 @@ class GroupOperator:
         found = group_layout(node, updating)
         self._layout, self._tables = found.layout, found.tables
         self._plain = [found.layout.folds[at] for at in found.plain]
+        self._merging = [replace(fold, begins_late=False) for fold in found.layout.folds]
         self.schema = node.schema
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
@@ -290,21 +291,19 @@ class GroupOperator:
         """Return the groups with their slots merged from all parts."""
         if not self._layout.slots:
             return groups
-        merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._layout.folds).sort("g")
+        # All these groups have got a row, so none of their slots stays unset.
+        merged = fold_slots(pl.concat(parts, how="diagonal"), ["g"], self._merging).sort("g")
         return groups.with_columns_seq(merged[slot] for slot in self._layout.slots)
 
-    def _store(
-        self, merged: pl.DataFrame, old: pl.DataFrame, state: _State, missing: Collection[int] = ()
-    ) -> pl.DataFrame:
+    def _store(self, merged: pl.DataFrame, old: pl.DataFrame, state: _State) -> pl.DataFrame:
         """Write groups into the state and return the changes of their results.
 
         merged, old: row by row the same groups.
-        missing: positions of calls that the results emitted so far do not have.
         """
         folds = self._layout.folds
         merged = compact_slots(settle(merged, folds, whole=True), folds)
         state.write_groups(merged, old)
-        return self._diff(merged, old, missing)
+        return self._diff(merged, old)
 
     def _fold_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return one row per touched group, in the order of their first rows."""
@@ -336,10 +335,7 @@ class GroupOperator:
 
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Merge past rows into the groups that exist, without changing when they were last touched.
-        Return the changes of their results.
-
-        The new columns of the old results are NULL unless the results have just been re-emitted
-        (`repeated`).
+        Return the changes of their results, of which the old ones lack the values of new calls.
         """
         head = read_head(store, self._epoch)
         clock = Clock.decode(self._clock, head.get("clock"))
@@ -355,9 +351,7 @@ class GroupOperator:
             return empty_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
         groups = groups.with_columns_seq(before)
-        newest = self._newest
-        missing = () if repeated else [at for at, call in enumerate(self._node.calls) if call.since == newest]
-        rows = self._store(self._merge_slots(groups, self._slots_of(groups, old)), old, state, missing)
+        rows = self._store(self._merge_slots(groups, self._slots_of(groups, old)), old, state)
         write_head(store, self._epoch, head | state.encode())
         return rows
 
@@ -457,17 +451,13 @@ class GroupOperator:
 
     # --- output -----------------------------------------------------------------------------------
 
-    def _diff(self, merged: pl.DataFrame, old: pl.DataFrame, missing: Collection[int] = ()) -> pl.DataFrame:
-        """Return the changes of the groups' results.
-
-        Old results are NULL at the positions `missing`.
-        """
+    def _diff(self, merged: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
+        """Return the changes of the groups' results."""
         layout = self._layout
         new_names = [physical_name(len(layout.keys) + at) for at in range(len(layout.calls))]
         old_names = [f"old_{name}" for name in new_names]
         new = self._results(merged, new_names, merged["n"] > 0 if self.updating else None)
         before = self._results(old, old_names, old["had"])
-        before = [each.clear(old.height) if at in missing else each for at, each in enumerate(before)]
         facts = [merged[name] for name in ("seq", "had", "n")]
         rows = pl.DataFrame([*facts, *self._keys_out(merged), *new, *before])
         keys = [physical_name(at) for at in range(len(layout.keys))]

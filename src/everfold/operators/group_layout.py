@@ -16,9 +16,10 @@ import polars as pl
 
 from everfold.aggregates.calls import argument_columns, arguments_of, entry_of, filter_condition_of
 from everfold.aggregates.folding import Fold
-from everfold.operators.layout import Layout, fold_of, number_repeats, slot_name
+from everfold.operators.layout import Layout, fold_of, slot_name
 from everfold.operators.protocol import InputColumn
-from everfold.plan.canonical import call_text, expr_text
+from everfold.operators.state_names import StateNames
+from everfold.plan.canonical import call_text
 from everfold.plan.expressions import Call, Expr, Literal
 from everfold.plan.nodes import AggCall, GroupAggregate
 from everfold.types import BIGINT, BOOLEAN
@@ -81,6 +82,7 @@ def group_layout(node: GroupAggregate, updating: bool) -> GroupLayout:
 class _LayoutBuilder:
     def __init__(self, node: GroupAggregate, updating: bool) -> None:
         self._node, self._updating = node, updating
+        self.state_names = StateNames(node)
         self._inputs: list[InputColumn] = []
         self._columns: dict[Expr, str] = {}
         self._folds: list[Fold] = []
@@ -93,43 +95,40 @@ class _LayoutBuilder:
         node = self._node
         keys = tuple(f"k{at}" for at in range(len(node.keys)))
         self._inputs += map(InputColumn.of, keys, node.keys)
-        texts = number_repeats([expr_text(key, node.input) for key in node.keys])
-        self._names |= {name: f"key {text}" for name, text in zip(keys, texts, strict=True)}
+        self._names |= zip(keys, self.state_names.name_keys(node.keys), strict=True)
         known: dict[str, int] = {}
         calls: list[int] = []
         for call in node.calls:
-            text = call_text(call, node.input)
+            text = call_text(node, call)
             if text not in known:
                 known[text] = len(self._folds)
-                self._add(call, text)
+                self._add(call)
             calls.append(known[text])
         layout = Layout(tuple(self._inputs), keys, tuple(self._folds), tuple(calls), self._names, self._slot_types)
         return GroupLayout(layout, tuple(self._plain), tuple(each.build() for each in self._tables.values()))
 
-    def _add(self, call: AggCall, text: str) -> None:
+    def _add(self, call: AggCall) -> None:
         entry = entry_of(call)
         extreme = call.function in EXTREMES
         distinct = call.distinct and not extreme and entry.distinct == "applies"
         if not distinct and not (extreme and self._updating):
             self._plain.append(len(self._folds))
-            self._fold(call, text, arguments_of(call), self._updating)
+            self._fold(call, arguments_of(call), self._updating)
             return
         values = self._tables.setdefault(call.args, _Values(self, call))
         at = len(self._folds)
         # Values that appear and disappear are folded without FILTER, which has already been
         # applied.
-        self._fold(call, text, call.args, self._updating and distinct, filtered=False)
+        self._fold(call, call.args, self._updating and distinct, filtered=False)
         (values.distinct if distinct else values.extremes).append((at, values.count(call)))
 
-    def _fold(
-        self, call: AggCall, text: str, arguments: tuple[Expr, ...], retracting: bool, filtered: bool = True
-    ) -> None:
+    def _fold(self, call: AggCall, arguments: tuple[Expr, ...], retracting: bool, filtered: bool = True) -> None:
         columns = argument_columns(call, arguments, self.column, self.hash_of)
         kept = self.column(condition) if filtered and (condition := filter_condition_of(call)) is not None else None
         start = sum(len(fold.slots) for fold in self._folds)
         fold, slots = fold_of(call, columns, kept, start, retracting)
         for name, slot in zip(fold.slots, slots, strict=True):
-            self._names[name] = slot_name(text, slot, call)
+            self._names[name] = slot_name(self.state_names.name_call(call), slot, call)
             self._slot_types[name] = slot.type.polars
         self._folds.append(fold)
 
@@ -147,16 +146,13 @@ class _LayoutBuilder:
             self._inputs.append(InputColumn(name=name, expression=expression, type=BIGINT, as_hash=True))
         return name
 
-    def text(self, expression: Expr) -> str:
-        return expr_text(expression, self._node.input)
-
 
 class _Values:
     """A value table while it is built."""
 
     def __init__(self, builder: _LayoutBuilder, call: AggCall) -> None:
-        self._builder, self._args = builder, call.args
-        self._texts = [builder.text(arg) for arg in call.args]
+        self._builder = builder
+        self._name, self._page_names = builder.state_names.name_values(call.args)
         self._columns = tuple(map(builder.column, call.args))
         self._hashes = tuple(map(builder.hash_of, call.args))
         self._counts: list[Count] = []
@@ -167,8 +163,7 @@ class _Values:
         """Return the position of the count for a call's FILTER and the version in which it
         begins.
         """
-        page_name = "count" if call.filter is None else f"count FILTER ({self._builder.text(call.filter)})"
-        page_name += f" since {call.since}" if call.since else ""
+        page_name = self._builder.state_names.name_count(call) + (f" since {call.since}" if call.since else "")
         for at, each in enumerate(self._counts):
             if each.page_name == page_name:
                 return at
@@ -178,9 +173,9 @@ class _Values:
 
     def build(self) -> ValueTable:
         return ValueTable(
-            f"values {', '.join(self._texts)}",
+            self._name,
             self._columns,
-            tuple(f"value {text}" for text in number_repeats(self._texts)),
+            tuple(self._page_names),
             self._hashes,
             tuple(self._counts),
             tuple(self.distinct),

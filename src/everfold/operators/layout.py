@@ -28,9 +28,10 @@ from everfold.aggregates.registry import Slot
 from everfold.aggregates.shared_state import matching_columns
 from everfold.errors import StateError, UnsupportedFeature
 from everfold.operators.protocol import InputColumn
-from everfold.plan.canonical import call_text, column_texts, expr_text
+from everfold.operators.state_names import StateNames
+from everfold.plan.canonical import call_text
 from everfold.plan.expressions import Expr, InputRef
-from everfold.plan.nodes import ROW_COUNT, AggCall, Plan, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import ROW_COUNT, AggCall, StatefulNode, WindowAggregate, WindowTableFunction
 from everfold.types import BIGINT, FloatingType, Schema, TimestampType, physical_name
 
 _PRESENT = "present"
@@ -131,13 +132,9 @@ def layout_of(node: WindowAggregate, retracting: bool = False) -> Layout:
     inputs = [time_input(node)]
     keys = tuple(f"k{at}" for at in range(len(node.keys)))
     inputs += map(InputColumn.of, keys, node.keys)
-    names = {
-        name: f"key {text}"
-        for name, text in zip(keys, number_repeats([expr_text(key, node.input) for key in node.keys]), strict=True)
-    }
-
+    names = dict(zip(keys, StateNames(node).name_keys(node.keys), strict=True))
     calls = [*node.calls, *([_ROWS] if retracting else [])]
-    folds = folds_of(calls, node.input, inputs, retracting)
+    folds = folds_of(node, calls, inputs, retracting)
     rows = folds.folds[folds.calls[-1]].slots[0] if retracting else None
     positions = tuple(folds.calls[: len(node.calls)])
     return Layout(tuple(inputs), keys, tuple(folds.folds), positions, names | folds.page_names, folds.slot_types, rows)
@@ -155,11 +152,14 @@ class Folds:
     slot_types: dict[str, pl.DataType]
 
 
-def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], retracting: bool = False) -> Folds:
-    """Return the folds of calls over the columns of a plan.
+def folds_of(
+    node: StatefulNode, calls: Sequence[AggCall], inputs: list[InputColumn], retracting: bool = False
+) -> Folds:
+    """Return the folds of calls over the rows that an operator reads.
 
     The input columns that they need are added to `inputs`.
     """
+    names = StateNames(node)
     columns: dict[tuple[Expr, bool], str] = {}
 
     def column(expression: Expr, as_hash: bool = False) -> str:
@@ -173,29 +173,29 @@ def folds_of(calls: Sequence[AggCall], plan: Plan, inputs: list[InputColumn], re
     folds: list[Fold] = []
     which: list[int] = []
     known: dict[str, int] = {}
-    names: dict[str, str] = {}
+    page_names: dict[str, str] = {}
     slot_types: dict[str, pl.DataType] = {}
     for call in calls:
-        text = call_text(call, plan)
+        text = call_text(node, call)
         if text not in known:
             arguments = argument_columns(call, arguments_of(call), column, lambda of: column(of, as_hash=True))
             condition = filter_condition_of(call)
             kept = None if condition is None else column(condition)
             fold, slots = fold_of(call, arguments, kept, len(slot_types), retracting, is_distinct(call))
             for name, slot in zip(fold.slots, slots, strict=True):
-                names[name] = slot_name(text, slot, call)
+                page_names[name] = slot_name(names.name_call(call), slot, call)
                 slot_types[name] = slot.type.polars
             known[text] = len(folds)
             folds.append(fold)
         which.append(known[text])
-    return Folds(tuple(folds), tuple(which), names, slot_types)
+    return Folds(tuple(folds), tuple(which), page_names, slot_types)
 
 
-def slot_name(text: str, slot: Slot, call: AggCall) -> str:
-    """Return the name of a call's slot in pages: its meaning and, unless it is the first, the
+def slot_name(name: str, slot: Slot, call: AggCall) -> str:
+    """Return the name of a call's slot in pages: the call's name and, unless it is the first, the
     version in which it begins.
     """
-    return f"{text}|{slot.name}" + (f" since {call.since}" if call.since else "")
+    return f"{name}|{slot.name}" + (f" since {call.since}" if call.since else "")
 
 
 def fold_of(
@@ -218,7 +218,8 @@ def fold_of(
         entry = make_distinct(entry)
     of = signature_of(call, retracting)
     slots = entry.slots(of)
-    return Fold(entry, of, tuple(columns), tuple(f"s{start + at}" for at in range(len(slots))), kept), slots
+    names = tuple(f"s{start + at}" for at in range(len(slots)))
+    return Fold(entry, of, tuple(columns), names, kept, begins_late=call.since > 0), slots
 
 
 def time_input(node: WindowAggregate | WindowTableFunction) -> InputColumn:
@@ -251,23 +252,6 @@ def normalize_keys(inputs: Sequence[InputColumn], keys: Sequence[str]) -> list[p
     """Normalize the keys so that equal ones have the same bits: -0.0 becomes 0.0."""
     floating = [each.name for each in inputs if each.name in keys and isinstance(each.type, FloatingType)]
     return [pl.when(pl.col(key) == 0).then(pl.col(key).abs()).otherwise(pl.col(key)).alias(key) for key in floating]
-
-
-def column_names(plan: Plan) -> list[str]:
-    """Return the names in pages of the columns of whole rows: their canonical expressions, so that
-    another query finds them under other names.
-    """
-    return number_repeats([f"column {text}" for text in column_texts(plan)])
-
-
-def number_repeats(texts: Sequence[str]) -> list[str]:
-    """Number the strings that repeat an earlier one."""
-    seen: dict[str, int] = {}
-    found = []
-    for text in texts:
-        seen[text] = seen.get(text, 0) + 1
-        found.append(text if seen[text] == 1 else f"{text} #{seen[text]}")
-    return found
 
 
 def window_columns(schema: Schema) -> tuple[str, str, str]:

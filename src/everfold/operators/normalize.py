@@ -12,9 +12,10 @@ import polars as pl
 
 from everfold.operators.changelog import INPUT_KIND, diff_rows, is_retraction
 from everfold.operators.clock import Clock
-from everfold.operators.layout import column_names, normalize_keys, page_columns
+from everfold.operators.layout import normalize_keys, page_columns
 from everfold.operators.protocol import ClockSpec, InputColumn, Meta, Stats, Step
 from everfold.operators.reemit import mark_reemitted
+from everfold.operators.state_names import StateNames
 from everfold.plan.expressions import column_references
 from everfold.plan.nodes import ChangelogNormalize
 from everfold.state.bucket_head import read_head, write_head
@@ -45,7 +46,7 @@ class NormalizeOperator:
             self.hash_columns[node.keys.index(at)] if at in node.keys else f"r{at}" for at in range(len(below))
         )
         self.inputs = tuple(map(InputColumn.of, self._values, column_references(below)))
-        known = dict(zip(self._values, column_names(node.input), strict=True))
+        known = dict(zip(self._values, StateNames(node).name_columns(), strict=True))
         self._page_names = known | {key: known[key].replace("column ", "key ", 1) for key in self.hash_columns}
 
     def __reduce__(self) -> tuple[type[NormalizeOperator], tuple[str, ChangelogNormalize, ClockSpec, int]]:

@@ -43,15 +43,13 @@ from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import (
     Folds,
     Layout,
-    column_names,
     folds_of,
     normalize_keys,
-    number_repeats,
     page_columns,
 )
 from everfold.operators.normalize import SWEPT_PAGES
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, Meta, Stats, Step
-from everfold.plan.canonical import expr_text
+from everfold.operators.state_names import StateNames
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import InputRef, column_references
 from everfold.plan.nodes import Frame, OverAggregate, TimeKind
@@ -85,17 +83,18 @@ class OverOperator:
         inputs = [InputColumn(name=_TIME, expression=time, type=BIGINT, as_ms=True)]
         # In canonical order, so that the hash of a partition does not depend on how they are
         # written.
-        partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
+        state_names = StateNames(node)
+        named = sorted(zip(state_names.name_keys(node.partition), range(len(node.partition)), strict=True))
+        partition = [node.partition[position] for _, position in named]
         self._keys = tuple(f"k{at}" for at in range(len(partition)))
         inputs += map(InputColumn.of, self._keys, partition)
         self._columns = tuple(f"r{at}" for at in range(len(below)))
         inputs += map(InputColumn.of, self._columns, column_references(below))
-        folds = folds_of(node.calls, node.input, inputs)
+        folds = folds_of(node, node.calls, inputs)
         if self._by_arrival:
             folds = _rank_by_arrival(folds)
-        texts = number_repeats([expr_text(key, node.input) for key in partition])
-        names = {key: f"key {text}" for key, text in zip(self._keys, texts, strict=True)}
-        self._column_names = dict(zip(self._columns, column_names(node.input), strict=True))
+        names = dict(zip(self._keys, (name for name, _ in named), strict=True))
+        self._column_names = dict(zip(self._columns, state_names.name_columns(), strict=True))
         self._layout = Layout(
             tuple(inputs), self._keys, folds.folds, folds.calls, names | folds.page_names, folds.slot_types
         )

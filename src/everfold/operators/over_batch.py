@@ -46,7 +46,7 @@ class OverBatch:
         for at in self._lookups:
             arguments = enumerate(node.calls[at].args)
             inputs += (InputColumn.of(f"n{at}_{nth}", each) for nth, each in arguments)
-        folds = folds_of([node.calls[at] for at in self._folded], node.input, inputs)
+        folds = folds_of(node, [node.calls[at] for at in self._folded], inputs)
         self._folds, self._calls = folds.folds, folds.calls
         self.inputs: tuple[InputColumn, ...] = tuple(inputs)
 

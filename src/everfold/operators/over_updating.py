@@ -22,6 +22,7 @@ from typing import Any
 
 import polars as pl
 
+from everfold.aggregates.calls import looks_up_row
 from everfold.aggregates.folding import compute_results, settle
 from everfold.operators.changelog import diff_rows, empty_changes, sign, sort_deletes_first
 from everfold.operators.clock import Clock
@@ -109,7 +110,8 @@ class UpdatingOverOperator:
     def fill(self, store: Store, histories: Sequence[pl.DataFrame], *, repeated: bool = False) -> pl.DataFrame:
         """Add past slots to the stored rows, without adding rows, and return the changes.
 
-        New columns of the old results are NULL unless the results have just been re-emitted
+        The old results lack the values of new calls. A call without slots can be computed for them,
+        but is not in the results that were emitted unless they have just been re-emitted
         (`repeated`). A row is found by its columns, which determine everything that an aggregate
         reads from it.
         """
@@ -128,9 +130,8 @@ class UpdatingOverOperator:
         write_head(store, self._epoch, head | {"rows": kept.encode()})
         newest = max(call.since for call in self._node.calls)
         new = self._columns[len(self._rows.columns) :]
-        missing = (
-            [] if repeated else [name for name, call in zip(new, self._node.calls, strict=True) if call.since == newest]
-        )
+        calls = zip(new, self._node.calls, strict=True)
+        missing = [name for name, call in calls if call.since == newest and looks_up_row(call) and not repeated]
         before = self._result_rows(self._all(rows), "had")
         before = before.with_columns_seq(pl.lit(None, dtype=before.schema[name]).alias(name) for name in missing)
         return self._differences(before, self._result_rows(self._all(filled), "has"))
@@ -212,7 +213,7 @@ class _OverRows(RankedRows):
     def __init__(self, node: OverAggregate) -> None:
         super().__init__(node)
         inputs: list[InputColumn] = [*self.inputs]
-        folds = folds_of(node.calls, node.input, inputs)
+        folds = folds_of(node, node.calls, inputs)
         self.layout = Layout(tuple(inputs), (), folds.folds, folds.calls, folds.page_names, folds.slot_types)
         self.inputs = tuple(inputs)
         self._own = dict(self.page_names)

@@ -9,9 +9,9 @@ import polars as pl
 
 from everfold.operators.frame_pieces import Positions
 from everfold.operators.frames import PART, partition_order
-from everfold.operators.layout import column_names, normalize_keys, number_repeats, page_columns
+from everfold.operators.layout import normalize_keys, page_columns
 from everfold.operators.protocol import InputColumn
-from everfold.plan.canonical import expr_text
+from everfold.operators.state_names import StateNames, number_repeats
 from everfold.plan.expressions import Expr, InputRef, column_references
 from everfold.plan.nodes import OverAggregate, Rank, time_attribute
 from everfold.state.partition_rows import NUMBER
@@ -31,12 +31,13 @@ class RankedRows:
         below = node.input.schema
         self.columns = tuple(f"r{at}" for at in range(len(below)))
         self._inputs = [*map(InputColumn.of, self.columns, column_references(below))]
-        self._names = dict(zip(self.columns, column_names(node.input), strict=True))
+        self._state_names = StateNames(node)
+        self._names = dict(zip(self.columns, self._state_names.name_columns(), strict=True))
         self._node = node
         # In canonical order, so that the hash of a partition does not depend on how they are
         # written.
-        partition = sorted(node.partition, key=lambda key: expr_text(key, node.input))
-        self.keys = tuple(self._key(at, key) for at, key in enumerate(partition))
+        named = sorted(zip(self._state_names.name_keys(node.partition), range(len(node.partition)), strict=True))
+        self.keys = tuple(self._key(at, node.partition[position]) for at, (_, position) in enumerate(named))
         self.order = tuple(self._order(at, key.expression) for at, key in enumerate(node.order))
         self._by = [*self.order, NUMBER]
         self._descending = [*(key.descending for key in node.order), False]
@@ -91,16 +92,16 @@ class RankedRows:
             name = self.columns[key.position]
             self._names[name] = self._names[name].replace("column ", "key ", 1)
             return name
-        return self._add_input(f"k{at}", key, "key")
+        return self._add_input(f"k{at}", key, self._state_names.name_keys([key])[0])
 
     def _order(self, at: int, expression: Expr) -> str:
         if time_attribute(expression, self._node.input.schema) == "proctime":
             return NUMBER
         if isinstance(expression, InputRef):
             return self.columns[expression.position]
-        return self._add_input(f"o{at}", expression, "order")
+        return self._add_input(f"o{at}", expression, self._state_names.name_order(expression))
 
-    def _add_input(self, name: str, expression: Expr, what: str) -> str:
+    def _add_input(self, name: str, expression: Expr, page_name: str) -> str:
         self._inputs.append(InputColumn.of(name, expression))
-        self._names[name] = f"{what} {expr_text(expression, self._node.input)}"
+        self._names[name] = page_name
         return name

@@ -29,9 +29,10 @@ from everfold.operators.backfill import sort_histories
 from everfold.operators.changelog import diff_rows, sign
 from everfold.operators.clock import Clock
 from everfold.operators.late_rows import take_late_rows
-from everfold.operators.layout import column_names, has_local_zone, layout_of, normalize_keys, time_input
+from everfold.operators.layout import has_local_zone, layout_of, normalize_keys, time_input
 from everfold.operators.packed_keys import FEW_ROWS, repeat_rarely
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, InputColumn, LateRow, Stats, Step
+from everfold.operators.state_names import StateNames
 from everfold.operators.time_zones import closed_until
 from everfold.operators.window_output import window_rows, window_values
 from everfold.plan.changelog import ORDER
@@ -361,7 +362,7 @@ class SessionRowsOperator(_Sessions):
             *map(InputColumn.of, keys, (columns[position] for position in node.partition_keys)),
             *map(InputColumn.of, self._columns, columns),
         )
-        self._page_names = dict(zip(self._columns, column_names(node.input), strict=True))
+        self._page_names = dict(zip(self._columns, StateNames(node).name_columns(), strict=True))
 
     @property
     def _shown_names(self) -> Mapping[str, str]:

@@ -15,8 +15,9 @@ import polars as pl
 
 from everfold.operators.changelog import INPUT_KIND, diff_rows, is_retraction
 from everfold.operators.clock import Clock
-from everfold.operators.layout import column_names, page_columns
+from everfold.operators.layout import page_columns
 from everfold.operators.protocol import END_OF_TIME, ClockSpec, InputColumn, Meta, Stats, Step
+from everfold.operators.state_names import StateNames
 from everfold.operators.time_zones import closed_until
 from everfold.plan.expressions import column_references
 from everfold.plan.nodes import WindowEmit
@@ -46,7 +47,7 @@ class EmitOperator:
             InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True),
             *map(InputColumn.of, self._columns, column_references(below)),
         )
-        names = dict(zip(self._columns, column_names(node.input), strict=True))
+        names = dict(zip(self._columns, StateNames(node).name_columns(), strict=True))
         self._page_names = {name: name for name in (_END, INPUT_KIND, NUMBER)} | names
 
     def __reduce__(self) -> tuple[type[EmitOperator], tuple[str, WindowEmit, ClockSpec, int]]:

@@ -1,74 +1,204 @@
-"""Canonical texts: the expression of a column down to the columns of tables.
+"""Canonical texts of operators: what identifies their groups and partitions, and what they compute.
 
-Columns with equal texts have the same meaning, so the texts name state.
+Texts refer to the columns of tables (`branches`). Texts are equal if the meaning is equal, so they
+name state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from typing import assert_never
 
-from everfold.limits import MAX_TEXT, too_complex_error
-from everfold.plan.expressions import Expr, canonical_text
+from everfold.plan.branches import (
+    Branch,
+    branches_of,
+    check_length,
+    join_alternatives,
+    name_window_columns,
+    time_text,
+    write_order,
+)
+from everfold.plan.expression_text import canonical_text, is_constant_text
+from everfold.plan.expressions import Expr, InputRef
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
-    Filter,
+    Column,
     Frame,
     GroupAggregate,
-    Join,
-    JoinKind,
-    Limit,
+    InWindow,
     OverAggregate,
     Plan,
-    Project,
     Rank,
-    Scan,
-    SetOperation,
-    Sort,
-    Union,
-    Unnest,
-    Values,
-    WatermarkAssigner,
+    StatefulNode,
+    TimeKind,
     WindowAggregate,
     WindowEmit,
     WindowTableFunction,
 )
+from everfold.plan.windows import duration, simplify, window_text
+
+KINDS: dict[type[StatefulNode], str] = {
+    ChangelogNormalize: "ChangelogNormalize",
+    GroupAggregate: "GroupAggregate",
+    OverAggregate: "OverAggregate",
+    Rank: "Rank",
+    WindowAggregate: "WindowAggregate",
+    WindowEmit: "WindowEmit",
+    WindowTableFunction: "WindowTableFunction",
+}
+"""The names of operators in stored shapes."""
+NO_CLOCK = "no clock"
+"""The `time` of an OVER whose rows are not ordered by time.
+
+Its result follows every change, and all its rows are in its state.
+"""
 
 
-def expr_text(expr: Expr, input_plan: Plan) -> str:
-    """Return the canonical text of an expression over a plan's columns."""
-    return canonical_text(expr, column_texts(input_plan))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorIdentity:
+    """What identifies the groups, the partitions or the rows of an operator.
 
-
-def call_text(call: AggCall, input_plan: Plan) -> str:
-    """Return the canonical text of an aggregate call over a plan's columns.
-
-    For example `SUM(Bid.price) FILTER (…)`; COUNT(*) is `COUNT()`.
+    keys: of groups and partitions, in order.
+    order: the ORDER BY keys.
+    window: the window or the frame.
+    time: the clock that it runs on.
+    counted: the first and last row number of a Top-N.
+    emission: when results are emitted.
     """
-    names = column_texts(input_plan)
-    args = ", ".join(canonical_text(arg, names) for arg in (*call.args, *call.constants))
-    distinct = "DISTINCT " if call.distinct else ""
-    condition = f" FILTER ({canonical_text(call.filter, names)})" if call.filter is not None else ""
-    return f"{call.function}({distinct}{args}){condition}"
+
+    keys: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    window: str = ""
+    time: str = ""
+    counted: tuple[int, ...] = ()
+    emission: str = ""
 
 
-def over_text(call: AggCall, plan: OverAggregate) -> str:
-    """Return the canonical text of a call over a window: its call and the rows it covers."""
-    return f"{call_text(call, plan.input)} OVER ({_partition_text(plan)} {frame_text(plan.frame)})"
+class OperatorTexts:
+    """The canonical texts of the expressions of an operator, over the branches that it reads.
+
+    An expression that differs between branches has the texts of all of them. They are in the order
+    of the branches: by what identifies the rows and the groups of a branch. Branches that agree in
+    these are in the order of the texts themselves, so that the order in which a UNION ALL is
+    written does not matter.
+    """
+
+    def __init__(self, node: StatefulNode) -> None:
+        self._node = node
+        identifying = _identifying_expressions(node)
+        keyed = [
+            ((branch.rows, self._texts_in(branch, identifying), branch.filters), branch)
+            for branch in branches_of(node.input)
+        ]
+        keyed.sort(key=lambda pair: pair[0])
+        self.branches = tuple(branch for _, branch in keyed)
+        ranks: dict[object, int] = {}
+        self._ranks = [ranks.setdefault(key, rank) for rank, (key, _) in enumerate(keyed)]
+
+    @staticmethod
+    def _texts_in(branch: Branch, expressions: Sequence[Expr]) -> tuple[str, ...]:
+        return tuple(canonical_text(expression, branch.columns) for expression in expressions)
+
+    def write(self, expressions: Sequence[Expr]) -> tuple[str, ...]:
+        """Return the texts of expressions that are computed together, as the arguments of a
+        call.
+        """
+        if len(self.branches) == 1:
+            return self._texts_in(self.branches[0], expressions)
+        by_branch = [self._texts_in(branch, expressions) for branch in self.branches]
+        ordered = [texts for _, texts in sorted(zip(self._ranks, by_branch, strict=True))]
+        return tuple(map(join_alternatives, zip(*ordered, strict=True)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The texts of the columns of its input, which are stored together."""
+        return self._node.remember("row-texts", lambda _: self._write_columns())
+
+    def _write_columns(self) -> tuple[str, ...]:
+        pairs = zip(self._ranks, self.branches, strict=True)
+        ordered = sorted(pairs, key=lambda pair: (pair[0], sorted(pair[1].columns)))
+        return tuple(map(join_alternatives, zip(*(branch.columns for _, branch in ordered), strict=True)))
+
+    @property
+    def identity(self) -> OperatorIdentity:
+        """What identifies its groups or partitions."""
+        return self._node.remember("identity", lambda _: _identify(self._node, self))
+
+    @property
+    def operator_text(self) -> str:
+        """The text of the rows that the operator emits, whatever it computes for them."""
+        rows = " UNION ALL ".join(branch.text for branch in self.branches)
+        return f"{KINDS[type(self._node)]}{astuple(self.identity)} of ({rows})"
 
 
-def rank_text(plan: Rank) -> str:
-    """Return the canonical text of a row's number in its partition."""
-    return f"ROW_NUMBER() OVER ({_partition_text(plan)})"
+def texts_of(node: StatefulNode) -> OperatorTexts:
+    """Return the canonical texts of an operator."""
+    return node.remember("operator-texts", OperatorTexts)
 
 
-def _partition_text(plan: OverAggregate | Rank) -> str:
-    """Return PARTITION BY and ORDER BY with canonical texts."""
-    names = column_texts(plan.input)
-    keys = ", ".join(canonical_text(key, names) for key in plan.partition)
-    order = ", ".join(canonical_text(key.expression, names) + (" DESC" if key.descending else "") for key in plan.order)
-    return " ".join([*([f"PARTITION BY {keys}"] if keys else []), *([f"ORDER BY {order}"] if order else [])])
+def call_text(node: StatefulNode, call: AggCall) -> str:
+    """Return the canonical text of a call of an operator.
+
+    For example `SUM(Bid.price) FILTER (…)`; COUNT(*) and COUNT(1) are `COUNT()`.
+    """
+    texts = texts_of(node).write(call.expressions)
+    args = [*texts[: len(call.args)], *(canonical_text(constant, ()) for constant in call.constants)]
+    if call.function == "COUNT" and not call.distinct and all(map(is_constant_text, args)):
+        args = []
+    function = call.function if call.python is None else call.python.identifier
+    condition = "" if call.filter is None else f" FILTER ({texts[-1]})"
+    return f"{function}({'DISTINCT ' * call.distinct}{', '.join(args)}){condition}"
+
+
+def expr_texts(node: StatefulNode, expressions: Iterable[Expr]) -> tuple[str, ...]:
+    """Return the canonical text of each of some expressions of an operator."""
+    texts = texts_of(node)
+    return tuple(texts.write([expression])[0] for expression in expressions)
+
+
+def expr_text(node: StatefulNode, expression: Expr) -> str:
+    """Return the canonical text of an expression of an operator."""
+    return expr_texts(node, [expression])[0]
+
+
+def output_texts(node: StatefulNode) -> tuple[str, ...]:
+    """Return the canonical text of each column that an operator emits."""
+    texts = texts_of(node)
+    number = max(branch.window_count for branch in texts.branches) + 1
+    match node:
+        case GroupAggregate():
+            columns = (*texts.identity.keys, *(call_text(node, call) for call in node.calls))
+        case WindowAggregate():
+            calls = (call_text(node, call) for call in node.calls)
+            columns = (*texts.identity.keys, *calls, *name_window_columns(number))
+        case WindowTableFunction():
+            columns = (*texts.columns, *name_window_columns(number))
+        case OverAggregate():
+            columns = (*texts.columns, *(_over_text(node, call) for call in node.calls))
+        case Rank():
+            columns = (*texts.columns, *([f"ROW_NUMBER(){_partition_text(texts.identity)}"] * node.numbered))
+        case ChangelogNormalize() | WindowEmit():
+            columns = texts.columns
+        case _:
+            assert_never(node)
+    check_length(columns, node)
+    return columns
+
+
+def _over_text(node: OverAggregate, call: AggCall) -> str:
+    return f"{call_text(node, call)}{_partition_text(texts_of(node).identity, frame_text(node.frame))}"
+
+
+def _partition_text(identity: OperatorIdentity, frame: str = "") -> str:
+    parts = [
+        f"PARTITION BY {', '.join(sorted(identity.keys))}" if identity.keys else "",
+        f"ORDER BY {', '.join(identity.order)}" if identity.order else "",
+        frame,
+    ]
+    return f" OVER ({' '.join(filter(None, parts))})"
 
 
 def frame_text(frame: Frame) -> str:
@@ -85,70 +215,74 @@ def _bound_text(bound: int | None, without: str, scale: int) -> str:
     return f"{Decimal(abs(bound)).scaleb(-scale)} {'PRECEDING' if bound < 0 else 'FOLLOWING'}"
 
 
-def column_texts(plan: Plan) -> tuple[str, ...]:
-    """Return the canonical text of each column of a plan.
-
-    It does not include what happens to rows on the way: filters, windows, order.
-    """
-    return plan.remember("column-texts", _limited_texts)
+# --- identity -------------------------------------------------------------------------------------
 
 
-def _limited_texts(plan: Plan) -> tuple[str, ...]:
-    texts = _column_texts(plan)
-    length = sum(map(len, texts))
-    if length > MAX_TEXT:
-        what = f"a step of its query has {length:,} characters when expanded down to the columns of tables"
-        raise too_complex_error(what, MAX_TEXT, plan.span, "write the result of a view to a table and read that table")
-    return texts
-
-
-def _column_texts(plan: Plan) -> tuple[str, ...]:
-    match plan:
-        case Scan():
-            return tuple(f"{plan.table.name}.{column.name}" for column in plan.table.columns)
-        case WatermarkAssigner() | ChangelogNormalize() | Filter() | WindowEmit() | Sort() | Limit():
-            return column_texts(plan.input)
-        case Project():
-            below = column_texts(plan.input)
-            return tuple(canonical_text(each, below) for each in plan.expressions)
-        case Union():
-            return _merge_sides(tuple(column_texts(each) for each in plan.inputs))
-        case SetOperation():
-            return _merge_sides((column_texts(plan.left), column_texts(plan.right)))
-        case Values():
-            return tuple(f"VALUES.{field.name}" for field in plan.fields)
-        case Unnest():
-            below = column_texts(plan.input)
-            collection = canonical_text(plan.collection, below)
-            return (*below, *(f"UNNEST({collection})[{at}]" for at in range(len(plan.fields))))
-        case WindowTableFunction():
-            return (*column_texts(plan.input), "window_start", "window_end", "window_time")
-        case WindowAggregate():
-            return (*_aggregate_texts(plan), "window_start", "window_end", "window_time")
+def _identifying_expressions(node: StatefulNode) -> list[Expr]:
+    """Return the expressions by which an operator groups, partitions and sorts rows."""
+    match node:
         case GroupAggregate():
-            return _aggregate_texts(plan)
-        case Rank():
-            number = (rank_text(plan),) if plan.numbered else ()
-            return (*column_texts(plan.input), *number)
-        case OverAggregate():
-            return (*column_texts(plan.input), *(over_text(call, plan) for call in plan.calls))
-        case Join():
-            if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
-                return column_texts(plan.left)
-            return (*column_texts(plan.left), *column_texts(plan.right))
+            return [*node.keys]
+        case WindowAggregate():
+            return [*node.keys, *_references(node.input, node.time_column)]
+        case WindowTableFunction():
+            return _references(node.input, *node.partition_keys, node.time_column)
+        case OverAggregate() | Rank():
+            return [*node.partition, *(key.expression for key in node.order)]
+        case ChangelogNormalize() | WindowEmit():
+            return _references(node.input, *node.keys)
         case _:
-            assert_never(plan)
+            assert_never(node)
 
 
-def _aggregate_texts(plan: WindowAggregate | GroupAggregate) -> tuple[str, ...]:
-    below = column_texts(plan.input)
-    keys = tuple(canonical_text(key, below) for key in plan.keys)
-    return (*keys, *(call_text(call, plan.input) for call in plan.calls))
+def _references(plan: Plan, *columns: Column) -> list[Expr]:
+    return [InputRef(type=plan.schema[column].type, position=column) for column in columns]
 
 
-def _merge_sides(sides: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """Return the column texts of rows from any side, independent of the order of the sides."""
-    return tuple(
-        texts[0] if len(set(texts)) == 1 else "(" + " | ".join(sorted(texts)) + ")"
-        for texts in zip(*sides, strict=True)
-    )
+def _identify(node: StatefulNode, texts: OperatorTexts) -> OperatorIdentity:
+    identifying = texts.write(_identifying_expressions(node))
+    match node:
+        case GroupAggregate(window=InWindow() as in_window):
+            emission = f"{window_text(simplify(in_window.of))} until {in_window.lateness_ms} ms later"
+            return OperatorIdentity(keys=identifying, emission=emission)
+        case GroupAggregate():
+            return OperatorIdentity(keys=identifying)
+        case WindowAggregate():
+            return OperatorIdentity(
+                keys=identifying[:-1],
+                window=window_text(simplify(node.window)),
+                time=time_text(node, identifying[-1]),
+                emission="" if node.lateness_ms is None else f"as it grows, until {node.lateness_ms} ms later",
+            )
+        case WindowTableFunction():
+            window = window_text(simplify(node.window))
+            return OperatorIdentity(keys=identifying[:-1], window=window, time=time_text(node, identifying[-1]))
+        case OverAggregate():
+            return OperatorIdentity(
+                keys=identifying[: len(node.partition)],
+                order=_order(node, identifying),
+                window=frame_text(node.frame),
+                time=NO_CLOCK if node.time is TimeKind.BOUNDED else "",
+            )
+        case Rank():
+            # The end of the window is among the columns of the partition.
+            end = None if node.window is None else expr_text(node, _references(node.input, node.window.end)[0])
+            return OperatorIdentity(
+                keys=identifying[: len(node.partition)],
+                order=_order(node, identifying),
+                window="" if node.window is None else f"{window_text(simplify(node.window.of))}, {end}",
+                counted=(node.first, node.last),
+            )
+        case ChangelogNormalize():
+            return OperatorIdentity(keys=identifying)
+        case WindowEmit():
+            early, late = (None if ms is None else duration(ms) for ms in (node.early_ms, node.late_ms))
+            emission = f"early {early}, late {late} within {node.window.lateness_ms} ms"
+            return OperatorIdentity(keys=identifying, emission=emission)
+        case _:
+            assert_never(node)
+
+
+def _order(node: OverAggregate | Rank, identifying: Sequence[str]) -> tuple[str, ...]:
+    texts = identifying[len(node.partition) :]
+    return tuple(write_order(text, key) for text, key in zip(texts, node.order, strict=True))

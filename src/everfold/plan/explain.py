@@ -39,10 +39,8 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.parts import children, streamed_children
-from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
+from everfold.plan.windows import Session, Tumble, duration, window_text
 from everfold.types import BooleanType, IntervalType, StringType, TimestampType
-
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def explain(root: Root, *, streaming: bool = True) -> str:
@@ -240,28 +238,6 @@ def call_sql(call: AggCall, names: tuple[str, ...]) -> str:
     condition = f" FILTER (WHERE {expr_sql(call.filter, names)})" if call.filter is not None else ""
     function = call.function.strip("`") if call.python is not None else call.function
     return f"{function}({distinct}{args}{clause}){condition}"
-
-
-def window_text(window: Window) -> str:
-    """Return a window in short form: `HOP(slide=5 min, size=10 min)`."""
-    match window:
-        case Tumble():
-            text = f"TUMBLE(size={duration(window.size_ms)}"
-        case Hop():
-            text = f"HOP(slide={duration(window.slide_ms)}, size={duration(window.size_ms)}"
-        case Cumulate():
-            text = f"CUMULATE(step={duration(window.step_ms)}, size={duration(window.size_ms)}"
-        case Session():
-            return f"SESSION(gap={duration(window.gap_ms)})"
-    return text + (f", offset={duration(window.offset_ms)})" if window.offset_ms else ")")
-
-
-def duration(ms: int) -> str:
-    """Return milliseconds in the largest unit that is exact."""
-    for unit_ms, unit in _UNITS:
-        if ms and ms % unit_ms == 0:
-            return f"{ms // unit_ms} {unit}"
-    return f"{ms} ms"
 
 
 def state_of(node: Plan) -> str | None:

@@ -204,21 +204,3 @@ def move_references(expr: Expr, positions: Mapping[int, int]) -> Expr:
         return part if at == part.position else replace(part, position=at)
 
     return transform(expr, moved)
-
-
-def canonical_text(expr: Expr, names: tuple[str, ...] | None = None) -> str:
-    """Return the canonical text of an expression: equal for equal expressions.
-
-    names: the names of the input columns. Without them their positions are used.
-    """
-    match expr:
-        case InputRef():
-            return names[expr.position] if names is not None else f"${expr.position}"
-        case Literal():
-            return repr(expr.value) if isinstance(expr.value, str | bytes) else f"{expr.value}:{expr.type.sql}"
-        case Retyped(args=(operand,)):
-            return canonical_text(operand, names)
-        case Call(function="CAST" | "TRY_CAST", args=(operand, *_)):
-            return f"{expr.function}({canonical_text(operand, names)} AS {expr.type.sql})"
-        case Call():
-            return f"{expr.function}({', '.join(canonical_text(arg, names) for arg in expr.args)})"

@@ -26,13 +26,22 @@ Column: TypeAlias = int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """A column that a table's connector reads or writes: physical, or METADATA (`metadata_key`)."""
+    """A column that a table's connector reads or writes: physical, or METADATA (`metadata_key`).
+
+    known_as: its name in the state of a job, if it was renamed since.
+    """
 
     name: str
     type: DataType
     metadata_key: str | None = None
     virtual: bool = False
+    known_as: str = field(default="", compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The name by which a job knows the column."""
+        return self.known_as or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +52,8 @@ class Table:
     can be secret: they are neither compared nor shown. `changelog`: the kinds of changes among its
     rows when it is read. `bounded`: whether its rows end. `needs_all_columns`: whether decoding a
     record needs all physical columns. `positions`: the position in a record of each column that is
-    found by position, not by name.
+    found by position, not by name. `known_as`: its name in the state of a job, if it was renamed
+    since.
     """
 
     name: str
@@ -55,8 +65,14 @@ class Table:
     bounded: bool = field(default=False, compare=False, repr=False)
     needs_all_columns: bool = field(default=False, compare=False, repr=False)
     positions: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    known_as: str = field(default="", compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def identity(self) -> str:
+        """The name by which a job knows the table."""
+        return self.known_as or self.name
 
     def span_of(self, column: str) -> Span | None:
         """Return the location of a column's declaration, or else of the table's."""
@@ -726,6 +742,10 @@ def _parts_of(calls: Iterable[AggCall]) -> Iterator[Expr]:
     return (each for call in calls for each in call.expressions)
 
 
+HAS_ROW = "HAS_ROW"
+"""The aggregate that is TRUE for a group that has got a row. It is not part of a query
+(`compat.new_columns`).
+"""
 ROW_COUNT = BIGINT.as_nullable(False)
 """The type of COUNT."""
 _WHOLE = INT.as_nullable(False)

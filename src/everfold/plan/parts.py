@@ -81,6 +81,12 @@ def expressions_of(node: Plan) -> Iterator[Expr]:
     return _find_expressions(getattr(node, name) for name in _EXPRESSIONS[type(node)])
 
 
+def calls_of(node: Plan) -> tuple[AggCall, ...]:
+    """Return the aggregate calls of a node."""
+    calls: tuple[AggCall, ...] = getattr(node, "calls", ())
+    return calls
+
+
 def _find_expressions(values: Iterable[Any]) -> Iterator[Expr]:
     for value in values:
         match value:

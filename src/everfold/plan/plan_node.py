@@ -52,9 +52,12 @@ class OperatorNode(PlanNode):
 
     operator_id: the name of the operator in the job, under which its state is kept (`plan.naming`);
     empty until it is named.
+    state_names: the names in its state that an earlier release chose, by today's names
+    (`operators.state_names`).
     """
 
     operator_id: str = field(default="", compare=False, repr=False)
+    state_names: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
 
 class HasSchema(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 
-from everfold.plan.explain import INFIX, duration
+from everfold.plan.explain import INFIX
+from everfold.plan.windows import duration
 
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _TYPE = re.compile(r":[A-Z][A-Z_ ]*$")
@@ -72,8 +73,8 @@ def _format_call(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, b
     args = [text for text, _ in arguments]
     operands = [f"({text})" if infix else text for text, infix in arguments]
     for operator in INFIX:
-        if len(args) == 2 and (before == operator or before.endswith(f" {operator}")):
-            return f"{before.removesuffix(operator)}{operands[0]} {operator} {operands[1]}", True
+        if len(args) >= 2 and (before == operator or before.endswith(f" {operator}")):
+            return before.removesuffix(operator) + f" {operator} ".join(operands), True
     function = before.rpartition(" ")[2]
     rest = before.removesuffix(function)
     match function, args:
@@ -84,6 +85,8 @@ def _format_call(before: str, arguments: list[tuple[str, bool]]) -> tuple[str, b
             return f"{rest}{value}.{name[1:-1]}", False
         case "ITEM", [value, index]:
             return f"{rest}{value}[{index}]", False
+        case "UNARY_MINUS", [_]:
+            return f"{rest}-{operands[0]}", True
         case "COUNT", []:
             return f"{before}(*)", False
         case "IN", [_, *values]:

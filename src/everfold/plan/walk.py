@@ -62,3 +62,8 @@ def tables_of(nodes: Iterable[Plan]) -> list[Table]:
 def tables_read(roots: Iterable[Root]) -> tuple[Table, ...]:
     """Return the tables that plans read, each once, in the order of first use."""
     return tuple(dict.fromkeys(table for root in roots for table in tables_of(walk_plan(root.input))))
+
+
+def is_constant(node: Plan) -> bool:
+    """Return whether a plan streams no table: it runs as a batch in either mode."""
+    return not tables_of(walk_streamed(node))

@@ -7,7 +7,7 @@ Flink 2.3 through `tests/cases/window`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import TypeAlias
 
@@ -78,6 +78,42 @@ class Session:
 
 SlicedWindow: TypeAlias = Tumble | Hop | Cumulate
 Window: TypeAlias = SlicedWindow | Session
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def window_text(window: Window) -> str:
+    """Return a window in short form: `HOP(slide=5 min, size=10 min)`."""
+    match window:
+        case Tumble():
+            text = f"TUMBLE(size={duration(window.size_ms)}"
+        case Hop():
+            text = f"HOP(slide={duration(window.slide_ms)}, size={duration(window.size_ms)}"
+        case Cumulate():
+            text = f"CUMULATE(step={duration(window.step_ms)}, size={duration(window.size_ms)}"
+        case Session():
+            return f"SESSION(gap={duration(window.gap_ms)})"
+    return text + (f", offset={duration(window.offset_ms)})" if window.offset_ms else ")")
+
+
+def duration(ms: int) -> str:
+    """Return milliseconds in the largest unit that is exact."""
+    for unit_ms, unit in _UNITS:
+        if ms and ms % unit_ms == 0:
+            return f"{ms // unit_ms} {unit}"
+    return f"{ms} ms"
+
+
+def simplify(window: Window) -> Window:
+    """Return the simplest spelling of the same windows: a HOP by its whole size is a TUMBLE."""
+    match window:
+        case Hop(slide_ms=step_ms, size_ms=size_ms) | Cumulate(step_ms=step_ms, size_ms=size_ms) if step_ms == size_ms:
+            return Tumble(size_ms=size_ms, offset_ms=window.offset_ms % size_ms)
+        case Tumble(size_ms=period_ms) | Hop(slide_ms=period_ms) | Cumulate(size_ms=period_ms):
+            return replace(window, offset_ms=window.offset_ms % period_ms)
+        case Session():
+            return window
 
 
 def slice_end(window: SlicedWindow, at_ms: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.compat import CompatOptions, Judgement, Verdict, judge_pairs, pair_queries, shape_of
+from everfold.compat import CompatOptions, Judgement, Verdict, judge_pairs, pair_queries
 from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
@@ -31,10 +31,10 @@ _NO = "no"
 def judge_change(manifest: Manifest, submit: Submit) -> Judgement | None:
     """Return the verdict on a query that is to continue a job; None if it is the job's query."""
     zone = submit.settings.local_time_zone
-    query = NewQuery(roots=number_operators(submit.roots), zone=zone, sql=submit.text)
-    if query.fingerprint == manifest.version.fingerprint:
+    query = NewQuery(roots=number_operators(submit.roots), zone=zone, sql=submit.text, bind=submit.bind)
+    if manifest.version.is_query(query):
         return None
-    pairs = pair_queries(manifest.version.query_shapes, [shape_of(root) for root in submit.roots])
+    pairs = pair_queries(manifest.version.read_shapes(query), query.shapes)
     return judge_pairs(pairs, CompatOptions.of(submit.settings))
 
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from everfold.activity import listen_to_activities
 from everfold.cli.failures import explain_exception
-from everfold.cli.runner import EngineName
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import EverfoldError, StateError, UnsupportedFeature
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent
-from everfold.jobs.spec import STOP_TIMEOUT_S, Finished, JobSpec
+from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root
 from everfold.plan.size import ScriptSize

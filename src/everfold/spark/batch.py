@@ -38,7 +38,6 @@ from everfold.plan.nodes import (
     WindowTableFunction,
 )
 from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
-from everfold.plan.walk import tables_of, walk_streamed
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
 from everfold.types import DataType, FloatingType, Schema, physical_name
@@ -321,8 +320,3 @@ def _normalize_key(sql: str, data_type: DataType) -> str:
     if isinstance(data_type, FloatingType):
         return f"CASE WHEN {sql} = 0 THEN CAST(0 AS {data_type.spark}) ELSE {sql} END"
     return sql
-
-
-def is_constant(node: Plan) -> bool:
-    """Return whether a plan streams no table: it runs as a batch in either mode."""
-    return not tables_of(walk_streamed(node))

@@ -7,7 +7,7 @@ action.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias, assert_never
 
@@ -28,7 +28,7 @@ from everfold.sql.binder.lenses.inserts import bind_topic_insert
 from everfold.sql.binder.lenses.topics import bind_topic, check_late_option
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, ConnectTable, keep_table, local_name
 from everfold.sql.python_modules import load_object
-from everfold.sql.script import parse_script, resolve_variables
+from everfold.sql.script import keep_variables, parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
     AsQuery,
@@ -71,7 +71,7 @@ class Submit:
     """Work for an engine: a Collect, a Sink, or the Sinks of a statement set, which run as one job.
 
     `names` are the result columns of a Collect, or the tables that Sinks write. `settings` are
-    those in effect at this statement.
+    those in effect at this statement. `bind` binds another statement in the same session.
     """
 
     roots: tuple[Root, ...]
@@ -79,6 +79,7 @@ class Submit:
     settings: Settings
     span: Span
     text: str
+    bind: Callable[[str], Sequence[Root]] = field(compare=False, repr=False)
 
     @property
     def sources(self) -> tuple[Table, ...]:
@@ -143,7 +144,8 @@ class Session:
     statements can show and stop; a session without them refuses such statements.
 
     If `lenient`, scripts are checked and never run: undeclared tables and functions are inferred
-    from their use, and features that no stream could run are only noted.
+    from their use, features that no stream could run are only noted, and variables without a value
+    are kept.
     """
 
     def __init__(
@@ -180,7 +182,10 @@ class Session:
 
         The next statement is read only after the last action was handled.
         """
-        statements = parse_script(text, source, self.settings.dialect)
+        yield from self.run_statements(parse_script(text, source, self.settings.dialect))
+
+    def run_statements(self, statements: tuple[Statement, ...]) -> Iterator[Action]:
+        """Yield the actions of a script that was parsed, see `run`."""
         if self.lenient:
             statements = self._complete(statements)
         for statement in statements:
@@ -335,9 +340,10 @@ class Session:
         return True
 
     def _resolve(self, value: str, span: Span | None) -> str:
-        if self.lenient:  # option values do not affect the meaning of a query
-            return value
-        return resolve_variables(value, self.variables, self.environment, span)
+        if not self.lenient:
+            return resolve_variables(value, self.variables, self.environment, span)
+        variables, environment = keep_variables(value)
+        return resolve_variables(value, variables | self.variables, environment | self.environment, span)
 
     def _option(self, statement: SetOption | ResetOption) -> Action:
         if isinstance(statement, ResetOption):
@@ -427,7 +433,21 @@ class Session:
         for root in roots:
             names += root.schema.names if isinstance(root, Collect) else (root.table.name,)
         text = statement.text if isinstance(statement, Query) else statement.sql
-        return Submit(roots=roots, names=names, settings=self.settings, span=statement.span, text=text)
+        return Submit(
+            roots=roots,
+            names=names,
+            settings=self.settings,
+            span=statement.span,
+            text=text,
+            bind=self._bind_statement,
+        )
+
+    def _bind_statement(self, text: str) -> tuple[Root, ...]:
+        """Return the plans of a query, an INSERT or a statement set. Raises SqlError."""
+        (statement,) = parse_script(text, dialect=self.settings.dialect)
+        if not isinstance(statement, Query | Insert | StatementSet):
+            raise UsageError.of("not-a-query", "only a query, an INSERT or a statement set has a plan")
+        return self._plan(statement)
 
     def _plan(self, statement: Query | Insert | StatementSet) -> tuple[Root, ...]:
         bound = self._bind(statement)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TypeVar
 
+from everfold.errors import suggest_name
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import Table, TableColumn
 from everfold.plan.topic_storage import KEY, META, VALUE
@@ -25,6 +26,7 @@ from everfold.sql.catalog import CatalogTable, Column, Watermark
 from everfold.sql.dialects.lenses_columns import METADATA
 from everfold.sql.statements import (
     AsQuery,
+    CreateFunction,
     CreateTable,
     CreateView,
     Explain,
@@ -41,6 +43,8 @@ from everfold.udf.interface import AggregateFunction, ScalarFunction
 
 J = TypeVar("J", bound=JobStatement)
 
+_MAX_SUGGESTED = 10
+"""How many undeclared names are compared with the declared ones: this takes time."""
 _WINDOW = ("window_start", "window_end", "window_time")
 _REST = "*"
 """Stands for all columns of an undeclared table that no query names, where a query selects `*`."""
@@ -87,13 +91,17 @@ class Completion:
 
     `statements` is the script, with queries that pass more columns through. `tables` maps each
     table to its columns, in the order of their use from the end of the script. `aggregates` tells
-    which functions are aggregate functions. `notes` describes how queries were changed.
+    which functions are aggregate functions, `identifiers` what those run that are declared and
+    cannot be loaded. `notes` describes how queries were changed. `used` has the names of all tables
+    and views that are read or written, also of those that are declared.
     """
 
     statements: tuple[Statement, ...] = ()
     tables: dict[str, dict[str, Use]] = field(default_factory=dict)
     aggregates: dict[str, bool] = field(default_factory=dict)
+    identifiers: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
 
     def entries(self) -> Iterator[CatalogTable]:
         """Yield the tables as catalog entries."""
@@ -103,9 +111,9 @@ class Completion:
         """Yield the functions as catalog entries."""
         for name, aggregate in self.aggregates.items():
             function = _UnknownAggregate() if aggregate else _UnknownFunction()
-            python = PythonFunction(
-                name=name, identifier=name, function=function, accumulator=ANY if aggregate else None
-            )
+            identifier = self.identifiers.get(name.lower(), name)
+            accumulator = ANY if aggregate else None
+            python = PythonFunction(name=name, identifier=identifier, function=function, accumulator=accumulator)
             yield UserFunction(python=python, input_types=None, result_type=ANY)
 
 
@@ -116,9 +124,28 @@ def infer_undeclared(statements: Sequence[Statement], known: Iterable[str], func
     """
     declared = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
     run = _Inference({*known, *declared}, {each.lower() for each in functions})
+    run.found.identifiers = {
+        each.name[-1].lower(): each.identifier for each in statements if isinstance(each, CreateFunction)
+    }
     completed = [run.statement(each) for each in reversed(statements)]
     run.found.statements = tuple(reversed(completed))
     return run.found
+
+
+def declares_tables(statements: Sequence[Statement]) -> bool:
+    """Return whether a script declares the tables that its queries read or write, or tries to.
+
+    One declared table is enough, but not one that CREATE TABLE … AS fills from undeclared ones. A
+    name that is like that of a declared table is misspelled.
+    """
+    declared = {each.name[-1] for each in statements if isinstance(each, CreateTable) and each.as_query is None}
+    created = {each.name[-1] for each in statements if isinstance(each, CreateTable | CreateView)}
+    if not any(isinstance(each, CreateTable) for each in statements):
+        return False
+    used = infer_undeclared(statements, (), ()).used
+    if used & declared or used <= created:
+        return True
+    return any(suggest_name(name, declared) is not None for name in sorted(used - created)[:_MAX_SUGGESTED])
 
 
 def _entry(name: str, columns: Mapping[str, Use]) -> CatalogTable:
@@ -193,6 +220,8 @@ class _Inference:
         """Return a statement that runs queries, with these completed."""
         if isinstance(statement, StatementSet):
             return replace(statement, inserts=tuple(map(self.job, statement.inserts)))
+        if isinstance(statement, Insert):
+            self.found.used.add(statement.target[-1])
         if isinstance(statement, CreateTable):
             assert statement.as_query is not None
             query = self.query(statement.as_query.query, {})
@@ -273,7 +302,9 @@ class _Inference:
         """Record the columns read from a name in FROM."""
         if name in self.ctes:
             _add(self.ctes[name], wanted)
-        elif name in self.known:
+            return
+        self.found.used.add(name)
+        if name in self.known:
             _add(self.of_views.setdefault(name, {}), wanted)
         else:
             _add(self.found.tables.setdefault(name, {}), wanted)
@@ -381,6 +412,8 @@ class _Scope:
                 return replace(item, query=self._run.query(item.query, wanted))
             case syntax.Table(names=(name,)):
                 self._run.table(name, wanted)
+            case syntax.Table(names=names):
+                self._run.found.used.add(names[-1])
         return item
 
 

@@ -29,9 +29,9 @@ from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_sources
 from everfold.plan.nodes import Collect, Root, Sink
-from everfold.plan.walk import tables_of, walk_streamed
+from everfold.plan.walk import is_constant, tables_of, walk_streamed
 from everfold.rendering.html import format_facts
-from everfold.spark.batch import BatchLowering, is_constant
+from everfold.spark.batch import BatchLowering
 from everfold.spark.buckets import bucket_ids
 from everfold.spark.scan_report import describe_scans
 from everfold.spark.session import create_session
@@ -285,6 +285,7 @@ class TableEnvironment:
             state_dir=state_dir,
             sql=action.text,
             script=script,
+            bind=action.bind,
             decide=decide,
             consent=consent or Consent(),
         )

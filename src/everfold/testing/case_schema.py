@@ -45,6 +45,11 @@ _KEYS: dict[str, dict[str, Any]] = {
     "cases": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/case"}, "description": "The cases."},
     "name": {**_SCALAR, "description": "The name of the case in reports; unique in the file."},
     "sql": {"type": "string", "description": "Statements; one of them is the query or an INSERT."},
+    "script": {
+        "type": "string",
+        "description": "A script instead of `sql`, relative to this file. Its tables are fed from `rows`.",
+    },
+    "result": {"type": "string", "description": "The table whose rows are compared, if there are several INSERTs."},
     "expect": {**_TABLE, "description": "The final table of the result."},
     "changelog": {**_TABLE, "description": "Every change of the result, with the row kind in a column `op`."},
     "error": {

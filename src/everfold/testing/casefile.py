@@ -1,12 +1,13 @@
 """The reader of case files: tables, rows, SQL and expectations in three layers (suite, case, step).
 
 `docs/case-files.md` describes the format. Everything is checked while it is read, and an error
-shows the line of the file. What a case inherits from its suite is resolved here: a `Case` is
-self-contained.
+shows the line of the file. What a case inherits from its suite is resolved here, and the scripts
+that it names are read: a `Case` is self-contained.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +30,9 @@ _TAGS = frozenset(
 Mode = Literal["stream", "batch"]
 MODES: tuple[Mode, ...] = ("stream", "batch")
 
-SUITE_KEYS = ("tables", "rows", "options", "batches", "modes", "tolerance", "cases")
+SUITE_KEYS = ("script", "tables", "rows", "options", "batches", "modes", "tolerance", "cases")
 _OUTCOMES = ("expect", "changelog", "error", "not_yet")
-STEP_KEYS = ("sql", "tables", "rows", "options", "batches", *_OUTCOMES)
+STEP_KEYS = ("sql", "script", "result", "tables", "rows", "options", "batches", *_OUTCOMES)
 CASE_KEYS = ("name", "modes", "tolerance", "steps", *STEP_KEYS)
 ON_CHANGE = "on_change"
 _MAX_MARKED = 60
@@ -79,6 +80,8 @@ class ExpectedError:
 class Step:
     """One run of a query: it reads rows, its result is compared, and the next step gets its state.
 
+    sql: the statements. script: the path of their file, None if they are in the case file.
+    result: the table whose rows are compared, if there are several INSERTs.
     batches: "one", "row" or the number of rows of each batch (a last batch takes the remaining
     rows).
     expect, error: at most one is set; neither is in a step that only feeds rows.
@@ -90,6 +93,8 @@ class Step:
 
     line: int
     sql: Block
+    script: Path | None = None
+    result: str | None = None
     tables: tuple[Block, ...] = ()
     rows: dict[str, FedTable] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
@@ -266,9 +271,7 @@ class _Reader:
         self, above: list[dict[str, yaml.Node]], own: dict[str, yaml.Node], node: yaml.Node, *, first: bool
     ) -> Step:
         layers = [*above, own]
-        sql = self.innermost(layers, "sql")
-        if sql is None:
-            raise self.error(node, "`sql` is missing")
+        sql, script = self.statements(layers, node)
         outcomes = [key for key in _OUTCOMES if key in own]
         # `not_yet` may come with what is expected once the feature is supported.
         if len([key for key in outcomes if key != "not_yet"]) > 1:
@@ -303,13 +306,32 @@ class _Reader:
             outcome_fields[ON_CHANGE] = self.on_change(own[ON_CHANGE])
         return Step(
             line=node.start_mark.line + 1,
-            sql=self.text(sql),
+            sql=sql,
+            script=script,
+            result=None if (result := self.innermost(layers, "result")) is None else self.text(result).text,
             tables=tuple(self.text(layer["tables"]) for layer in layers if "tables" in layer),
             rows=rows,
             options=options,
             batches=self.batches(self.innermost(layers, "batches")),
             **outcome_fields,
         )
+
+    def statements(self, layers: Sequence[dict[str, yaml.Node]], node: yaml.Node) -> tuple[Block, Path | None]:
+        """Return the statements of the innermost `sql` or `script`, and the path of the script."""
+        layer = next((layer for layer in reversed(layers) if "sql" in layer or "script" in layer), None)
+        if layer is None:
+            raise self.error(node, "`sql` is missing", "or name a script: script: queries.sql")
+        if "script" not in layer:
+            return self.text(layer["sql"]), None
+        if "sql" in layer:
+            raise self.error(layer["script"], "a case has either `sql` or `script`")
+        name = self.text(layer["script"])
+        path = Path(os.path.normpath(self.file.path.parent / name.text))
+        try:
+            return Block(path.read_text(encoding="utf-8"), name.line), path
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise self.error(layer["script"], f"the script `{path}` cannot be read: {reason}") from error
 
     # --- one key each -----------------------------------------------------------------------------
 

@@ -13,12 +13,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
-from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Collect, Plan, Table
 from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 from everfold.testing.casefile import Block, Case, CaseFile, ExpectedError, FedTable, Mode, Step
@@ -339,25 +338,36 @@ def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
     """Run the DDL of the case's layers and bind its query."""
     from everfold.connectors.registry import apply_connector
     from everfold.sql.planner import Session
+    from everfold.sql.script import keep_variables
     from everfold.sql.statements import CreateTopic
+    from everfold.testing.scripts import ScriptRun, choose_result, mark_changing
 
-    options = {"table.local-time-zone": "UTC"} | step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
-    session = Session(options=options, connected=apply_connector, folder=case.file.path.parent)
+    fixed = step.options | {"execution.runtime-mode": _RUNTIME_MODE[mode]}
+    variables, environment = keep_variables(step.sql.text) if step.script is not None else ({}, {})
+    session = Session(
+        options={"table.local-time-zone": "UTC"} | fixed,
+        variables=variables,
+        environment=environment,
+        connected=apply_connector,
+        folder=case.file.path.parent,
+    )
     created: dict[str, CreateTable | CreateView] = {}
     for block in step.tables:
         _redefine(session, block, case.file, created)
         for _ in session.run(block.padded_text, source=str(case.file.path)):
             pass
-    unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
-    if unknown is not None:
-        raise case.file.error(
-            step.rows[unknown].line, f"`rows` has a table `{unknown}`, but no CREATE TABLE defines it"
-        )
-    _mark_changing(case, session)
-    root = _query(case, step, session)
-
     # A topic in Lenses SQL has options but no connector; its rows are those of the case.
     declared = {name for name, statement in created.items() if isinstance(statement, CreateTopic)}
+    if step.script is None:
+        _check_rows(case, step, created)
+        mark_changing(case, session)
+        root = choose_result(case, step, session.run(step.sql.padded_text, source=str(case.file.path)))
+    else:
+        mark_changing(case, session)
+        script = ScriptRun(case, step, session, fixed, created)
+        root = choose_result(case, step, script.run())
+        declared |= script.stand_ins
+        _check_rows(case, step, created)
 
     def read(nodes: Iterable[Plan]) -> dict[str, pa.Table]:
         return {
@@ -371,23 +381,6 @@ def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
         return _BoundStep(step, root, session.settings, read(walk_plan(root.input)), {})
     lookup_plans = (node for each in batch_inputs(root.input) for node in walk_plan(each))
     return _BoundStep(step, root, session.settings, read(walk_streamed(root.input)), read(lookup_plans))
-
-
-def _mark_changing(case: Case, session: Session) -> None:
-    """Set the changelog mode of the tables that the case feeds with changes.
-
-    They are upserts if the table has a PRIMARY KEY and no -U is among them.
-    """
-    from everfold.sql.catalog import CatalogTable
-
-    fed = [(name, table.table.kinds) for step in case.steps for name, table in step.rows.items()]
-    kinds = {name: {kind for known, found in fed if known == name for kind in found or ()} for name, _ in fed}
-    for name, found in kinds.items():
-        entry = session.catalog.find((name,))
-        if found and isinstance(entry, CatalogTable):
-            keyed = entry.table.primary_key and RowKind.UPDATE_BEFORE.short not in found
-            mode = ChangelogMode.UPSERT if keyed else ChangelogMode.ALL
-            session.catalog.replace(replace(entry, table=replace(entry.table, changelog=mode)))
 
 
 def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str, CreateTable | CreateView]) -> None:
@@ -407,20 +400,13 @@ def _redefine(session: Session, block: Block, file: CaseFile, created: dict[str,
             created[name] = statement
 
 
-def _query(case: Case, step: Step, session: Session) -> Collect:
-    """Return the query of a case: a SELECT, or the query of an INSERT.
-
-    Other statements are executed.
-    """
-    from everfold.sql.planner import Submit
-
-    found: list[Collect] = []
-    for action in session.run(step.sql.padded_text, source=str(case.file.path)):
-        if isinstance(action, Submit):
-            found += [root if isinstance(root, Collect) else Collect(input=root.input) for root in action.roots]
-    if len(found) != 1:
-        raise case.file.error(step.sql.line, f"`sql` must have exactly one query, but has {len(found)}")
-    return found[0]
+def _check_rows(case: Case, step: Step, created: Mapping[str, object]) -> None:
+    """Check that every table with rows exists."""
+    unknown = next((name for name in step.rows if f"`{name}`" not in created), None)
+    if unknown is not None:
+        raise case.file.error(
+            step.rows[unknown].line, f"`rows` has a table `{unknown}`, but no CREATE TABLE defines it"
+        )
 
 
 def _read(file: CaseFile, table: Table) -> pa.Table:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import textwrap
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
@@ -43,6 +46,16 @@ class PythonFunction:
     def has_merge(self) -> bool:
         """Whether an AggregateFunction defines `merge`."""
         return self._defines("merge")
+
+    def digest_source(self) -> str:
+        """Return a digest of the function's source code, empty if it cannot be read."""
+        wrapped = getattr(self.function, "wrapped", type(self.function))
+        try:
+            source = inspect.getsource(inspect.unwrap(wrapped))
+        except (OSError, TypeError):
+            return ""
+        lines = (line.rstrip() for line in textwrap.dedent(source).splitlines())
+        return hashlib.sha256("\n".join(filter(None, lines)).encode()).hexdigest()[:16]
 
     def _defines(self, method: str) -> bool:
         of = type(self.function)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from everfold.cli.history import describe_origin, describe_start
-from everfold.compat import Judgement, judge
+from everfold.compat import Judgement
 from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.versions import judge_versions
 
 DiffKind = Literal["same", "added", "removed", "place"]
 
@@ -40,7 +41,6 @@ def list_steps(manifest: Manifest) -> list[VersionStep]:
     """Return the versions of a job, newest first."""
     steps: list[VersionStep] = []
     before: Version | None = None
-    filled = {each.number for each in manifest.versions if each.is_backfilled}
     for version in manifest.versions:
         changed = before is not None and before.sql != version.sql
         steps.append(
@@ -49,9 +49,9 @@ def list_steps(manifest: Manifest) -> list[VersionStep]:
                 is_current=version == manifest.version,
                 origin=describe_origin(version, manifest),
                 difference=compare_scripts(before.sql, version.sql) if before is not None and changed else (),
-                judgement=judge(before.query_shapes, version.query_shapes) if before is not None and changed else None,
+                judgement=judge_versions(manifest, before, version) if before is not None and changed else None,
                 since=tuple(
-                    (call.label, describe_start(call.since, call.since in filled))
+                    (call.label, describe_start(call.since, call.counts_since))
                     for shape in version.query_shapes
                     for operator in shape.operators
                     for call in operator.calls

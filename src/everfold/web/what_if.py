@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everfold.cli.check import Change, judge_change
+from everfold.cli.change import Change, judge_change
 from everfold.cli.run import STATE_FOLDER, RunOptions, Script
 from everfold.web.jobs import JobView
 from everfold.web.plan_graph import format_bytes
@@ -26,7 +26,8 @@ def judge_script(view: JobView, text: str) -> WhatIf:
     """Judge the change of a job to a script. Raises EverfoldError if the script is wrong."""
     assert view.manifest is not None
     script = Script(text=text, source="new query", folder=_find_folder(view), name="new query")
-    change = judge_change(view.location, script, RunOptions())
+    # Variables are those of the process that runs the job: no visitor reads the dashboard's.
+    change = judge_change(view.location, script, RunOptions(environment={}), lenient="${" in text)
     plan = compare_scripts(view.manifest.version.plan, change.explained)
     return WhatIf(change, plan, {how: _describe_cost(view, how) for how in change.plans})
 

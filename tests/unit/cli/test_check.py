@@ -78,6 +78,7 @@ def test_json_has_all_findings_and_columns() -> None:
                         "code": "AGG006",
                         "verdict": "partially compatible",
                         "message": "COUNT(*) is new: it starts at the restart",
+                        "file": "partly.sql",
                         "line": 2,
                         "column": 3,
                     },
@@ -85,6 +86,7 @@ def test_json_has_all_findings_and_columns() -> None:
                         "code": "AGG007",
                         "verdict": "fully compatible",
                         "message": "MAX(x) was dropped: its state is discarded",
+                        "file": "partly.sql",
                         "line": 3,
                         "column": 8,
                     },
@@ -92,11 +94,29 @@ def test_json_has_all_findings_and_columns() -> None:
             }
         ],
         "columns": [
-            {"name": "k", "status": "kept", "reason": "computed as before"},
-            {"name": "s", "status": "kept", "reason": "computed as before"},
-            {"name": "n", "status": "starts at the restart", "reason": "COUNT(*) is new"},
-            {"name": "m", "status": "dropped", "reason": "the new query has no such column"},
+            describe_column("k", "kept", "computed as before", "k"),
+            describe_column("s", "kept", "computed as before", "SUM(x)"),
+            describe_column("n", "starts at the restart", "COUNT(*) is new", "COUNT(*)", meaning="new", since=None),
+            describe_column(
+                "m", "dropped", "the new query has no such column", "MAX(x)", meaning="dropped", since=None
+            ),
         ],
+        "rows": [],
+    }
+
+
+def describe_column(
+    name: str, status: str, reason: str, expression: str, *, meaning: str = "unchanged", since: int | None = 0
+) -> dict[str, object]:
+    return {
+        "name": name,
+        "status": status,
+        "reason": reason,
+        "state": status,
+        "meaning": meaning,
+        "expression": expression,
+        "was": None,
+        "since": since,
     }
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,21 @@ def test_the_next_steps_work(template: str, tmp_path: Path) -> None:
     assert len(ran.stdout.splitlines()) > 1
 
 
-def test_the_case_has_the_query_of_the_script(template: str) -> None:
-    project = dict(read_template(template))
-    query = project["spending.sql"].decode().partition("INSERT INTO spending\n")[2]
-    [case] = yaml.safe_load(project["tests/spending.case.yaml"])["cases"]
-    assert case["sql"].strip() == query.strip().removesuffix(";")
+def test_the_case_tests_the_query_of_the_script(template: str, tmp_path: Path) -> None:
+    everfold("init", "shop", "--template", template, cwd=tmp_path)
+    change_script(tmp_path / "shop" / "spending.sql", {"SUM(amount)": "SUM(amount + 1)"})
+    done = everfold("test", "tests/", cwd=tmp_path / "shop")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 passed, 1 failed")
+    assert "+ ann" in done.stdout
+
+
+def change_script(script: Path, changes: dict[str, str]) -> None:
+    """Replace parts of a script; each must be there."""
+    text = script.read_text()
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    script.write_text(text)
 
 
 @pytest.mark.parametrize("template", ["kafka", "postgres"])
@@ -127,31 +138,76 @@ def test_the_workflow_needs_no_write_access() -> None:
     assert "everfold test tests/" in commands
 
 
-@pytest.mark.parametrize(
-    ("changes", "accepted", "code", "shown"),
-    [
-        (
-            {"AS total": "AS total, COUNT(*) AS orders", "total INT": "total INT, orders BIGINT"},
-            "false",
-            0,
-            "title=AGG006",
-        ),
-        ({"GROUP BY customer": "GROUP BY customer, item"}, "false", 1, "title=GRP001"),
-        ({"GROUP BY customer": "GROUP BY customer, item"}, "true", 0, "title=GRP001"),
-        ({"SELECT customer": "SELECT FROM customer"}, "false", 1, ""),
-    ],
-)
-def test_the_workflow_checks_changed_scripts(
-    changes: dict[str, str], accepted: str, code: int, shown: str, tmp_path: Path
-) -> None:
+BY_ITEM = {
+    "GROUP BY customer": "GROUP BY customer, item",
+    "SELECT customer": "SELECT customer, item",
+    "  total INT": "  item STRING,\n  total INT",
+    "PRIMARY KEY (customer)": "PRIMARY KEY (customer, item)",
+    "'key.format' = 'raw'": "'key.format' = 'json'",
+}
+"""Changes of the script that discard its state."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a project in a pull request, and what its workflow says."""
+
+    name: str
+    code: int
+    shown: str
+    changes: dict[str, str] = field(default_factory=dict)
+    template: str = "kafka"
+    label: str = ""
+    script: str = "spending.sql"
+    """The name of the script after the change."""
+    added: str = "SELECT 1;"
+    """The text of another, new script."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CHANGES = (
+    Change("another aggregate", 0, "title=AGG006", {"AS total": "AS total, COUNT(*) AS orders", "total INT": "total INT, orders BIGINT"}),
+    Change("a discarded state", 1, "the label discard-state accepts", BY_ITEM),
+    Change("an accepted discard", 0, "title=GRP001", BY_ITEM, label="ACCEPTED"),
+    Change("an append-only sink", 1, "title=updates-into-appends::", {"'upsert-kafka'": "'kafka'", "'key.format' = 'raw',": "", "'value.format'": "'format'", ",\n  PRIMARY KEY (customer) NOT ENFORCED": ""}),
+    Change("another topic", 1, "title=changed-source::", {"'topic' = 'orders'": "'topic' = 'orders2'"}),
+    Change("another topic, accepted", 0, "::notice file=spending.sql,line=3,col=14,title=changed-source::", {"'topic' = 'orders'": "'topic' = 'orders2'"}, label="ELSEWHERE"),
+    Change("no password in the environment", 0, "", {"SUM(amount)": "SUM(amount) + 0"}, template="postgres"),
+    Change("a renamed and changed script", 1, "file=totals.sql,line=31,col=1,title=GRP001", BY_ITEM, script="totals.sql"),
+)  # fmt: skip
+MORE_CHANGES = (
+    Change("a syntax error", 1, "title=syntax::", {"SELECT customer": "SELECT FROM customer"}),
+    Change("an unknown connector", 1, "title=unknown-connector::", {"'connector' = 'kafka'": "'connector' = 'kafak'"}),
+    Change("an unknown format", 1, "title=unknown-format::", {"  'format' = 'json'": "  'format' = 'xml'"}),
+    Change("a missing option", 1, "title=missing-option::", {"  'scan.startup.mode' = 'earliest-offset',\n": ""}),
+    Change("a missing key", 1, "title=missing-primary-key::", {",\n  PRIMARY KEY (customer) NOT ENFORCED": ""}),
+    Change("another key", 1, "title=sink-key::", {"PRIMARY KEY (customer)": "PRIMARY KEY (total)"}),
+    Change("another time zone", 1, "title=changed-zone::", {"INSERT": "SET 'table.local-time-zone' = 'Asia/Tokyo';\nINSERT"}),
+    Change("another table of the sink", 1, "title=changed-sink::", {"/shop'": "/shop2'"}, template="postgres"),
+    Change("a renamed script", 0, "the change is fully compatible", {}, script="totals.sql"),
+    Change("a script that was renamed to another folder", 1, "file=jobs/totals.sql,line=31,col=1,title=GRP001", BY_ITEM, script="jobs/totals.sql"),
+    Change("a new script that is refused", 1, "file=new.sql,title=everfold", added="SELECT a FROM nowhere;"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", MORE_CHANGES, ids=str)
+def test_the_workflow_checks_more_changes(change: Change, tmp_path: Path) -> None:
+    test_the_workflow_checks_the_scripts_of_a_pull_request(change, tmp_path)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_the_workflow_checks_the_scripts_of_a_pull_request(change: Change, tmp_path: Path) -> None:
     """Run the workflow's own script in a clone with a base branch."""
     [script] = [
         step["run"]
-        for step in read_yaml("kafka", ".github/workflows/everfold.yml")["jobs"]["check"]["steps"]
+        for step in read_yaml(change.template, ".github/workflows/everfold.yml")["jobs"]["check"]["steps"]
         if "env" in step
     ]
     work, summary = tmp_path / "work", tmp_path / "summary.md"
-    everfold("init", "work", "--template", "kafka", cwd=tmp_path)
+    everfold("init", "work", "--template", change.template, cwd=tmp_path)
     identity = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main")
 
     def git(*arguments: str) -> None:
@@ -161,12 +217,13 @@ def test_the_workflow_checks_changed_scripts(
     git("add", ".")
     git("commit", "-m", "base")
     git("update-ref", "refs/remotes/origin/main", "HEAD")
-    query = work / "spending.sql"
-    for old, new in changes.items():
-        query.write_text(query.read_text().replace(old, new))
-    (work / "new.sql").write_text("SELECT 1;")
+    (work / change.script).parent.mkdir(exist_ok=True)
+    (work / "spending.sql").rename(work / change.script)
+    change_script(work / change.script, change.changes)
+    (work / "new.sql").write_text(change.added)
     git("add", ".")
     git("commit", "-m", "change")
+    environment = {name: value for name, value in os.environ.items() if name != "PG_PASSWORD"}
     done = subprocess.run(
         ["bash", "-e", "-c", script],
         cwd=work,
@@ -174,18 +231,20 @@ def test_the_workflow_checks_changed_scripts(
         text=True,
         timeout=120,
         env={
-            **os.environ,
+            **environment,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "BASE": "origin/main",
-            "ACCEPTED": accepted,
+            "ACCEPTED": "false",
+            "ELSEWHERE": "false",
+            **({change.label: "true"} if change.label else {}),
             "RUNNER_TEMP": str(tmp_path),
             "GITHUB_STEP_SUMMARY": str(summary),
         },
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert shown in done.stdout
-    assert not (work / "spending.base.sql").exists()
-    assert ("discard-state" in done.stdout) == (code == 1 and "GRP001" in shown)
-    if "AGG006" in shown:
+    assert done.returncode == change.code, done.stdout + done.stderr
+    assert change.shown in done.stdout, done.stdout
+    assert not [*work.rglob("*.base.sql")]
+    assert ("discard-state" in done.stdout) == (change.code == 1 and "GRP001" in done.stdout)
+    if "AGG006" in change.shown:
         assert summary.read_text().startswith("### spending.sql: partially compatible\n\n| column | state | why |\n")
         assert "| orders | starts at the restart | COUNT(\\*) is new |" in summary.read_text()

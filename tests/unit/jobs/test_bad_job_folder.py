@@ -26,7 +26,7 @@ from everfold.jobs.change import OnChange
 from everfold.jobs.control import Control
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.manifest import Manifest, Version, compute_checksum
+from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest, Version, compute_checksum
 from everfold.jobs.ownership import LocalOwnership
 from everfold.jobs.rollback import roll_back
 from everfold.storage import local
@@ -66,7 +66,7 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, checkpoint, created, epoch, expired, filled, fingerprint, history, number, operators, partitions, plan, rebuilt, script, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, decision, epoch, expired, filled, fingerprint, functions, history, ignores_filters, number, operators, partitions, plan, rebuilt, rules, script, shapes, sinks, sources, sql, state_epoch, zone",
         ),
         (
             {"job": ...},
@@ -477,4 +477,4 @@ def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) 
     found = JobDir(local(tmp_path)).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
-    assert open_job(tmp_path, MORE).format == 6
+    assert open_job(tmp_path, MORE).format == MANIFEST_FORMAT

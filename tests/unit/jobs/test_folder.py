@@ -22,7 +22,7 @@ from everfold.files import make_private_file
 from everfold.jobs.change import OnChange
 from everfold.jobs.engine import _warn
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.manifest import Manifest
+from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest
 from everfold.jobs.rewind import Consent
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
@@ -90,9 +90,20 @@ def test_the_same_query_resumes(tmp_path: Path) -> None:
     assert open_job(tmp_path) == open_job(tmp_path)
 
 
-def test_white_space_and_aliases_are_not_a_change(tmp_path: Path) -> None:
-    open_job(tmp_path)
-    open_job(tmp_path, QUERY.replace("FROM", "\n  FROM  -- the same\n"))
+@pytest.mark.parametrize(
+    "same",
+    [
+        QUERY.replace("FROM", "\n  FROM  -- the same\n"),
+        QUERY.replace("SUM(n)", "SUM(n) AS total"),
+        QUERY.replace("TABLE t,", "(SELECT * FROM t),"),
+    ],
+    ids=["white space", "name", "query in between"],
+)
+def test_another_spelling_is_not_a_change(tmp_path: Path, same: str) -> None:
+    fingerprint = open_job(tmp_path).version.fingerprint
+    again = open_job(tmp_path, same).version
+    assert (again.number, again.fingerprint) == (0, fingerprint)
+    assert open_job(tmp_path, QUERY.replace("SUM(n)", "SUM(n) + 1")).version.number == 1
 
 
 MORE = QUERY.replace("SUM(n)", "SUM(n), COUNT(*)")
@@ -377,7 +388,7 @@ def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
 def test_a_manifest_of_a_newer_everfold_is_refused(tmp_path: Path) -> None:
     open_job(tmp_path)
     file = newest_manifest(tmp_path)
-    file.write_text(file.read_text().replace('"format": 6', '"format": 99'))
+    file.write_text(file.read_text().replace(f'"format": {MANIFEST_FORMAT}', '"format": 99'))
     with pytest.raises(StateError, match="newer-manifest"):
         open_job(tmp_path)
 

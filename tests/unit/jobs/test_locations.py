@@ -238,9 +238,12 @@ def test_check_reports_data_at_another_location(
         for form in ("text", "json", "github"):
             command = ["check", str(project / "job.sql"), "--state", str(project / "job"), "--format", form]
             done = CliRunner().invoke(everfold, command)
-            assert done.exit_code == 0, done.output
+            assert done.exit_code == (2 if elsewhere else 0), done.output
             assert ("changed-source" in done.output) is elsewhere
             assert ("--source t=moved" in done.output) is elsewhere
+        answered = CliRunner().invoke(everfold, [*command[:4], "--source", "t=moved"])
+        assert answered.exit_code == 0, answered.output
+        assert ("--source t=moved has no effect" in answered.output) is not elsewhere
 
 
 def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:

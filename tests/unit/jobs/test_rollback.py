@@ -20,7 +20,7 @@ from everfold.checkpoint import state_metadata
 from everfold.errors import ConnectorError, EverfoldError, StateError, UsageError
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest, Version
 from everfold.jobs.rewind import check_duplicates, sink_notes
 from everfold.jobs.rollback import roll_back
 from everfold.storage import Location, local, local_store
@@ -424,6 +424,6 @@ def test_a_manifest_of_the_first_format_is_read_and_rolled_back(tmp_path: Path) 
         "the tables of version 0 were not recorded: replayed rows may be duplicates there"
     ]
     written = json.loads(newest_manifest(tmp_path).read_text())
-    assert (written["format"], written["versions"][2]["back_to"]) == (6, 0)
+    assert (written["format"], written["versions"][2]["back_to"]) == (MANIFEST_FORMAT, 0)
     assert isinstance(written["versions"][2]["sql"], str)
     assert isinstance(Version(**{**written["versions"][2], "shapes": ()}), Version)

@@ -217,7 +217,7 @@ def test_hints_compare_each_insert_with_its_job(tmp_path: Path) -> None:
         await editor.open(TABLES + INSERT)
         assert [label for *_, label in await editor.hints()] == ["kept", "kept"]
         await editor.change(changed)
-        assert [(line, label) for line, _, label in await editor.hints()] == [(3, "kept"), (3, "starts now")]
+        assert [(line, label) for line, _, label in await editor.hints()] == [(3, "kept"), (3, "mixed")]
         (lens,) = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(editor.document)) or ()
         assert lens.command is not None
         assert f"compared with version 0 of the job in {shown})" in lens.command.title

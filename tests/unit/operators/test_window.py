@@ -247,7 +247,8 @@ def test_slots_are_named_by_their_meaning() -> None:
     runner = write_page(aggregate_of(Tumble(size_ms=10)))
     (page,) = (decode(blob) for key, blob in runner.stores[0].pages.items() if key.table == "slices")
     assert page.columns == ["key t.k", "COUNT()|count", "SUM(t.v)|sum", "SUM(t.v)|nonnull", "MAX(t.v)|value"]
-    assert call_text(aggregate_of(Tumble(size_ms=10)).calls[1], SCAN) == "SUM(t.v)"
+    node = aggregate_of(Tumble(size_ms=10))
+    assert call_text(node, node.calls[1]) == "SUM(t.v)"
 
 
 def test_a_page_of_a_query_with_other_calls_is_readable() -> None:

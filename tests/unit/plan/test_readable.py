@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everfold.connectors.registry import apply_connector
-from everfold.plan.canonical import column_texts
+from everfold.plan.branches import column_texts
 from everfold.plan.readable import format_canonical_text
 from everfold.sql.planner import Session, Submit
 
@@ -27,7 +27,7 @@ def canonical(column: str) -> str:
         "t.a + 1",
         "(t.a + 1) * 2",
         "t.a > 1",
-        "(t.a > 1) AND (t.a < 5)",
+        "(t.a < 5) AND (t.a > 1)",
         "(t.a = 1) OR t.b",
         "UPPER(t.s)",
         "SUBSTRING(t.s, 1, 5)",

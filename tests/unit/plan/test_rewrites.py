@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from everfold.plan.canonical import call_text, column_texts
+from everfold.plan.branches import column_texts
+from everfold.plan.canonical import call_text
 from everfold.plan.explain import duration, explain
 from everfold.plan.nodes import Collect, GroupAggregate, Plan, Project, Scan, WindowAggregate
 from everfold.plan.rewrites import RULES, SHORTENING_RULES
@@ -109,7 +110,7 @@ def test_a_rule_is_a_module_with_an_example(rule: Callable[..., object]) -> None
 
 def calls_of(sql: str) -> list[str]:
     aggregate = next(node for node in walk_plan(plan_of(sql)) if isinstance(node, WindowAggregate))
-    return [call_text(call, aggregate.input) for call in aggregate.calls]
+    return [call_text(aggregate, call) for call in aggregate.calls]
 
 
 def test_a_call_is_named_by_its_arguments_and_filter() -> None:
@@ -124,7 +125,7 @@ def test_a_call_is_named_by_its_arguments_and_filter() -> None:
     *_, action = session.run(f"SELECT MIN(thing) FILTER (WHERE p > 1), SUM(p) AS total FROM {window.format('v')}")
     assert isinstance(action, Submit)
     aggregate = next(node for node in walk_plan(action.roots[0].input) if isinstance(node, WindowAggregate))
-    assert [call_text(call, aggregate.input) for call in aggregate.calls] == [plain[2], plain[0]]
+    assert [call_text(aggregate, call) for call in aggregate.calls] == [plain[2], plain[0]]
 
 
 def test_columns_have_canonical_strings() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from everfold.compat.kept_types import can_keep_type, find_changed_types
 from everfold.compat.rules.rule import Change, Observation, format_expressions, rule
+from everfold.compat.shape import BranchShape
 from everfold.compat.verdict import Verdict
 from everfold.plan.readable import format_canonical_text
 
@@ -104,9 +105,10 @@ def other_positions(change: Change) -> Iterator[Observation]:
 
     The formats csv and avro find fields by their position: a column that is declared earlier or
     later in CREATE TABLE, or after a column that was inserted or removed, takes the values of
-    another field. The state was computed from the old field, and a result would mix both. Columns
-    that the operator does not read may move. A column may be added after the last one, and a column
-    that is not read may be renamed.
+    another field. So does a column that is METADATA FROM another key, or that is now in the key of
+    a record and not in its value. The state was computed from the old field, and a result would mix
+    both. Columns that the operator does not read may move. A column may be added after the last
+    one, and a column that is not read may be renamed.
 
     To resolve this, declare the columns in the order of the record, new ones last. If the record
     itself has changed, run the new query with a new `--state` folder.
@@ -114,6 +116,7 @@ def other_positions(change: Change) -> Iterator[Observation]:
     old, new = ({each.field: each.position for each in of.positions or ()} for of in (change.old, change.new))
     moved = {each: (old[each], position) for each, position in new.items() if old.get(each, position) != position}
     for each, (was, is_now) in moved.items():
+        was, is_now = (position or "found by its name" for position in (was, is_now))
         yield Observation(f"`{format_canonical_text(each)}` was {was} and is now {is_now}", change.new.span)
 
 
@@ -131,4 +134,50 @@ def other_types(change: Change) -> Iterator[Observation]:
             yield Observation(f"`{format_canonical_text(text)}` was {was} and is now {is_now}", change.new.span)
 
 
-RULES = (other_tables, other_positions, other_types, other_conditions, other_window_below, other_changes, other_joins)
+@rule("INP009", Verdict.UNKNOWN)
+def of_earlier_release(change: Change) -> Iterator[Observation]:
+    """The job was last started by an earlier everfold, which did not record which parts of its
+    query belong together, and its old query cannot be planned again from the manifest.
+
+    To resolve this, run the old query once more with this everfold, and then change it.
+    """
+    if not change.old.input.branches:
+        yield Observation("an earlier everfold did not record enough of the old query", change.new.span)
+
+
+@rule("INP008", Verdict.INCOMPATIBLE)
+def other_branches(change: Change) -> Iterator[Observation]:
+    """A condition, a join or a query has moved to another branch of a UNION ALL.
+
+    The branches consist of the same parts, which now belong to other rows: the state was computed
+    from the rows of the old branches. The order of the branches does not matter.
+
+    To resolve this, run the new query with a new `--state` folder.
+    """
+    old, new = change.old.input, change.new.input
+    if change.options.ignore_filter:
+        old, new = old.without_filters(), new.without_filters()
+    parts = [(of.tables, of.filters, of.windows, of.others) for of in (old, new)]
+    if old.branches != new.branches and parts[0] == parts[1]:
+        moved = [branch for branch in new.branches if branch not in old.branches]
+        what = f"; its rows {_describe_branch(moved[0])} are new" if moved else ""
+        yield Observation(f"the parts of its input belong to other branches of UNION ALL{what}", change.new.span)
+
+
+def _describe_branch(branch: BranchShape) -> str:
+    source = "of the operator below" if branch.operator is not None else f"of `{branch.table}`"
+    joined = f" with {format_expressions(branch.joins)}" if branch.joins else ""
+    return f"{source}{joined} where {format_expressions(branch.filters)}" if branch.filters else f"{source}{joined}"
+
+
+RULES = (
+    other_tables,
+    other_positions,
+    other_types,
+    other_conditions,
+    other_window_below,
+    other_changes,
+    other_joins,
+    other_branches,
+    of_earlier_release,
+)

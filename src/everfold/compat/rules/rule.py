@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from everfold.compat.reuse import can_recount, can_reuse_slices, find_source_call
-from everfold.compat.shape import NO_CLOCK, CallShape, OperatorShape
+from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
+from everfold.plan.canonical import NO_CLOCK
 from everfold.plan.readable import format_canonical_text
 from everfold.sql.settings import Settings
 
@@ -42,13 +43,20 @@ REFERENCE = CompatOptions()
 class Change:
     """A change of one operator, from the old to the new query.
 
-    below: the operators that the new one reads.
+    below: the operators that the new one reads. is_history: whether both are versions of a job,
+    where a call that was dropped and added again is another one.
     """
 
     old: OperatorShape
     new: OperatorShape
     options: CompatOptions = REFERENCE
     below: tuple[OperatorShape, ...] = ()
+    is_history: bool = False
+
+    def find_old(self, call: CallShape) -> CallShape | None:
+        """Return the old call that a call of the new operator continues, None if there is none."""
+        same = (old for old in self.old.calls if old == call and not (self.is_history and old.since != call.since))
+        return next(same, None)
 
     @property
     def has_same_keys(self) -> bool:
@@ -95,8 +103,8 @@ class Change:
         """
         if not self.options.extended:
             return {}
-        known = {*self.old.calls}
-        found = ((call, find_source_call(call, self.old.calls)) for call in self.new.calls if call not in known)
+        new = (call for call in self.new.calls if self.find_old(call) is None)
+        found = ((call, find_source_call(call, self.old.calls)) for call in new)
         return {call: source for call, source in found if source is not None}
 
     @property
@@ -104,15 +112,15 @@ class Change:
         """Calls that only the new operator has and that can be computed from the rows of the
         operators below. Empty without the extended rules.
         """
-        known = {*self.old.calls, *self.derived_calls}
-        calls = (call for call in self.new.calls if call not in known)
+        derived = self.derived_calls
+        calls = (call for call in self.new.calls if self.find_old(call) is None and call not in derived)
         return tuple(call for call in calls if self.options.extended and can_recount(call, self.new, self.below))
 
     @property
     def kept_calls(self) -> tuple[CallShape, ...]:
         """Calls of the new operator that have state."""
-        known = {*self.old.calls, *self.derived_calls, *self.recounted_calls}
-        return tuple(call for call in self.new.calls if call in known)
+        complete = {*self.derived_calls, *self.recounted_calls}
+        return tuple(call for call in self.new.calls if self.find_old(call) is not None or call in complete)
 
     @property
     def added_calls(self) -> tuple[CallShape, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from everfold.connectors.contract import (
     ClusterSink,
     Connector,
@@ -17,7 +19,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.filesystem.paths import check_path
+from everfold.connectors.filesystem.paths import check_path, normalize_path
 from everfold.errors import SqlError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -67,6 +69,10 @@ class DeltaConnector(Connector):
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Replayed rows overwrite rows by PRIMARY KEY; without one they are duplicates."""
         return ReplayEffect.OVERWRITES if table.primary_key else ReplayEffect.DUPLICATES
+
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the real path of the folder, or its URI in another store."""
+        return frozenset((normalize_path(options.string("table-path"), base_folder),))
 
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the table."""

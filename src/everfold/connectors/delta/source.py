@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from everfold.checkpoint.logs import Position
 from everfold.connectors.contract import SPLIT, History, OptionValues, Source, SourceContext
 from everfold.connectors.delta.table import DeltaTable, name_of
-from everfold.connectors.filesystem.paths import locate, resolve
+from everfold.connectors.filesystem.paths import locate, normalize_path
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
-from everfold.local_paths import is_remote
 from everfold.plan.changelog import ORDER
 from everfold.plan.nodes import Table
 from everfold.storage import Location
@@ -74,8 +73,18 @@ class DeltaSource(Source):
 
     def location(self, base_folder: Path) -> str:
         """Return the real path of the folder, or its URI in another store."""
-        path = self.options.string("table-path")
-        return path.rstrip("/") if is_remote(path) else str(resolve(path, base_folder))
+        return normalize_path(self.options.string("table-path"), base_folder)
+
+    def check_use(self, *, as_stream: bool) -> None:
+        """Refuse a stream of an old version. Raises UnsupportedFeature `delta-time-travel`."""
+        for name in ("versionAsOf", "timestampAsOf"):
+            if as_stream and name in self.options.explicit:
+                raise UnsupportedFeature.of(
+                    "delta-time-travel",
+                    f"table `{self.table.name}`: option `{name}` applies to queries in batch mode and to joins only",
+                    self.table.span_of_option(name),
+                    "run the query with --batch",
+                )
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows of the newest version, or of that of `versionAsOf` or `timestampAsOf`."""
@@ -93,14 +102,7 @@ class DeltaSource(Source):
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows of the table and those that later commits add, as a stream."""
-        for name in ("versionAsOf", "timestampAsOf"):
-            if name in self.options.explicit:
-                raise UnsupportedFeature.of(
-                    "delta-time-travel",
-                    f"table `{self.table.name}`: option `{name}` applies to queries in batch mode and to joins only",
-                    self.table.span_of_option(name),
-                    "run the query with --batch",
-                )
+        self.check_use(as_stream=True)
         table = self._open(context)
         reader = context.spark.readStream.name(context.name).format("delta")
         reader = reader.option("maxBytesPerTrigger", str(self.options.number("scan.max-bytes-per-batch")))

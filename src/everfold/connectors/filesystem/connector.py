@@ -19,7 +19,7 @@ from everfold.connectors.contract import (
     refuse_written_metadata,
     wrong_option_error,
 )
-from everfold.connectors.filesystem.paths import check_path, escape, resolve
+from everfold.connectors.filesystem.paths import check_path, escape, normalize_path
 from everfold.connectors.formats.format import record_columns
 from everfold.connectors.formats.registry import (
     CHANGES,
@@ -31,7 +31,6 @@ from everfold.connectors.formats.registry import (
     require_format,
 )
 from everfold.errors import SqlError, UnsupportedFeature, suggest_name
-from everfold.local_paths import is_remote
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
 from everfold.types import ArrayType, BytesType, DataType, MapType, RowType
@@ -108,7 +107,11 @@ class FilesystemConnector(Connector):
         """Return the table's folder."""
         path = table.option("path")
         assert path is not None, "checked"
-        return path.rstrip("/") if is_remote(path) else str(resolve(path, base_folder))
+        return normalize_path(path, base_folder)
+
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the real path of the folder or file, or its URI in another store."""
+        return frozenset((normalize_path(options.string("path"), base_folder),))
 
     def positions(self, table: Table) -> dict[str, str]:
         """Return the positions in a line, which does not contain the PARTITIONED BY columns."""

@@ -53,6 +53,11 @@ def resolve(path: str, base_folder: Path) -> Path:
     return Path(os.path.realpath(base_folder / parse_local_path(path)))
 
 
+def normalize_path(path: str, base_folder: Path) -> str:
+    """Return the real path of a table, or its URI in another store."""
+    return path.rstrip("/") if is_remote(path) else str(resolve(path, base_folder))
+
+
 def locate(path: str, base_folder: Path, spark: SparkSession | None) -> Location:
     """Return the location of a table. spark: for a table in another store."""
     if not is_remote(path):

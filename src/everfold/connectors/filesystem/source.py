@@ -31,6 +31,7 @@ from everfold.connectors.filesystem.paths import (
     is_hidden,
     list_files,
     locate,
+    normalize_path,
     partition_values,
     require_readable,
     resolve,
@@ -127,8 +128,7 @@ class FileSource(Source):
 
     def location(self, base_folder: Path) -> str:
         """Return the real path of the folder or file, or its URI in another store."""
-        path = self.options.string("path")
-        return path.rstrip("/") if self._is_remote else str(resolve(path, base_folder))
+        return normalize_path(self.options.string("path"), base_folder)
 
     @property
     def _is_remote(self) -> bool:

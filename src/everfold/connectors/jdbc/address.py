@@ -101,6 +101,18 @@ def address_of(options: OptionValues) -> Address:
     return address.with_user(options.string_or_none("username"), options.string_or_none("password"))
 
 
+def locate_table(table: Table, options: OptionValues) -> str:
+    """Return the servers, the database and the table in a normalized spelling."""
+    address = address_of(options)
+    servers = ",".join(sorted(address.servers.lower().split(",")))
+    database = address.settings.get("dbname") or address.settings.get("user", "")
+    parts = name_parts(table, options.string("table-name"))
+    name = ".".join(part if quoted else part.lower() for part, quoted in parts)
+    if len(parts) == 1 and address.search_path:
+        name = f"{address.search_path}.{name}"
+    return f"{servers}/{database}/{name}"
+
+
 def name_parts(table: Table, name: str) -> tuple[tuple[str, bool], ...]:
     """Return the schema (if given) and the name of the table, each with whether it is quoted.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
 from everfold.connectors.contract import (
     ClusterSink,
@@ -20,7 +21,7 @@ from everfold.connectors.contract import (
     refuse_metadata,
     wrong_option_error,
 )
-from everfold.connectors.jdbc.address import name_parts, parse_url
+from everfold.connectors.jdbc.address import locate_table, name_parts, parse_url
 from everfold.connectors.options import missing_option_error
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
@@ -101,6 +102,10 @@ class JdbcConnector(Connector):
     def replay_effect(self, table: Table) -> ReplayEffect:
         """Replayed rows overwrite rows by PRIMARY KEY; without one they are duplicates."""
         return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
+
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the servers, the database and the table."""
+        return frozenset((locate_table(table, options),))
 
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the table."""

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from everfold.connectors.connector_errors import find_reported_error
 from everfold.connectors.contract import SPLIT, OptionValues, Role, Source, SourceContext, as_spark_function
-from everfold.connectors.jdbc.address import address_of, name_parts
+from everfold.connectors.jdbc.address import address_of, locate_table
 from everfold.connectors.jdbc.client import Connection, Link, explain_error
 from everfold.connectors.jdbc.reading import ReadRows
 from everfold.connectors.jdbc.shape import Target, check_fits, find_table
@@ -55,14 +55,7 @@ class JdbcSource(Source):
 
     def location(self, base_folder: Path) -> str:
         """Return the servers, the database and the table in a normalized spelling."""
-        settings = self.address.settings
-        servers = ",".join(sorted(self.address.servers.lower().split(",")))
-        database = settings.get("dbname") or settings.get("user", "")
-        parts = name_parts(self.table, self.options.string("table-name"))
-        name = ".".join(part if quoted else part.lower() for part, quoted in parts)
-        if len(parts) == 1 and self.address.search_path:
-            name = f"{self.address.search_path}.{name}"
-        return f"{servers}/{database}/{name}"
+        return locate_table(self.table, self.options)
 
     def batch(self, context: SourceContext) -> DataFrame:
         """Return the rows as a batch frame; they are read whenever the frame is run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from everfold.connectors.contract import (
     ClusterSink,
@@ -27,6 +28,7 @@ from everfold.connectors.kafka.table_options import (
     is_read_whole,
     key_columns,
     key_format,
+    locate_topics,
     parse_offsets,
     record_positions,
     split_names,
@@ -118,6 +120,10 @@ class KafkaConnector(Connector):
         """Return the changes that the value format can represent: records are never replaced."""
         return self.changelog(table)
 
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the topics at each broker."""
+        return locate_topics(options)
+
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topics."""
         from everfold.connectors.kafka.source import KafkaSource
@@ -131,7 +137,7 @@ class KafkaConnector(Connector):
         return KafkaSink(context, options)
 
 
-CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka")
+CONNECTOR = KafkaConnector(name="kafka", meaning="topics of Apache Kafka", writes_in_process=True)
 
 
 # --- checks ---------------------------------------------------------------------------------------

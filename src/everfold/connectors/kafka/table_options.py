@@ -42,6 +42,17 @@ def topics(options: OptionValues) -> tuple[str, ...]:
     return split_names(options.string_or_none("topic"))
 
 
+def locate_topics(options: OptionValues, default: str | None = None) -> frozenset[str]:
+    """Return the topics at each of the brokers that the options name; any broker knows the others.
+
+    default: the topic if none is given.
+    """
+    names = options.string_or_none("topic-pattern") if "topic-pattern" in options.values else None
+    names = names or ",".join(sorted(topics(options))) or default
+    servers = (server.strip().lower() for server in options.string(SERVERS).split(","))
+    return frozenset(f"{server}/{names}" for server in servers if server)
+
+
 def value_format_name(table: Table) -> str | None:
     """Return the name of the value format, None if it is missing."""
     given = dict(table.options)
@@ -64,7 +75,8 @@ def record_positions(table: Table, keys: Sequence[str], *, upsert: bool = False)
     left_out = keys if given.get("value.fields-include", "").upper() == "EXCEPT_KEY" else ()
     columns = [each.name for each in table.columns if each.metadata_key is None and each.name not in left_out]
     found = positions_in(value_format_name(table), "value", columns)
-    for column, position in positions_in(given.get("key.format"), "key", keys).items():
+    by_name = {column: "in the key" for column in keys if column not in columns}
+    for column, position in (by_name | positions_in(given.get("key.format"), "key", keys)).items():
         if upsert or column not in columns:
             found[column] = f"{found[column]} and {position}" if column in found else position
     return found

@@ -9,6 +9,8 @@ with fields is one column, a ROW, and storage formats are named as in Lenses.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from everfold.connectors.contract import (
     ClusterSink,
     Connector,
@@ -23,6 +25,7 @@ from everfold.connectors.contract import (
 )
 from everfold.connectors.formats.registry import positions_in
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
+from everfold.connectors.kafka.table_options import locate_topics
 from everfold.connectors.kafka.topic_table import convert_table, to_kafka_format
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -85,6 +88,10 @@ class TopicConnector(Connector):
         """With a PRIMARY KEY, replayed records replace older ones; else they are duplicates."""
         return ReplayEffect.OVERWRITES_AND_COMPARES if table.primary_key else ReplayEffect.DUPLICATES
 
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the topic at each broker."""
+        return locate_topics(options, table.name)
+
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.topic_records import TopicSource
@@ -100,4 +107,9 @@ class TopicConnector(Connector):
         return TopicSink(context, converted, options, converted.connector.check(converted.table, Role.SINK))
 
 
-CONNECTOR = TopicConnector(name=NAME, meaning="topics of Apache Kafka as Lenses SQL declares them", own_options=OPTIONS)
+CONNECTOR = TopicConnector(
+    name=NAME,
+    meaning="topics of Apache Kafka as Lenses SQL declares them",
+    own_options=OPTIONS,
+    writes_in_process=True,
+)

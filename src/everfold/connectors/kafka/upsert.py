@@ -8,6 +8,7 @@ batch writes the last row of each key, exactly once.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from everfold.connectors.contract import (
     ClusterSink,
@@ -24,7 +25,7 @@ from everfold.connectors.contract import (
 from everfold.connectors.formats.registry import CHANGES, options_of, require_format
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
 from everfold.connectors.kafka.connector import check_records
-from everfold.connectors.kafka.table_options import ROWS, is_read_whole, record_positions, topics
+from everfold.connectors.kafka.table_options import ROWS, is_read_whole, locate_topics, record_positions, topics
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
@@ -104,6 +105,10 @@ class UpsertKafkaConnector(Connector):
         """Return the positions of columns in keys (the PRIMARY KEY) and values."""
         return record_positions(table, table.primary_key, upsert=True)
 
+    def locations(self, table: Table, options: OptionValues, base_folder: Path) -> frozenset[str]:
+        """Return the topics at each broker."""
+        return locate_topics(options)
+
     def source(self, table: Table, options: OptionValues) -> Source:
         """Return a source that reads the topic."""
         from everfold.connectors.kafka.source import KafkaSource
@@ -122,6 +127,7 @@ CONNECTOR = UpsertKafkaConnector(
     meaning="topics of Apache Kafka that hold the newest row of each key",
     accepts=ChangelogMode.UPSERT,
     on_replay=ReplayEffect.OVERWRITES_AND_COMPARES,
+    writes_in_process=True,
 )
 
 

@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from everfold.errors import Span, SqlError, UnsupportedFeature
-from everfold.plan.expressions import Call, Expr, InputRef, Literal, canonical_text
+from everfold.plan.expression_text import canonical_text
+from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.functions import (
     build,
     cast,
@@ -192,11 +193,11 @@ def test_a_wrong_cast_suggests_an_alternative() -> None:
 
 def test_a_cast_to_the_same_type_is_removed() -> None:
     assert cast(column(INT), INT) == column(INT)
-    assert canonical_text(cast(column(INT), STRING)) == "CAST($0 AS STRING)"
+    assert canonical_text(cast(column(INT), STRING), ["t.x"]) == "CAST(t.x AS STRING)"
 
 
 def test_implicit_casts() -> None:
-    assert canonical_text(implicit_cast(column(INT), BIGINT)) == "CAST($0 AS BIGINT)"
+    assert canonical_text(implicit_cast(column(INT), BIGINT), ["t.x"]) == "CAST(t.x AS BIGINT)"
     assert implicit_cast(value(7), MONEY) == Literal(value=Decimal("7.00"), type=MONEY.as_nullable(False))
     assert implicit_cast(Literal(value=None, type=NULL), STRING) == Literal(value=None, type=STRING)
     with pytest.raises(SqlError) as caught:

@@ -1,0 +1,532 @@
+"""Judge the change from an old script, or the query of a job, to a new script.
+
+The new script must be one that `everfold run` would start, as far as that can be found out without
+Spark and without its data. The old script was started before, perhaps by an earlier release: what
+`everfold run` would refuse there is only noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everfold.cli.run import JobFolders, RunOptions, Script, create_session
+from everfold.cli.runner import open_job
+from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageError
+from everfold.storage import Location
+
+if TYPE_CHECKING:
+    from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
+    from everfold.connectors.validate import CheckedTable
+    from everfold.jobs.change_plan import ChangePlan
+    from everfold.jobs.changed_tables import ChangedTable, DeclaredTables
+    from everfold.jobs.folders import FolderName
+    from everfold.jobs.job_dir import JobDir
+    from everfold.jobs.manifest import Manifest, NewQuery
+    from everfold.jobs.preflight import CheckedJob
+    from everfold.plan.nodes import Root, Table
+    from everfold.sql.planner import Session, Submit
+    from everfold.sql.settings import Settings
+    from everfold.sql.statements import Statement
+
+ANY_TABLE = "*"
+"""Stands for every table in the answers of `--source` and `--sink`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """The queries of a script.
+
+    notes: what `everfold run` would refuse, and how it was judged. complete: whether everything
+    that it uses is declared. jobs: those that `everfold run` would start, None for a script whose
+    tables are inferred from their use.
+    """
+
+    script: Script
+    submits: tuple[Submit, ...]
+    notes: tuple[str, ...]
+    settings: Settings
+    complete: bool
+    jobs: tuple[CheckedJob, ...] | None = None
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The plans of all queries."""
+        return tuple(root for submit in self.submits for root in submit.roots)
+
+    @property
+    def shapes(self) -> list[QueryShape]:
+        """The shapes of all queries."""
+        return _shapes_of(self.roots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFinding:
+    """A table at another location than before. answer: that of the user, None without one."""
+
+    changed: ChangedTable
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A judged change.
+
+    notes: sentences for the user. unreachable: those about tables whose location is unknown.
+    tables: those at another location. plans: the stages in which the change would be carried out,
+    by value of `--on-change`. explained: the new plan.
+    """
+
+    judgement: Judgement
+    notes: tuple[str, ...]
+    unreachable: tuple[str, ...]
+    tables: tuple[TableFinding, ...]
+    plans: Mapping[str, Sequence[str]]
+    explained: str
+
+    @property
+    def exit_code(self) -> int:
+        """The code of the verdict, unless `everfold run` would ask for an answer."""
+        if any(finding.answer is None for finding in self.tables):
+            return EXIT_WRONG_USE
+        return self.judgement.verdict.exit_code
+
+
+def judge_change(
+    old: Script | FolderName | Location, new: Script, options: RunOptions, *, lenient: bool = False
+) -> Change:
+    """Judge the change from a script or the query of a job to a new script. Raises as `check`.
+
+    lenient: note what `everfold run` would refuse, also if the script declares its tables.
+    """
+    from everfold.jobs.preflight import check_answers
+    from everfold.plan.explain import explain
+
+    after = _read_script(new, options, lenient=lenient)
+    names = [[name for name in answers if name != ANY_TABLE] for answers in (options.sources, options.sinks)]
+    check_answers(after.submits, *names)
+    comparison = (
+        _compare_with_script(old, after, options)
+        if isinstance(old, Script)
+        else _compare_with_jobs(old, after, options)
+    )
+    answered = tuple(map(_find_answer(options), comparison.changed))
+    used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
+    unused = [
+        f"table `{name}` is at its old location: {option} {name}={answer} has no effect"
+        for option, answers in (("--source", options.sources), ("--sink", options.sinks))
+        for name, answer in answers.items()
+        if (option, name) not in used and name != ANY_TABLE
+    ]
+    return Change(
+        judgement=comparison.judgement,
+        notes=tuple(dict.fromkeys((*comparison.notes, *after.notes, *comparison.unreachable, *unused))),
+        unreachable=tuple(comparison.unreachable),
+        tables=answered,
+        plans=comparison.plans,
+        explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """What is known about a change before the answers of the user, see `Change`."""
+
+    judgement: Judgement
+    notes: Sequence[str] = ()
+    changed: Sequence[ChangedTable] = ()
+    unreachable: Sequence[str] = ()
+    plans: Mapping[str, Sequence[str]]
+
+
+def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
+    """Return a function that finds the user's answer about a table, if the table allows it."""
+
+    def find(changed: ChangedTable) -> TableFinding:
+        answers: Mapping[str, str] = options.sources if changed.option == "--source" else options.sinks
+        answer = answers.get(changed.table.name, answers.get(ANY_TABLE))
+        given = f"{changed.option} {changed.table.name}={answer}"
+        return TableFinding(changed=changed, answer=given if given in changed.choices else None)
+
+    return find
+
+
+def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.changed_tables import compare_declared
+    from everfold.jobs.preflight import runs_as_stream
+
+    before = _read_script(script, options, is_old=True)
+    changed: list[ChangedTable] = []
+    for old, new in _pair_submits(before.submits, after.submits):
+        if not runs_as_stream(old):
+            continue
+        job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
+        _check_mode(job, old.settings.local_time_zone, new)
+        manifest = _imagine_manifest(old) if after.jobs is not None else None
+        if manifest is not None:
+            start = _plan_start(manifest, new, after)
+            # The scripts are versions of one script: the paths of both start in the same folder.
+            folder = after.script.folder
+            changed += compare_declared(_declare_tables(old, start.resumed), _declare_tables(new), folder)
+    return _Comparison(
+        judgement=judge_pairs(pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)),
+        notes=before.notes,
+        changed=changed,
+        plans={},
+    )
+
+
+def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tuple[Submit, Submit]]:
+    """Pair the statements that write one of the same tables, and bare SELECTs by their order."""
+    left = list(old)
+    for submit in new:
+        tables = _sinks_of(submit)
+        match = next((one for one in left if _sinks_of(one) & tables or not (_sinks_of(one) | tables)), None)
+        if match is not None:
+            left.remove(match)
+            yield match, submit
+
+
+def _sinks_of(submit: Submit) -> set[str]:
+    from everfold.plan.nodes import Sink
+
+    return {root.table.name for root in submit.roots if isinstance(root, Sink)}
+
+
+def _imagine_manifest(submit: Submit) -> Manifest | None:
+    """Return the manifest of a job that a statement has started, None if it cannot start one."""
+    from everfold.jobs.manifest import Manifest, create_version
+
+    query = _new_query(submit)
+    try:
+        version = create_version(0, 0, query, query.roots)
+    except EverfoldError:
+        return None
+    return Manifest(job="", buckets=1, partitions=1, current=0, versions=(version,))
+
+
+def _declare_tables(submit: Submit, resumed: Collection[str] | None = None) -> DeclaredTables:
+    """Return the tables that a stream reads and writes, if they are declared rightly.
+
+    resumed: the tables whose positions are used again, None for all that are read.
+    """
+    from everfold.connectors.contract import Role
+    from everfold.connectors.validate import check_table
+    from everfold.jobs.changed_tables import DeclaredTables
+    from everfold.plan.nodes import Sink
+    from everfold.plan.walk import scans_of
+
+    def check_all(tables: Iterable[Table], role: Role) -> Iterator[tuple[str, CheckedTable]]:
+        for table in dict.fromkeys(tables):
+            with suppress(EverfoldError):
+                yield table.name, check_table(table, role)
+
+    read = [scan.table for scan in scans_of(submit.roots) if resumed is None or scan.table.name in resumed]
+    written = [root.table for root in submit.roots if isinstance(root, Sink)]
+    return DeclaredTables(dict(check_all(read, Role.SOURCE)), dict(check_all(written, Role.SINK)))
+
+
+def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
+    """Compare each statement with the job that `everfold run` would resume with it.
+
+    A statement that would start a new job is not compared, unless it is the first.
+    """
+    from everfold.compat import Judgement
+    from everfold.jobs.job_dir import JobDir
+
+    base = job if isinstance(job, Location) else open_job(job, options.conf)
+    folders = JobFolders(Path())
+    comparisons: list[_Comparison] = []
+    for number, submit in enumerate(after.submits):
+        folder = folders.take_for(submit)
+        job_dir = JobDir(base / str(folder) if number else base)
+        manifest = job_dir.read_manifest() if number else job_dir.load_manifest()
+        if manifest is not None:
+            comparisons.append(_compare_with_job(job_dir, manifest, after, number))
+    plans: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        for decision, stages in comparison.plans.items():
+            plans.setdefault(decision, []).extend(stages)
+    return _Comparison(
+        judgement=Judgement(
+            tuple(operator for one in comparisons for operator in one.judgement.operators),
+            tuple(column for one in comparisons for column in one.judgement.columns),
+            tuple(effect for one in comparisons for effect in one.judgement.rows),
+        ),
+        changed=[table for one in comparisons for table in one.changed],
+        unreachable=[sentence for one in comparisons for sentence in one.unreachable],
+        plans=plans,
+    )
+
+
+def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, number: int) -> _Comparison:
+    """Compare a statement with its job. number: of the statement, counted from 0."""
+    from everfold.jobs.locations import Locations
+
+    submit = after.submits[number]
+    _check_mode(_Job(f"the job in `{job_dir.path}`", f"the state in `{job_dir.path}`"), manifest.version.zone, submit)
+    start = _plan_start(manifest, submit, after)
+    changed: list[ChangedTable] = []
+    unreachable: list[str] = []
+    if after.jobs is not None and start.manifest is not None:
+        locations = Locations(job_dir, after.script.folder)
+        tables = after.jobs[number].tables.sources
+        changed, unreachable = locations.find_changed(start.manifest, start.roots, tables)
+    return _Comparison(
+        judgement=start.judgement,
+        changed=changed,
+        unreachable=unreachable,
+        plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
+    )
+
+
+# --- the start of a job ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A job in error messages. name: of itself. state: of its state."""
+
+    name: str
+    state: str
+
+
+def _check_mode(job: _Job, zone: str, new: Submit) -> None:
+    """Check that a stream remains a stream, in the same time zone.
+
+    Raises UsageError `changed-zone`, `streaming-job`.
+    """
+    from everfold.jobs.change import changed_zone_error, streaming_job_error
+    from everfold.jobs.preflight import runs_as_stream
+
+    if not runs_as_stream(new):
+        raise _refuse(streaming_job_error(job.name))
+    if zone != new.settings.local_time_zone:
+        raise _refuse(changed_zone_error(job.state, zone, new.settings.local_time_zone))
+
+
+def _refuse(error: StateError) -> UsageError:
+    """Return an error of `everfold run` with the exit code of `check`: nothing has been started."""
+    return UsageError(*error.diagnostics)
+
+
+def _new_query(submit: Submit) -> NewQuery:
+    from everfold.jobs.manifest import NewQuery
+    from everfold.plan.naming import number_operators
+
+    return NewQuery(
+        roots=number_operators(submit.roots),
+        zone=submit.settings.local_time_zone,
+        sql=submit.text,
+        bind=submit.bind,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a job starts with a statement.
+
+    plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
+    those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
+    tables from their beginning, wherever they are. resumed: the tables that are read further.
+    """
+
+    judgement: Judgement
+    plans: Mapping[str, ChangePlan | StateError]
+    manifest: Manifest | None = None
+    roots: Sequence[Root] = ()
+    resumed: frozenset[str] = frozenset()
+
+
+def _plan_start(manifest: Manifest, submit: Submit, after: _Queries) -> _Start:
+    """Plan how a job starts with a statement.
+
+    Raises UsageError `reshaped-query` if the state is compatible, but the job cannot be changed.
+    """
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.change import OnChange
+    from everfold.jobs.opening import renew_version
+    from everfold.plan.nodes import Sink
+
+    query, options = _new_query(submit), CompatOptions.of(submit.settings)
+    pairs = pair_queries(manifest.version.read_shapes(query), query.shapes)
+    judgement = judge_pairs(pairs, options)
+    if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
+        return _Start(judgement, {})
+    if manifest.version.is_query(query):
+        tables = frozenset(note["table"] for note in manifest.version.sources or ())
+        return _Start(judgement, {}, renew_version(manifest, query), query.roots, tables)
+    plans = _plan_change(manifest, query, pairs, judgement, options) if after.complete else {}
+    accepted = plans.get(OnChange.ACCEPT.value)
+    if isinstance(accepted, StateError):
+        raise _refuse(accepted)
+    old_sources = manifest.version.sources or ()
+    for plan in plans.values():
+        if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
+            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
+            return _Start(judgement, plans, plan.manifest, plan.roots, resumed)
+    return _Start(judgement, plans)
+
+
+def _plan_change(
+    manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, options: CompatOptions
+) -> dict[str, ChangePlan | StateError]:
+    """Return the plans of the change by the values of `--on-change` that the verdict allows."""
+    from everfold.compat import Verdict
+    from everfold.jobs.change import OnChange
+    from everfold.jobs.change_plan import plan_change
+
+    match judgement.verdict:
+        case Verdict.FULLY:
+            decisions = [OnChange.ACCEPT]
+        case Verdict.PARTIALLY:
+            decisions = [OnChange.ACCEPT, OnChange.BACKFILL]
+        case _:
+            decisions = [OnChange.REBUILD, OnChange.RESET]
+    plans: dict[str, ChangePlan | StateError] = {}
+    for decision in decisions:
+        try:
+            plans[decision.value] = plan_change(
+                manifest, query, pairs, judgement, decision, terms=options, refresh=False
+            )
+        except StateError as error:
+            plans[decision.value] = error
+    return plans
+
+
+def _describe_plan(plan: ChangePlan | StateError) -> list[str]:
+    from everfold.jobs.change_plan import Judge
+
+    if isinstance(plan, StateError):
+        return [f"refused: {plan.code}: {plan.diagnostics[0].message}"]
+    return [stage.summary for stage in plan.stages if not isinstance(stage, Judge)]
+
+
+# --- scripts --------------------------------------------------------------------------------------
+
+
+def _shapes_of(roots: Iterable[Root]) -> list[QueryShape]:
+    from everfold.compat import shape_of
+
+    return [shape_of(root) for root in roots]
+
+
+def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, lenient: bool = False) -> _Queries:
+    """Bind the queries of a script.
+
+    A new script that declares the tables it uses is read as `everfold run` reads it. All others are
+    judged as far as possible. Raises SqlError, UsageError `nothing-to-check`.
+    """
+    from everfold.jobs.preflight import check_jobs
+    from everfold.sql.script import parse_script
+    from everfold.sql.undeclared import declares_tables
+
+    notes: list[str] = []
+    session = create_session(options, script.folder, lenient=True, notes=notes.append)
+    statements = parse_script(script.text, script.source, session.settings.dialect)
+    declared = declares_tables(statements)
+    if declared and not is_old and not lenient:
+        return _read_as_run(script, statements, options)
+    submits = _bind_queries(script, session, statements)
+    refused = [error.diagnostics[0].message for error in session.catalog.tolerated_errors or ()]
+    jobs: tuple[CheckedJob, ...] | None = None
+    if declared:
+        try:
+            jobs = tuple(check_jobs(submits, script.folder))
+        except EverfoldError as error:
+            if not any(map(_has_variables, submits)):
+                refused += [diagnostic.message for diagnostic in error.diagnostics]
+    notes += [f"`everfold run` refuses it: {message}" for message in refused]
+    return _Queries(
+        script=script,
+        submits=submits,
+        notes=tuple(f"{script.source}: {note}" for note in notes),
+        settings=session.settings,
+        complete=not refused,
+        jobs=jobs,
+    )
+
+
+def _read_as_run(script: Script, statements: tuple[Statement, ...], options: RunOptions) -> _Queries:
+    """Bind the queries of a script, and check its jobs.
+
+    Passwords and other secrets need no value: nothing is connected to. Raises what `everfold run`
+    raises.
+    """
+    from everfold.jobs.preflight import check_jobs
+
+    unset = _find_unset_secrets(statements, options)
+    notes = [f"`everfold run` needs a value for {text}" for text in unset]
+    filled = replace(
+        options,
+        variables={**{unset[text]: text for text in unset if not _is_environment(text)}, **options.variables},
+        environment={**{unset[text]: text for text in unset if _is_environment(text)}, **options.environment},
+    )
+    session = create_session(filled, script.folder, notes=notes.append)
+    try:
+        submits = _bind_queries(script, session, statements)
+        jobs = tuple(check_jobs(submits, script.folder))
+    except EverfoldError:
+        if not unset:
+            raise
+        session = create_session(options, script.folder, notes=notes.append)
+        submits = _bind_queries(script, session, statements)
+        jobs = tuple(check_jobs(submits, script.folder))
+    return _Queries(
+        script=script,
+        submits=submits,
+        notes=tuple(f"{script.source}: {note}" for note in notes),
+        settings=session.settings,
+        complete=True,
+        jobs=jobs,
+    )
+
+
+def _find_unset_secrets(statements: Iterable[Statement], options: RunOptions) -> dict[str, str]:
+    """Return the variables without a value of which only secrets are made.
+
+    Each is returned as it is written, with its name.
+    """
+    from everfold.secrets import is_secret
+    from everfold.sql.script import keep_variables
+    from everfold.sql.statements import CreateTable, SetOption
+
+    used: dict[bool, dict[str, str]] = {False: {}, True: {}}
+    for statement in statements:
+        values: list[tuple[str, str]] = []
+        match statement:
+            case CreateTable():
+                values = [(option.key, option.value) for option in statement.options]
+            case SetOption(key=str(key), value=str(value)):
+                values = [(key, value)]
+        for key, value in values:
+            variables, environment = keep_variables(value)
+            unset = {text: name for name, text in variables.items() if name not in options.variables}
+            unset |= {text: name for name, text in environment.items() if name not in options.environment}
+            used[is_secret(key)] |= unset
+    return {text: name for text, name in used[True].items() if text not in used[False]}
+
+
+def _is_environment(variable: str) -> bool:
+    return variable.startswith("${env:")
+
+
+def _bind_queries(script: Script, session: Session, statements: tuple[Statement, ...]) -> tuple[Submit, ...]:
+    from everfold.sql.planner import Submit
+
+    submits = tuple(action for action in session.run_statements(statements) if isinstance(action, Submit))
+    if not submits:
+        raise UsageError.of("nothing-to-check", f"`{script.source}` has no query", help="add a SELECT or an INSERT")
+    return submits
+
+
+def _has_variables(submit: Submit) -> bool:
+    """Return whether options of its tables have variables without a value."""
+    from everfold.plan.nodes import Sink
+
+    written = (root.table for root in submit.roots if isinstance(root, Sink))
+    return any("${" in value for table in (*submit.sources, *written) for _, value in table.options)

@@ -1,0 +1,349 @@
+"""The effect of a change on the columns and the rows of a result: what happens to the state behind
+a column, and whether the column still means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from everfold.compat.reuse import starts_complete
+from everfold.compat.rules import Change
+from everfold.compat.shape import (
+    CallShape,
+    ColumnShape,
+    ConditionShape,
+    OperatorShape,
+    QueryShape,
+    describe_text,
+    reads_column,
+)
+from everfold.errors import Span
+from everfold.plan.canonical import NO_CLOCK
+
+
+class Status(StrEnum):
+    """The effect of a change on the state behind a column.
+
+    KEPT: it covers the same rows as before.
+    MIXED: it is computed from aggregates that cover different rows.
+    STARTS: it covers the rows from the restart on.
+    BACKFILLED: it is new, and covers the past rows, too.
+    DROPPED: the new query has no such column.
+    LOST: the job cannot resume.
+    """
+
+    KEPT = "kept"
+    MIXED = "mixed"
+    STARTS = "starts at the restart"
+    BACKFILLED = "backfilled"
+    DROPPED = "dropped"
+    LOST = "not reusable"
+
+
+class Meaning(StrEnum):
+    """The effect of a change on the meaning of a column with this name."""
+
+    SAME = "unchanged"
+    CHANGED = "expression changed"
+    RENAMED = "renamed"
+    NEW = "new"
+    GONE = "dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnJudgement:
+    """The effect of a change on a column of the result.
+
+    sink: the table, `` for a bare SELECT.
+    expression: the column in a form close to SQL, over the columns of tables.
+    was: of a renamed column, its old name; of a changed expression, the old one.
+    since: the version of the job since which it covers rows, 0 for the beginning; None if it starts
+        with the change or is gone.
+    """
+
+    name: str
+    status: Status
+    reason: str
+    sink: str = ""
+    meaning: Meaning = Meaning.SAME
+    expression: str = ""
+    was: str = ""
+    since: int | None = 0
+
+    @property
+    def label(self) -> str:
+        """The status and, if the meaning has changed, how."""
+        if self.status is Status.KEPT and self.meaning is Meaning.CHANGED:
+            return f"kept (expression changed: {self.expression})"
+        if self.meaning is Meaning.RENAMED and self.status in (Status.KEPT, Status.MIXED):
+            return f"{self.status.value} (was column {self.was})"
+        return self.status.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowEffect:
+    """Rows of the result that a change affects although their columns are kept."""
+
+    condition: str
+    message: str
+    sink: str = ""
+    span: Span | None = None
+
+    @property
+    def location(self) -> Span | None:
+        """The location of the condition in the new query, if it can be shown."""
+        return self.span if self.span is not None and self.span.text else None
+
+
+_GROUPS = {"WindowAggregate": "windows", "OverAggregate": "partitions"}
+"""What rows are grouped by, for each kind of operator."""
+_SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
+_NOW, _FILLED = -1, -2
+"""The version since which an aggregate covers rows, if it starts with the change, without or with
+a backfill.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnJudge:
+    """Judges the columns of the result of a pair of queries whose change reuses state.
+
+    matching: the position of each kept operator in the old query, by that in the new one.
+    changes: the changes of these operators, by the same position.
+    is_backfilled: whether new aggregates are computed from past input, too.
+    """
+
+    old: QueryShape
+    new: QueryShape
+    matching: Mapping[int, int]
+    changes: Mapping[int, Change]
+    is_backfilled: bool
+
+    def judge_columns(self) -> Iterator[ColumnJudgement]:
+        """Yield the columns of the new query, then the dropped ones: columns of the old query whose
+        name and meaning are both missing in the new one.
+        """
+        for column in self.new.columns:
+            status, reason, since = self._judge_state(column)
+            meaning, was = compare_meaning(self.old, self.new, column)
+            yield ColumnJudgement(
+                name=column.name,
+                status=status,
+                reason=reason,
+                sink=self._sink,
+                meaning=meaning,
+                expression=describe_text(column.text, self.new.operators),
+                was=was,
+                since=since,
+            )
+        yield from drop_columns(self.old, self.new)
+
+    def find_row_effects(self) -> Iterator[RowEffect]:
+        """Yield the effects of conditions on the result that have changed."""
+        old, new = ({each.text: each for each in of.conditions} for of in (self.old, self.new))
+        for text, condition in new.items():
+            operators = [self.new.operators[position] for position, _ in condition.origins]
+            new_calls = self._list_new_calls(condition)
+            if new_calls:
+                verb, groups = _verb(new_calls, "has", "have"), self._describe_groups(condition)
+                message = (
+                    f"reads {_join(new_calls)}, which {verb} no value for {groups} from before the restart until they"
+                    " get a row: "
+                )
+                if all(map(_emits_once, operators)):
+                    message += "they are left out unless the condition is TRUE over the later rows"
+                else:
+                    message += "their rows in the table stay until the condition is TRUE over the later rows"
+            elif text not in old and not all(map(_emits_once, operators)):
+                message = "is new: rows that it excludes stay in the table until they change; --refresh removes them"
+            else:
+                continue
+            yield RowEffect(
+                condition=describe_text(text, self.new.operators),
+                message=message,
+                sink=self._sink,
+                span=condition.span,
+            )
+        for text, condition in old.items():
+            operators = [self.old.operators[position] for position, _ in condition.origins]
+            if text not in new and not all(map(_emits_once, operators)):
+                message = "no longer applies: rows that it excluded appear when they change; --refresh emits them all"
+                yield RowEffect(condition=describe_text(text, self.old.operators), message=message, sink=self._sink)
+
+    @property
+    def _sink(self) -> str:
+        return self.new.sink or self.old.sink
+
+    # --- the state behind a column ----------------------------------------------------------------
+
+    def _judge_state(self, column: ColumnShape) -> tuple[Status, str, int | None]:
+        """Return the status of a column, the reason, and the version since which it counts."""
+        for position, _ in column.origins:
+            if position not in self.matching and not self._starts_complete(position):
+                return Status.STARTS, f"{self.new.operators[position].label} is new", None
+        by_branch = [self._judge_branch(column, branch) for branch in column.branches]
+        return max(by_branch, key=lambda judged: _SEVERITY.index(judged[0]))
+
+    def _judge_branch(
+        self, column: ColumnShape, branch: Collection[tuple[int, str | None, bool]]
+    ) -> tuple[Status, str, int | None]:
+        added = [each for each in self._added_columns if reads_column(column.text, each)]
+        since = self._count_since(branch)
+        if added:
+            since.setdefault(_NOW, []).append(f"`{added[0]}`")
+        new_calls, filled = since.pop(_NOW, []), since.pop(_FILLED, [])
+        if filled:
+            since.setdefault(0, []).extend(filled)
+            if not new_calls and len(since) == 1:
+                return Status.BACKFILLED, f"{_join(filled)} {_verb(filled, 'is', 'are')} new", 0
+        if new_calls and not since:
+            return Status.STARTS, f"{_join(new_calls)} {_verb(new_calls, 'is', 'are')} new", None
+        if new_calls:
+            known = [label for labels in since.values() for label in labels]
+            reason = f"{_join(known)} {_verb(known, 'covers', 'cover')} earlier rows, {_join(new_calls)} does not"
+            return Status.MIXED, f"{reason}: {self._when_right(column)}", None
+        if len(since) > 1:
+            parts = [f"{_join(labels)} {_describe_since(version)}" for version, labels in sorted(since.items())]
+            return Status.MIXED, f"{'; '.join(parts)}: {self._when_right(column)}", max(since)
+        (version,) = since or (0,)
+        if not column.origins:
+            return Status.KEPT, "computed from each row alone", 0
+        is_changed = compare_meaning(self.old, self.new, column)[0] in (Meaning.CHANGED, Meaning.NEW)
+        reason = "computed from state that is kept" if is_changed else "computed as before"
+        return Status.KEPT, f"{reason}, {_describe_since(version)}" if version else reason, version
+
+    def _count_since(self, origins: Collection[tuple[int, str | None, bool]]) -> dict[int, list[str]]:
+        """Return the labels of the calls behind a column, by the version since which they count.
+
+        What the argument of a call covers does not matter, unless the call is computed from the
+        current rows below.
+        """
+        since: dict[int, list[str]] = {}
+        arguments = [(position, text, True) for position, text, is_direct in origins if not is_direct]
+        for position, text, is_direct in origins:
+            if text is None or not is_direct:
+                continue
+            label, version = self._find_call(position, text).label, self._find_version(position, text)
+            counted = self._count_since(arguments) or {0: [label]} if version is None else {version: [label]}
+            for number, labels in counted.items():
+                since.setdefault(number, []).extend(labels)
+        return since
+
+    def _find_call(self, position: int, text: str) -> CallShape:
+        return next(call for call in self.new.operators[position].calls if call.text == text)
+
+    def _find_version(self, position: int, text: str) -> int | None:
+        """Return the version since which a call counts, None if it starts with the current rows
+        below.
+        """
+        if position not in self.matching:
+            return None
+        change = self.changes[position]
+        call = self._find_call(position, text)
+        if call in change.added_calls:
+            return _FILLED if self.is_backfilled or (change.is_history and not call.counts_since) else _NOW
+        source = change.derived_calls.get(call) or change.find_old(call)
+        return None if source is None else source.counts_since
+
+    def _list_new_calls(self, condition: ConditionShape) -> list[str]:
+        return self._count_since([(position, call, True) for position, call in condition.origins]).get(_NOW, [])
+
+    def _starts_complete(self, position: int) -> bool:
+        return starts_complete(self.new, position, frozenset(self.matching))
+
+    @property
+    def _added_columns(self) -> list[str]:
+        """The columns that were added to the rows of operators."""
+        return [
+            column
+            for change in self.changes.values()
+            if change.tolerates_column_changes
+            for column in change.added_columns
+        ]
+
+    def _when_right(self, column: ColumnShape) -> str:
+        """Return when a mixed column is right."""
+        groups = self._describe_groups(column)
+        return f"right for {groups} that begin after the restart; a backfill makes it right at once"
+
+    def _describe_groups(self, part: ColumnShape | ConditionShape) -> str:
+        kinds = [self.new.operators[position].kind for position, call in part.origins if call is not None]
+        return _GROUPS.get(kinds[0], "groups") if kinds else "groups"
+
+
+def lose_columns(old: QueryShape, new: QueryShape, reason: str) -> Iterator[ColumnJudgement]:
+    """Yield the columns of a pair of queries of a job that cannot resume."""
+    for column in new.columns:
+        meaning, was = compare_meaning(old, new, column)
+        yield ColumnJudgement(
+            name=column.name,
+            status=Status.LOST,
+            reason=reason,
+            sink=new.sink or old.sink,
+            meaning=meaning,
+            expression=describe_text(column.text, new.operators),
+            was=was,
+            since=None,
+        )
+    yield from drop_columns(old, new)
+
+
+def drop_columns(old: QueryShape, new: QueryShape) -> Iterator[ColumnJudgement]:
+    """Yield the columns of the old query whose name and meaning are both missing in the new one."""
+    texts, names = {column.text for column in new.columns}, {column.name for column in new.columns}
+    for column in old.columns:
+        if column.text not in texts and column.name not in names:
+            yield ColumnJudgement(
+                name=column.name,
+                status=Status.DROPPED,
+                reason="the new query has no such column",
+                sink=new.sink or old.sink,
+                meaning=Meaning.GONE,
+                expression=describe_text(column.text, old.operators),
+                since=None,
+            )
+
+
+def compare_meaning(old: QueryShape, new: QueryShape, column: ColumnShape) -> tuple[Meaning, str]:
+    """Compare the meaning of a column of the new query with that of the old query's columns.
+
+    Return it with the old name of a renamed column, or the old expression of a changed one.
+    """
+    same_name = next((each for each in old.columns if each.name == column.name), None)
+    if same_name is not None and same_name.text == column.text:
+        return Meaning.SAME, ""
+    unchanged = {(each.name, each.text) for each in new.columns}
+    renamed = (each for each in old.columns if each.text == column.text and (each.name, each.text) not in unchanged)
+    same_text = next(renamed, None)
+    if same_text is not None:
+        return Meaning.RENAMED, same_text.name
+    if same_name is not None:
+        return Meaning.CHANGED, describe_text(same_name.text, old.operators)
+    return Meaning.NEW, ""
+
+
+def _emits_once(operator: OperatorShape) -> bool:
+    """Whether the rows of an operator are final when it emits them."""
+    match operator.kind:
+        case "WindowAggregate":
+            return not operator.emission
+        case "OverAggregate":
+            return operator.time != NO_CLOCK
+        case "Rank":
+            return bool(operator.window)
+        case kind:
+            return kind == "WindowTableFunction"
+
+
+def _describe_since(version: int) -> str:
+    return f"counts since version {version}" if version else "counts from the beginning"
+
+
+def _join(labels: Collection[str]) -> str:
+    return ", ".join(dict.fromkeys(labels))
+
+
+def _verb(labels: Collection[str], one: str, several: str) -> str:
+    return one if len(dict.fromkeys(labels)) == 1 else several
