@@ -227,6 +227,124 @@ def test_storage_formats(job: Job) -> None:
 
 
 @pytest.mark.slow
+def test_single_values_and_structures_of_projections(job: Job) -> None:
+    """Strings of any length are STRINGs; targets with several names are structures, in JSON and in
+    Avro.
+    """
+    trip_with_code = record(city="string", code="string", stops="int")
+    rows = [("Ulm", "ab", 3), ("Ulm", "cd", 5), ("Bonn", "ab", 7)]
+    job.topic("trips", [(str(at), write_avro(trip_with_code, dict(zip(("city", "code", "stops"), row, strict=True)))) for at, row in enumerate(rows)])  # fmt: skip
+    job.topic("gaming-sessions", sessions())
+    done = job.run(
+        GAMING
+        + """
+        CREATE TABLE {}.trips(_key STRING, city VARCHAR(9), code CHAR(2), stops INT) FORMAT (STRING, AVRO);
+        INSERT INTO {}.by-choice COUNT(*) AS n, FROM {}.gaming-sessions GROUP BY CASE WHEN points > 60 THEN 'hi' ELSE 'lo' END;
+        INSERT INTO {}.by-all COUNT(*) AS _value FROM {}.gaming-sessions GROUP BY 'all';
+        INSERT INTO {}.codes SELECT STREAM LAST(UPPER(code)) AS _value FROM {}.trips GROUP BY city;
+        INSERT INTO {}.by-code SELECT STREAM COUNT(*) AS stats.n, MAXK(stops) AS most, SUM(stops) AS stats.sums.stops FROM {}.trips GROUP BY code;
+        INSERT INTO {}.nested SELECT TABLE SUM(points) AS stats.total, COUNT(*) AS stats.n FROM {}.gaming-sessions GROUP BY country HAVING stats.n > 1;
+        INSERT INTO {}.keyed SELECT STREAM country AS _key.at.country, points AS _key.points, 'x' AS _value FROM {}.gaming-sessions WHERE points < 50;
+        INSERT INTO {}.whole SELECT STREAM CAST(ROW(points, country) AS ROW<p INT, c STRING>) AS _value FROM {}.gaming-sessions WHERE points < 50;
+        """
+    )
+    assert done.code == 0, done.err
+    assert {key: json.loads(value) for key, value in job.latest("by-choice").items()} == {b"hi": {"n": 4}, b"lo": {"n": 3}}  # fmt: skip
+    assert job.latest("by-all") == {b"all": struct.pack(">q", 7)}
+    assert job.latest("codes") == {b"Ulm": b"CD", b"Bonn": b"AB"}
+    inner = {"type": "record", "name": "r2", "fields": [{"name": "stops", "type": ["null", "int"]}]}
+    stats = {"type": "record", "name": "r1", "fields": [{"name": "n", "type": ["null", "long"]}, {"name": "sums", "type": ["null", inner]}]}  # fmt: skip
+    found = {key: read_avro(record(stats=stats, most="int"), value) for key, value in job.latest("by-code").items()}
+    assert found == {
+        b"ab": {"stats": {"n": 2, "sums": {"stops": 10}}, "most": 7},
+        b"cd": {"stats": {"n": 1, "sums": {"stops": 5}}, "most": 5},
+    }
+    found = {key: json.loads(value) for key, value in job.latest("nested").items()}
+    assert found == {b"uk": {"stats": {"total": 152, "n": 2}}, b"usa": {"stats": {"total": 80, "n": 2}}}
+    [keyed] = job.records("keyed")
+    assert (json.loads(keyed.key or b""), keyed.value) == ({"at": {"country": "usa"}, "points": 30}, b"x")
+    [whole] = job.records("whole")
+    assert (whole.key, json.loads(whole.value or b"")) == (b"dave", {"p": 30, "c": "usa"})
+
+
+FIELDS: dict[str, tuple[str, Any]] = {
+    "c": ("CHAR(3)", "abc"), "v": ("VARCHAR(5)", "ab"), "s": ("STRING", "x"), "flag": ("BOOLEAN", True), "price": ("DECIMAL(5, 2)", 1.5), "tiny": ("TINYINT", 1),
+    "small": ("SMALLINT", 2), "i": ("INT", 3), "l": ("LONG", 4), "f": ("FLOAT", 1.5), "d": ("DOUBLE", 2.5), "day": ("DATE", "2024-01-02"), "clock": ("TIME", "10:11:12"),
+    "ts": ("TIMESTAMP(3)", "2024-01-02 10:11:12.123"), "at": ("TIMESTAMP_LTZ(3)", "2024-01-02 10:11:12.123Z"), "b": ("BYTES", "AQI="), "b2": ("BINARY(2)", "AQI="),
+    "list": ("ARRAY<INT>", [1, 2]), "m": ("MAP<STRING, INT>", {"a": 1}), "r": ("ROW<x INT, y CHAR(2)>", {"x": 1, "y": "zz"}),
+}  # fmt: skip
+"""Fields of each type: its name in SQL, and a value in JSON."""
+STORED = {"c": b"abc", "v": b"ab", "s": b"x", "i": b"\0\0\0\3", "l": b"\0\0\0\0\0\0\0\4", "d": struct.pack(">d", 2.5), "b": b"\1\2", "b2": b"\1\2"}  # fmt: skip
+"""The values of those types that have a storage format, as bytes."""
+
+
+@pytest.mark.slow
+def test_every_type_as_a_key_and_as_a_value(job: Job) -> None:
+    row = {name: value for name, (_, value) in FIELDS.items()}
+    job.topic("fields", [("k1", json.dumps(row)), ("k2", json.dumps(row)), ("k3", json.dumps(dict.fromkeys(row)))])
+    columns = ", ".join(f"{name} {of}" for name, (of, _) in FIELDS.items())
+    script = f"""
+        CREATE TABLE {{}}.fields(_key STRING, {columns}) FORMAT (STRING, JSON);
+        INSERT INTO {{}}.keys COUNT(*) AS n FROM {{}}.fields GROUP BY {", ".join(FIELDS)};
+        INSERT INTO {{}}.values {", ".join(f"LAST({name}) AS last.{name}" for name in FIELDS)} FROM {{}}.fields WHERE i = 3 GROUP BY _key;
+    """
+    for name in STORED:
+        script += f"INSERT INTO {{}}.key-{name} COUNT(*) AS n FROM {{}}.fields WHERE i = 3 GROUP BY {name};"
+        script += f"INSERT INTO {{}}.value-{name} LAST({name}) AS _value FROM {{}}.fields GROUP BY _key;"
+    done = job.run(script)
+    assert done.code == 0, done.err
+    found = [(json.loads(key), json.loads(value)) for key, value in job.latest("keys").items()]
+    assert len(found) == 2
+    assert (row, {"n": 2}) in found
+    assert (dict.fromkeys(row), {"n": 1}) in found
+    assert {key: json.loads(value) for key, value in job.latest("values").items()} == {b"k1": {"last": row}, b"k2": {"last": row}}  # fmt: skip
+    for name, stored in STORED.items():
+        assert {key: json.loads(value) for key, value in job.latest(f"key-{name}").items()} == {stored: {"n": 2}}
+        assert job.latest(f"value-{name}") == {b"k1": stored, b"k2": stored, b"k3": None}
+
+
+@pytest.mark.slow
+def test_a_table_in_batch(job: Job) -> None:
+    """The last record of each key counts, as in a stream, and a record without a value deletes it."""
+    job.broker.create_topic(f"{job.prefix}.players", partitions=3)
+    rows: list[tuple[Any, ...]] = [
+        (f"p{at % 11}", json.dumps({"team": f"t{at % 4}", "points": at}), at % 11 % 3, 1000 + at) for at in range(60)
+    ]
+    rows += [("p3", None, 0, 2000), ("p4", None, 1, 2001), ("p4", '{"team": "t9", "points": 7}', 1, 2002)]
+    job.broker.produce(f"{job.prefix}.players", rows)
+    last = {key: value and json.loads(value) for key, value, *_ in rows}
+    expected: dict[str, int] = {}
+    for value in filter(None, last.values()):
+        expected[value["team"]] = expected.get(value["team"], 0) + value["points"]
+    query = """
+        CREATE TABLE {}.players(_key STRING, team STRING, points INT) FORMAT (STRING, JSON);
+        INSERT INTO {}.MODE SELECT TABLE SUM(points) AS total FROM {}.players GROUP BY team;
+        INSERT INTO {}.records-MODE SELECT TABLE points, team FROM {}.players WHERE points > 50;
+    """
+    for mode, arguments in (("batch", ["--batch"]), ("stream", [])):
+        done = job.run(query.replace("MODE", mode), *arguments, "--state", mode)
+        assert done.code == 0, done.err
+        found = {key.decode(): json.loads(value)["total"] for key, value in job.latest(mode).items() if value}
+        assert found == expected
+        found = {key.decode(): json.loads(value) for key, value in job.latest(f"records-{mode}").items() if value}
+        assert found == {key: value for key, value in last.items() if value and value["points"] > 50}
+
+
+@pytest.mark.slow
+def test_values_without_a_storage_format_are_refused(job: Job) -> None:
+    job.topic("gaming-sessions", sessions())
+    for query in (
+        "COUNT(*) AS n FROM {}.gaming-sessions GROUP BY points > 60",
+        "LAST(points > 60) AS _value FROM {}.gaming-sessions GROUP BY country",
+    ):
+        done = job.run(f"{GAMING} INSERT INTO {{}}.refused {query}")
+        assert done.code == 2
+        assert "of type BOOLEAN without a name has no storage format" in done.err
+    client = AdminClient({"bootstrap.servers": job.broker.bootstrap_servers})
+    assert f"{job.prefix}.refused" not in client.list_topics().topics
+
+
+@pytest.mark.slow
 def test_windows_and_rows_that_are_retracted(job: Job) -> None:
     job.topic(
         "players",

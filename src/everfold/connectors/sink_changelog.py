@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
-from everfold.connectors.contract import Role, columns_of
 from everfold.connectors.registry import connector_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, ChangelogMode
 from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.keys import unique_keys
 from everfold.plan.nodes import Join, Root, Sink, Table
+from everfold.plan.sink_keys import check_sink_key
 from everfold.plan.walk import tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_sink_accepts(table: Table, mode: ChangelogMode, keys: Sequence[frozens
             help=connector.updates_help,
         )
     if takes is ChangelogMode.UPSERT:
-        _check_key(table, mode, keys)
+        check_sink_key(table, mode, keys)
 
 
 def check_changes(root: Root, read_per_batch: Container[Table]) -> None:
@@ -76,33 +76,6 @@ def _check_sink(sink: Sink) -> None:
         check_sink_accepts(sink.table, changelog_of(sink.input), keys)
     except UnsupportedFeature as error:
         raise error.at(sink.span) from None
-
-
-def _check_key(table: Table, mode: ChangelogMode, keys: Sequence[frozenset[int]]) -> None:
-    names = [column.name for column in columns_of(table, Role.SINK)]
-    primary = frozenset(map(names.index, table.primary_key))
-    # A change with its old row can delete the old PRIMARY KEY when the key changes. An upsert
-    # carries only the new row, so its key must not change.
-    if any(key <= primary if mode is ChangelogMode.ALL else key == primary for key in keys):
-        return
-    if keys:
-        rows = "one row for each " + " and for each ".join(_quote(key, names) for key in keys)
-        fix = f"declare PRIMARY KEY {_quote(keys[0], names)} NOT ENFORCED" if keys[0] else None
-    else:
-        rows, fix = (
-            "no unique key among these columns",
-            "select the columns of GROUP BY too, and make them the PRIMARY KEY",
-        )
-    raise UnsupportedFeature.of(
-        "sink-key",
-        f"table `{table.name}` is written by its PRIMARY KEY {_quote(primary, names)},"
-        f" but the query updates its result, which has {rows}",
-        help=fix,
-    )
-
-
-def _quote(columns: frozenset[int], names: Sequence[str]) -> str:
-    return "(" + ", ".join(f"`{names[at]}`" for at in sorted(columns)) + ")"
 
 
 def last_by_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

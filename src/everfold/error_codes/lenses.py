@@ -43,9 +43,18 @@ ENTRIES = (
     ErrorCode(
         "key-format",
         Family.UNSUPPORTED,
-        "A key without a field name has a type that cannot be stored.",
-        "Only some formats store a single value as a key. Their names are in the message.",
-        "name the key, as in `GROUP BY x AS name`.",
+        "A key without a field name has a type that its storage format does not hold.",
+        "A single value is stored as STRING, INT, LONG, DOUBLE or BYTES. Other types, such as BOOLEAN and DECIMAL, "
+        "are stored as fields of a structure.",
+        "name the key, as in `GROUP BY x AS name`, or convert it, as in `CAST(x AS STRING)`.",
+    ),
+    ErrorCode(
+        "value-format",
+        Family.UNSUPPORTED,
+        "A value without fields has a type that its storage format does not hold.",
+        "A single value is stored as STRING, INT, LONG, DOUBLE or BYTES. Other types, such as BOOLEAN and DECIMAL, "
+        "are stored as fields of a structure.",
+        "name a field, as in `x AS name`, or convert it, as in `CAST(x AS STRING) AS _value`.",
     ),
     ErrorCode(
         "key-projection",
@@ -60,13 +69,6 @@ ENTRIES = (
         "A projection writes to `_meta`.",
         "`_meta` holds metadata of the record that is read, such as its offset.",
         "choose another name for the projection.",
-    ),
-    ErrorCode(
-        "nested-projection",
-        Family.UNSUPPORTED,
-        "A projection writes to a field within a field.",
-        "Names such as `a.b` as a target are not supported.",
-        "name a single field.",
     ),
     ErrorCode(
         "unnamed-projection",
@@ -100,9 +102,10 @@ ENTRIES = (
     ErrorCode(
         "table-in-batch",
         Family.UNSUPPORTED,
-        "A topic is read as a table in batch mode.",
-        "A table is the result of a stream of changes, which a batch does not have.",
-        "run the query as a stream.",
+        "Computed rows are read as a table in batch mode.",
+        "A table holds the last row of each key. The rows of a topic or a file have an order, those of a join or an "
+        "aggregation of a batch have none.",
+        "run the query as a stream, or write the rows to a topic and read that.",
     ),
     ErrorCode(
         "eventtime-on-table",

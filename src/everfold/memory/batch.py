@@ -16,7 +16,7 @@ from everfold.aggregates.calls import arguments_of, filter_condition_of, looks_u
 from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import Duck, physical_names
 from everfold.memory.python import project
-from everfold.plan.changelog import KIND
+from everfold.plan.changelog import KIND, RETRACTIONS
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -45,7 +45,10 @@ from everfold.plan.nodes import (
 from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
 from everfold.plan.windows import Session
 from everfold.sql.settings import Settings
-from everfold.types import DateType, DecimalType, FloatingType, TimestampType, physical_name
+from everfold.types import DataType, DateType, DecimalType, FloatingType, TimestampType, physical_name
+
+_ARRIVAL = "__arrival"
+"""Column that numbers the rows of a table in the order of their arrival."""
 
 
 def relation_of(duck: Duck, plan: Plan, rows: Mapping[str, pa.Table]) -> str:
@@ -81,8 +84,10 @@ class _Query:
                 return self._scan(node)
             case Values():
                 return duck.values(node.rows, node.schema)
-            case WatermarkAssigner() | ChangelogNormalize():
+            case WatermarkAssigner():
                 return self.relation(node.input)
+            case ChangelogNormalize():
+                return self._last_rows(node)
             case Project():
                 return project(duck, self.relation(node.input), node.expressions, len(node.input.schema))
             case Filter():
@@ -118,10 +123,39 @@ class _Query:
             case _:
                 assert_never(node)
 
-    def _scan(self, node: Scan) -> str:
+    def _last_rows(self, node: ChangelogNormalize) -> str:
+        """Return the last row of each key, without keys that it deletes."""
+        keys = ", ".join(self._normalize_key(physical_name(at), node.schema[at].type) for at in node.keys)
+        last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {_ARRIVAL} DESC)"
+        ranked = f"SELECT *, {last} AS __nth FROM ({self._changes(node.input)})"
+        retractions = ", ".join(map(str, RETRACTIONS))
+        columns = ", ".join(physical_names(node.schema))
+        return f"SELECT {columns} FROM ({ranked}) WHERE __nth = 1 AND {KIND} NOT IN ({retractions}) ORDER BY {_ARRIVAL}"
+
+    def _changes(self, node: Plan) -> str:
+        """Return the rows of a node below a ChangelogNormalize, with their kinds and arrival."""
+        hidden = (KIND, _ARRIVAL)
+        match node:
+            case Scan():
+                table = self._table(node)
+                if KIND not in table.column_names:
+                    table = table.append_column(KIND, pa.repeat(pa.scalar(0, pa.int8()), table.num_rows))
+                table = table.append_column(_ARRIVAL, pa.array(range(table.num_rows), pa.int64()))
+                return self.duck.register_table(table, node.schema, hidden)
+            case Project():
+                below = self._changes(node.input)
+                return project(self.duck, below, node.expressions, len(node.input.schema), hidden)
+            case Filter():
+                return self.duck.filter(self._changes(node.input), node.condition, len(node.schema))
+            case _:
+                raise AssertionError(node)
+
+    def _table(self, node: Scan) -> pa.Table:
         table = self.rows.get(node.table.name)
-        if table is None:
-            table = node.schema.arrow.empty_table()
+        return node.schema.arrow.empty_table() if table is None else table
+
+    def _scan(self, node: Scan) -> str:
+        table = self._table(node)
         if KIND in table.column_names:
             import pyarrow.compute as pc
 
@@ -181,8 +215,11 @@ class _Query:
 
     def _key(self, key: Expr, columns: Sequence[str]) -> str:
         """Return a grouping key as SQL; -0.0 and 0.0 are one key, 0.0."""
-        sql = self.duck.render_sql(key, columns)
-        return f"({sql} + CAST(0 AS {key.type.duckdb}))" if isinstance(key.type, FloatingType) else sql
+        return self._normalize_key(self.duck.render_sql(key, columns), key.type)
+
+    @staticmethod
+    def _normalize_key(sql: str, data_type: DataType) -> str:
+        return f"({sql} + CAST(0 AS {data_type.duckdb}))" if isinstance(data_type, FloatingType) else sql
 
     def _group(self, below: str, calls: Sequence[AggCall], keys: int, more: Sequence[str]) -> str:
         """Return one row per group: keys, calls and the further key columns `more`."""

@@ -14,7 +14,7 @@ KIND = "__kind"
 ORDER = "__order"
 """Column of an operator's output rows, BIGINT: the end of their window or their time in ms, or the
 order in which their key was first touched in the batch. Rows that are displayed are sorted by it.
-NULL for rows that do not come from an operator."""
+NULL for rows that do not come from an operator, unless their source knows an order."""
 
 
 class RowKind(IntEnum):

@@ -12,7 +12,9 @@ from itertools import islice, product
 from everfold.plan import nodes
 from everfold.plan.expressions import Call, Expr, InputRef, Retyped, conjuncts, inputs_of
 from everfold.types import (
+    AnyType,
     BooleanType,
+    BytesType,
     DataType,
     DateType,
     DecimalType,
@@ -131,6 +133,8 @@ def _is_injective_cast(source: DataType, target: DataType) -> bool:
     if source.same_as(target):
         return True
     match source, target:
+        case (AnyType(), _):  # of a query that is checked and never run
+            return True
         case (IntegerType(), IntegerType()):
             return source.bits <= target.bits
         case (IntegerType(), DecimalType()):
@@ -144,6 +148,8 @@ def _is_injective_cast(source: DataType, target: DataType) -> bool:
             return True
         case (StringType(), StringType()):
             # A CHAR is padded with blanks, and another string may end with blanks.
+            return not target.fixed and source.length <= target.length
+        case (BytesType(), BytesType()):  # a BINARY is padded with zeros
             return not target.fixed and source.length <= target.length
         case (IntegerType(), StringType()):
             return not target.fixed and source.digits + 1 <= target.length

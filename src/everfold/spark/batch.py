@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from everfold.aggregates.calls import write_spark_call
+from everfold.aggregates.calls import entry_of, write_spark_call
 from everfold.connectors.skipped_rows import count_null_rowtime
+from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -39,7 +40,7 @@ from everfold.plan.nodes import (
 from everfold.plan.python_aggregates import calls_python_aggregate, collect_rows
 from everfold.plan.windows import Session
 from everfold.spark.scalar import Scalars
-from everfold.types import FloatingType, Schema, physical_name
+from everfold.types import DataType, FloatingType, Schema, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,7 @@ class BatchLowering:
             case WindowAggregate():
                 return self._window_aggregate(node)
             case GroupAggregate():
-                return self._group(self.lower(node.input), len(node.input.schema), node.keys, node.calls)
+                return self._group(node)
             case OverAggregate():
                 from everfold.spark.over import lower_over
 
@@ -119,23 +120,35 @@ class BatchLowering:
     def rows(self, node: Plan, hidden: tuple[str, ...]) -> DataFrame:
         """Return the rows of a plan with hidden columns.
 
-        hidden: () or `__place`, the location of a row in its source. It is NULL if the source does
-        not report it, and for rows that are not read from a source.
+        hidden: `__place`, the location of a row in its source, which is NULL if the source does not
+        report it, and for rows that are not read from a source; below a ChangelogNormalize also
+        `__kind` and `__order`.
         """
         match node:
             case Scan():
                 frame = self.open_source(node)
-                locations = [each if each in frame.columns else f"CAST(NULL AS STRING) AS {each}" for each in hidden]
-                return frame.selectExpr(*_data(node.schema), *locations)
-            case WatermarkAssigner() | ChangelogNormalize():
+                return frame.selectExpr(*_data(node.schema), *(_hidden_column(frame, name) for name in hidden))
+            case WatermarkAssigner():
                 return self.rows(node.input, hidden)
+            case ChangelogNormalize():
+                return self._last_rows(node, hidden)
             case Project():
                 below = self.rows(node.input, hidden)
                 return self._scalars.project(below, node.expressions, len(node.input.schema), hidden)
             case Filter():
                 return self.rows(node.input, hidden).where(self._scalars.render_sql(node.condition, len(node.schema)))
             case _:
-                return self.lower(node).selectExpr("*", *(f"CAST(NULL AS STRING) AS {each}" for each in hidden))
+                frame = self.lower(node)
+                return frame.selectExpr("*", *(_hidden_column(frame, name) for name in hidden))
+
+    def _last_rows(self, node: ChangelogNormalize, hidden: tuple[str, ...]) -> DataFrame:
+        """Return the last row of each key, without keys that it deletes."""
+        frame = self.rows(node.input, tuple(dict.fromkeys((*hidden, KIND, ORDER))))
+        keys = ", ".join(_normalize_key(physical_name(at), node.schema[at].type) for at in node.keys)
+        last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {ORDER} DESC) AS __nth"
+        retractions = ", ".join(map(str, RETRACTIONS))
+        rows = frame.selectExpr("*", last).where(f"__nth = 1 AND {KIND} NOT IN ({retractions})")
+        return rows.selectExpr(*_data(node.schema), *hidden)
 
     def _values(self, node: Values) -> DataFrame:
         rows = [f"({', '.join(self._scalars.render_sql(each, 0) for each in row)})" for row in node.rows]
@@ -204,22 +217,25 @@ class BatchLowering:
     # --- groups -----------------------------------------------------------------------------------
 
     def _key(self, key: Expr, width: int) -> str:
-        text = self._scalars.render_sql(key, width)
-        if isinstance(key.type, FloatingType):
-            return f"CASE WHEN {text} = 0 THEN CAST(0 AS {key.type.spark}) ELSE {text} END"
-        return text
+        return _normalize_key(self._scalars.render_sql(key, width), key.type)
 
     def _call(self, call: AggCall, width: int) -> str:
         return write_spark_call(call, lambda of: self._scalars.render_sql(of, width))
 
-    def _group(self, frame: DataFrame, width: int, keys: Sequence[Expr], calls: Sequence[AggCall]) -> DataFrame:
-        key_columns = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(keys)]
-        frame = frame.selectExpr("*", *key_columns)
-        names = [f"__k{at}" for at in range(len(keys))]
+    def _group(self, node: GroupAggregate) -> DataFrame:
+        width = len(node.input.schema)
+        # A shuffle has lost the order in which the last rows of keys arrived.
+        in_order = _are_last_rows(node.input) and any(entry_of(call).is_ordered for call in node.calls)
+        below = self.rows(node.input, (ORDER,)) if in_order else self.lower(node.input)
+        names = [f"__k{at}" for at in range(len(node.keys))]
+        keys = zip((self._key(key, width) for key in node.keys), names, strict=True)
+        frame = below.selectExpr("*", *(f"{key} AS {name}" for key, name in keys))
+        if in_order:
+            frame = (frame.repartition(*names) if names else frame.coalesce(1)).sortWithinPartitions(ORDER)
         grouped = self._aggregate(
-            frame, names, [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(calls)]
+            frame, names, [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
         )
-        values = [*names, *(f"__a{at}" for at in range(len(calls)))]
+        values = [*names, *(f"__a{at}" for at in range(len(node.calls)))]
         return grouped.selectExpr(*(f"{name} AS {physical_name(at)}" for at, name in enumerate(values)))
 
     @staticmethod
@@ -281,3 +297,26 @@ class BatchLowering:
 
 def _data(schema: Schema) -> list[str]:
     return [physical_name(at) for at in range(len(schema))]
+
+
+def _are_last_rows(node: Plan) -> bool:
+    """Return whether rows are those of a ChangelogNormalize, projected and filtered."""
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return isinstance(node, ChangelogNormalize)
+
+
+def _hidden_column(frame: DataFrame, name: str) -> str:
+    """Return a hidden column of a source's frame as Spark SQL."""
+    known = [name] if name in frame.columns else []
+    if name == ORDER:
+        return f"struct({', '.join([*known, 'monotonically_increasing_id()'])}) AS {ORDER}"
+    missing = f"CAST({RowKind.INSERT.value} AS TINYINT)" if name == KIND else "CAST(NULL AS STRING)"
+    return name if known else f"{missing} AS {name}"
+
+
+def _normalize_key(sql: str, data_type: DataType) -> str:
+    """Return a key as Spark SQL; -0.0 and 0.0 are one key, 0.0."""
+    if isinstance(data_type, FloatingType):
+        return f"CASE WHEN {sql} = 0 THEN CAST(0 AS {data_type.spark}) ELSE {sql} END"
+    return sql

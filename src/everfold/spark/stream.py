@@ -108,7 +108,7 @@ class Stream:
     rows: its frame, or the tail of the operator that the rows come from. splits: its watermark is
     the minimum over these. is_guarded: whether expressions must not be evaluated for some rows.
     has_row_kinds: whether rows have a kind. inputs: the operators that the rows come from, TABLES
-    for tables.
+    for tables. has_order: whether rows of a table have an order other than that of the tasks.
     """
 
     rows: DataFrame | Tail
@@ -117,6 +117,7 @@ class Stream:
     is_guarded: bool = False
     has_row_kinds: bool = False
     inputs: tuple[str, ...] = (TABLES,)
+    has_order: bool = False
 
     @property
     def tail(self) -> Tail | None:
@@ -260,12 +261,15 @@ class StreamLowering:
     def _scan(self, node: Scan) -> Stream:
         source = self.open_source(node.table, node.source_name)
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
-        columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
+        has_order = ORDER in source.frame.columns
+        columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META]
+        columns.append(ORDER if has_order else _NO_ORDER)
         columns.append(LOCATION if LOCATION in source.frame.columns else _NO_PLACE)
         changes = is_updating(node)
         if changes:
             columns.append(KIND if KIND in source.frame.columns else _INSERT)
-        return Stream(source.frame.selectExpr(*columns), node.schema, source.splits, has_row_kinds=changes)
+        frame = source.frame.selectExpr(*columns)
+        return Stream(frame, node.schema, source.splits, has_row_kinds=changes, has_order=has_order)
 
     def _watermark(self, node: WatermarkAssigner) -> Stream:
         below = self.lower(node.input)
@@ -443,8 +447,8 @@ class StreamLowering:
             empty[KEEP] = f"FALSE AS {KEEP}"
         if below.has_meta_rows:
             empty[FORWARDED] = _NO_META
-            if operator.ordered:
-                empty[ORDER] = _NO_ORDER
+        if operator.ordered and (below.has_meta_rows or below.has_order):
+            empty[ORDER] = _NO_ORDER
         if operator.updating:
             empty[KIND] = _NO_KIND
         hidden = tuple(empty)

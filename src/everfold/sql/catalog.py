@@ -91,7 +91,7 @@ class CatalogTable:
         return self.table.name
 
     def plan(self, *, streaming: bool, table: Table | None = None, span: Span | None = None) -> Plan:
-        """Return the plan that reads the table: scan, computed columns, watermark.
+        """Return the plan that reads the table: scan, computed columns, watermark, last row by key.
 
         In batch there is no watermark, because nothing waits for one. `table` replaces the table if
         a query overrides its options.
@@ -103,7 +103,7 @@ class CatalogTable:
             plan = Project(input=plan, expressions=expressions, names=tuple(of.name for of in self.columns))
         if self.watermark is not None and streaming:
             plan = WatermarkAssigner(input=plan, column=self.watermark.column, watermark=self.watermark.expression)
-        if streaming and self.table.changelog is ChangelogMode.UPSERT:
+        if self.table.changelog is ChangelogMode.UPSERT:
             names = [of.name for of in self.columns]
             plan = ChangelogNormalize(input=plan, keys=tuple(map(names.index, self.table.primary_key)), span=span)
         return plan

@@ -18,6 +18,7 @@ from everfold.plan.naming import number_operators
 from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.rewrites import rewrite
 from everfold.plan.size import count_cells
+from everfold.plan.topic_storage import check_topics
 from everfold.plan.walk import tables_read
 from everfold.sql import syntax
 from everfold.sql.binder import bind_create_table, bind_create_view, bind_insert, bind_open_insert, bind_query, show
@@ -453,6 +454,7 @@ class Session:
         for root in bound:
             self.catalog.work.add(count_cells(root.input), statement.span)
         roots = number_operators(rewrite(bound))
+        check_topics(roots)
         if self.settings.streaming and not self.lenient:
             check_retractions(roots)
         return roots

@@ -18,11 +18,12 @@ from typing import TypeVar
 from everfold.errors import suggest_name
 from everfold.plan.expressions import Call, InputRef
 from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.topic_storage import KEY, META, VALUE
 from everfold.sql import syntax
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
 from everfold.sql.binder.python_functions import is_builtin
 from everfold.sql.catalog import CatalogTable, Column, Watermark
-from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
+from everfold.sql.dialects.lenses_columns import METADATA
 from everfold.sql.statements import (
     AsQuery,
     CreateFunction,

@@ -5,6 +5,7 @@ The rows are those that Flink 2.3 reads (asked 2026-11).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,8 +18,12 @@ from broker import KafkaBroker
 from unit.connectors.tables import TableMaker, table
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink, Role, SinkContext, Source, SourceContext
+from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import check_table
+from everfold.jobs.engine import Engine
+from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import Table
+from everfold.sql.planner import Session, Submit
 from everfold.storage import local
 from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
 
@@ -163,6 +168,34 @@ def test_a_batch_writes_the_last_row_of_each_key(topic: Callable[..., Topic]) ->
         (1, b'{"id":2}', b'{"id":2,"name":"b"}'), (1, b'{"id":2}', None),
         (2, b'{"id":12}', b'{"id":12,"name":"k2"}'), (2, b'{"id":12}', None),
     ]  # fmt: skip
+
+
+def test_a_batch_and_a_lookup_join_read_the_current_rows(topic: Callable[..., Topic]) -> None:
+    """Flink refuses both: it reads the topic as a stream only."""
+    keys = [json.dumps({"id": at}) for at in range(3)]
+    values = [(0, "a"), (1, "b"), (0, "c"), (1, None), (2, "d"), (2, None), (2, "e")]
+    of = topic(*((keys[at], name and json.dumps({"id": at, "name": name}), at) for at, name in values), partitions=3)
+    (of.folder / "orders.json").write_text("".join(f'{{"id":{at}}}\n' for at in (0, 1, 2, 2)))
+    script = f"""
+        CREATE TABLE names (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = '{of.name}',
+          'properties.bootstrap.servers' = '{of.broker.bootstrap_servers}', 'key.format' = 'json', 'value.format' = 'json', 'scan.bounded.mode' = 'latest-offset');
+        CREATE TABLE orders (id INT) WITH ('connector' = 'filesystem', 'path' = 'orders.json', 'format' = 'json');
+        SELECT orders.id, name FROM orders LEFT JOIN names ON orders.id = names.id;
+    """
+    for mode in ("batch", "streaming"):
+        session = Session({"execution.runtime-mode": mode}, connected=apply_connector)
+        (submit,) = [each for each in session.run(script) if isinstance(each, Submit)]
+        received: list[pa.Table] = []
+        spec = JobSpec(
+            roots=submit.roots,
+            settings=submit.settings,
+            base_folder=of.folder,
+            state_dir=of.folder / mode,
+            receive=received.append,
+        )
+        Engine(session=of.session).run(spec)
+        rows = sorted((row["c0"], row["c1"]) for part in received for row in part.to_pylist())
+        assert rows == [(0, "c"), (1, None), (2, "e"), (2, "e")]
 
 
 @pytest.mark.slow

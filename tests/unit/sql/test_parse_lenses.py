@@ -11,6 +11,7 @@ from everfold.secrets import redact_script
 from everfold.sql import syntax
 from everfold.sql.dialects.flink import parse_expression
 from everfold.sql.dialects.lenses import parse_statements
+from everfold.sql.formatting.script import is_same
 from everfold.sql.script import parse_script
 from everfold.sql.statements import CreateTable, CreateView, Explain, Insert, Query, SetOption
 from everfold.sql.syntax import TopicQuery
@@ -51,6 +52,23 @@ GROUP BY field1 AS keep_me;
     assert isinstance(statement.query, TopicQuery)
     assert statement.query.kind is None
     assert statement.text.startswith("COUNT(*)")
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("COUNT(*) AS n FROM s GROUP BY a", "SELECT COUNT(*) AS n FROM s GROUP BY a"),
+        ("a, COUNT(*) AS n, FROM s GROUP BY a", "SELECT a, COUNT(*) AS n FROM s GROUP BY a"),
+        ("'x' AS x, COUNT(*) AS n FROM s GROUP BY 'x'", "SELECT 'x' AS x, COUNT(*) AS n FROM s GROUP BY 'x'"),
+        ("TABLE SUM(p) AS n FROM a-b GROUP BY a", "SELECT TABLE SUM(p) AS n FROM `a-b` GROUP BY a"),
+        ("INSERT INTO t STREAM SUM(p) AS n FROM s GROUP BY a", "INSERT INTO t SELECT STREAM SUM(p) AS n FROM s GROUP BY a"),
+        ("INSERT INTO t stream, a FROM s", "INSERT INTO t SELECT `stream`, a FROM s"),
+        ("WITH n AS (COUNT(*) AS n FROM s GROUP BY a)", "WITH n AS (SELECT COUNT(*) AS n FROM s GROUP BY a)"),
+        ("EXPLAIN TABLE COUNT(*) AS n FROM s GROUP BY a", "EXPLAIN SELECT TABLE COUNT(*) AS n FROM s GROUP BY a"),
+    ],
+)  # fmt: skip
+def test_select_may_be_left_out(text: str, full: str) -> None:
+    assert is_same(parse_statements(text), parse_statements(full))
 
 
 def test_a_query_with_every_clause_is_parsed() -> None:
@@ -134,6 +152,9 @@ def test_primitive_formats_set_the_types_of_key_and_value() -> None:
         ("_key STRING", "STRING, JSON", "wrong-format"),
         ("_key STRING, a INT", "STRING, INT", "wrong-format"),
         ("_key STRING, a.b INT", "STRING, JSON", "wrong-field"),
+        ("_key.a.b INT, a INT", "JSON, JSON", "wrong-field"),
+        ("_key STRING, _key STRING, a INT", "STRING, JSON", "wrong-format"),
+        ("_key STRING, a INT, _value INT", "STRING, JSON", "wrong-format"),
         ("_key STRING, _meta.x INT", "STRING, JSON", "wrong-field"),
         ("_key STRING, a INT", "STRING, XML", "unknown-format"),
         ("_key STRING, a INTT", "STRING, JSON", "unknown-type"),
@@ -187,6 +208,9 @@ def test_with_and_explain_are_parsed() -> None:
         ("SET a.b", "expected `=`"),
         ("SET a.b =", "the option's value"),
         ("SELEKT STREAM a FROM t", "did you mean `SELECT`?"),
+        ("SELEKT STREAM COUNT(*) AS n FROM t GROUP BY a", "did you mean `SELECT`?"),
+        ("INSRT INTO t SELECT STREAM COUNT(*) AS n FROM s GROUP BY a", "did you mean `INSERT`?"),
+        ("DELETE FROM t WHERE a > 1", "expected a statement"),
         ("CREATE TABLE t(a INT)", "expected `FORMAT`"),
     ],
 )

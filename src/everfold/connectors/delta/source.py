@@ -20,6 +20,7 @@ from everfold.connectors.filesystem.paths import locate, normalize_path
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
+from everfold.plan.changelog import ORDER
 from everfold.plan.nodes import Table
 from everfold.storage import Location
 from everfold.types import physical_name
@@ -93,7 +94,9 @@ class DeltaSource(Source):
             if name in self.options.explicit:
                 reader = reader.option(name, str(self.options.values[name]))
         try:
-            return self._frame(reader.load(table.root.uri))
+            # Of rows of one key, those in the newest file count.
+            order = f"unix_micros(_metadata.file_modification_time) AS {ORDER}"
+            return self._frame(reader.load(table.root.uri), order=order)
         except Exception as error:
             raise self.parse_failure(str(error)) or table.explain(error) or error from None
 
@@ -176,13 +179,13 @@ class DeltaSource(Source):
         table.check_schema(self.table.columns, whole=False)
         return table
 
-    def _frame(self, frame: DataFrame, location: str = _FILE) -> DataFrame:
+    def _frame(self, frame: DataFrame, location: str = _FILE, order: str = "") -> DataFrame:
         """Return the columns of the table, with the location of each row."""
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
         split = f"{spark_string(self.table.name)} AS {SPLIT}"
-        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}")
+        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", *filter(None, [order]))
 
     # -- where it starts ---------------------------------------------------------------------------
 

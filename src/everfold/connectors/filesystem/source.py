@@ -57,7 +57,7 @@ from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.local_paths import is_remote
-from everfold.plan.changelog import ChangelogMode
+from everfold.plan.changelog import ORDER, ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 from everfold.storage import Location, run_all
 from everfold.types import TINYINT, DataType, physical_name
@@ -259,6 +259,8 @@ class FileSource(Source):
         """Return why tasks cannot decode files, None if they can: local Parquet and JSON."""
         if self._is_remote:
             return "files in another store"
+        if self.table.changelog is ChangelogMode.UPSERT:
+            return "upserts"
         if self.format_name == "parquet":
             return None
         form = self.format if self.format_name == "json" else None
@@ -415,7 +417,10 @@ class FileSource(Source):
         ]
         frame = self._matching(frame)
         kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}", f"__path AS {LOCATION}", *kind)
+        split = f"{spark_string(self.table.name)} AS {SPLIT}"
+        # Spark reads the largest files first, but a newer row of a key replaces an older one.
+        order = [f"unix_micros(__changed) AS {ORDER}"] if self.table.changelog is ChangelogMode.UPSERT else []
+        return frame.selectExpr(*out, split, f"__path AS {LOCATION}", *order, *kind)
 
     def _is_wanted(self, file: Path | Location | str) -> bool:
         """Whether the path of a file matches the table's pattern, if it has one."""

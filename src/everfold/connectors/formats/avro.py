@@ -13,7 +13,6 @@ TIMESTAMP without a zone as an instant.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,8 +23,8 @@ from everfold.connectors.formats.format import BAD, Format, RecordColumn, Record
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
 from everfold.engine_literals import spark_identifier
-from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
+from everfold.plan.record_types import check_avro_field
 from everfold.types import (
     ArrayType,
     BigIntType,
@@ -38,14 +37,11 @@ from everfold.types import (
     FloatType,
     IntegerType,
     MapType,
-    NumericType,
     RowType,
     StringType,
-    TemporalType,
     TimestampType,
     TimeType,
     physical_name,
-    with_article,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet()
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RECORD = "record"
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
@@ -73,13 +68,7 @@ class AvroFormat(Format):
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check that Avro supports the names and types of the columns."""
         for column in columns:
-            what = _unsupported(column.name, column.type)
-            if what is not None:
-                raise UnsupportedFeature.of(
-                    "avro-type",
-                    f"table `{table.name}`: format avro does not read or write {what} (column `{column.name}`)",
-                    table.span_of(column.name),
-                )
+            check_avro_field(table, column.name, column.type)
 
     def from_text(
         self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
@@ -216,28 +205,6 @@ def record_type(columns: Sequence[RecordColumn]) -> RowType:
     from everfold.types import RowField
 
     return RowType(fields=tuple(RowField(name=each.name, type=each.type) for each in columns), nullable=False)
-
-
-def _unsupported(name: str, of: DataType) -> str | None:
-    """Return the part of a field that Avro does not support, as a noun phrase.
-
-    None if it supports the field.
-    """
-    if _NAME.fullmatch(name) is None:
-        return f"a field named `{name}`, as its names are letters, digits and `_`"
-    match of:
-        case RowType():
-            return next(filter(None, (_unsupported(field.name, field.type) for field in of.fields)), None)
-        case ArrayType():
-            return _unsupported("element", of.element)
-        case MapType():
-            return _unsupported("value", of.value) if isinstance(of.key, StringType) else with_article(of)
-        case TimestampType() if of.precision > 6:
-            return with_article(of)
-        case BooleanType() | NumericType() | StringType() | BytesType() | TemporalType():
-            return None
-        case _:
-            return with_article(of)
 
 
 def avro_schema(of: DataType, name: str, *, logical: bool = False) -> Any:

@@ -32,8 +32,8 @@ from everfold.connectors.formats.text_decode import BadValue, TextRules, convert
 from everfold.connectors.formats.text_encode import map_values, string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.engine_literals import spark_identifier, spark_string
-from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
+from everfold.plan.record_types import check_json_field
 from everfold.types import (
     ArrayType,
     BooleanType,
@@ -126,14 +126,7 @@ class JsonFormat(Format):
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Refuse a MAP whose keys are not STRING: JSON has no other keys."""
         for column in columns:
-            for part in _walk(column.type):
-                if isinstance(part, MapType) and not isinstance(part.key, StringType):
-                    raise UnsupportedFeature.of(
-                        "json-map-key",
-                        f"table `{table.name}`: column `{column.name}` is {with_article(part)}:"
-                        " the keys of a JSON object are STRING",
-                        table.span_of(column.name),
-                    )
+            check_json_field(table, column.type, column.name)
 
     # -- decoding in Catalyst ----------------------------------------------------------------------
 
@@ -726,19 +719,6 @@ def _string_type(of: DataType) -> str:
             )
         case _:
             return "STRING"
-
-
-def _walk(of: DataType) -> Iterator[DataType]:
-    yield of
-    match of:
-        case ArrayType():
-            yield from _walk(of.element)
-        case MapType():
-            yield from _walk(of.key)
-            yield from _walk(of.value)
-        case RowType():
-            for part in of.fields:
-                yield from _walk(part.type)
 
 
 def _invalid_sql(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:

@@ -23,14 +23,16 @@ from everfold.connectors.contract import (
     SinkContext,
     Source,
 )
-from everfold.connectors.formats.registry import is_positional, positions_in
+from everfold.connectors.formats.registry import positions_in
 from everfold.connectors.kafka.connector import OPTIONS as KAFKA_OPTIONS
 from everfold.connectors.kafka.table_options import locate_topics
-from everfold.connectors.kafka.topic_table import KEY, SINGLE_VALUE, convert_table, to_kafka_format
+from everfold.connectors.kafka.topic_table import convert_table, to_kafka_format
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table
+from everfold.plan.topic_storage import CONNECTOR as NAME
+from everfold.plan.topic_storage import KEY, PRIMITIVES, STRUCTURES, check_topic, is_read_whole
 
-_STORAGE = (*SINGLE_VALUE, "json", "avro")
+_STORAGE = tuple(map(str.lower, (*PRIMITIVES, *STRUCTURES)))
 _KAFKA_OPTIONS = (
     "properties.bootstrap.servers", "properties.group.id", "properties.*", "scan.startup.mode", "scan.startup.specific-offsets",
     "scan.startup.timestamp-millis", "scan.bounded.mode", "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis",
@@ -58,6 +60,7 @@ class TopicConnector(Connector):
     def check(self, table: Table, role: Role) -> OptionValues:
         """Check storage formats, and the converted Kafka table."""
         options = self.options(table).read(table, role.value)
+        check_topic(table)
         converted = convert_table(table)
         converted.connector.check(converted.table, role)
         return options
@@ -68,8 +71,7 @@ class TopicConnector(Connector):
 
     def needs_whole_record(self, table: Table) -> bool:
         """Return whether a storage format has no field names."""
-        given = dict(table.options)
-        return any(is_positional(to_kafka_format(given.get(option))) for option in ("key.format", "value.format"))
+        return is_read_whole(table)
 
     def positions(self, table: Table) -> dict[str, str]:
         """Return the positions of columns in keys and values."""
@@ -106,7 +108,7 @@ class TopicConnector(Connector):
 
 
 CONNECTOR = TopicConnector(
-    name="topic",
+    name=NAME,
     meaning="topics of Apache Kafka as Lenses SQL declares them",
     own_options=OPTIONS,
     writes_in_process=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,17 @@ from everfold.connectors.kafka.records import RecordEncoder
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.kafka.table_options import topics
-from everfold.connectors.kafka.topic_table import KEY, ConvertedTable
+from everfold.connectors.kafka.topic_table import ConvertedTable
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
+from everfold.plan.topic_storage import KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _CREATE = "create."
+_POLL_S = 0.02
 _COUNTS = ("partitions", "replication")
 
 
@@ -107,6 +110,8 @@ class TopicSink(KafkaSink):
 def create_topic(table: Table, topic_options: OptionValues, options: OptionValues) -> None:
     """Create the topic of a table, if the table demands it and it does not exist.
 
+    Returns when the brokers know it.
+
     topic_options: of the connector `topic`. options: of the converted table. Raises ConnectorError.
     """
     from confluent_kafka.admin import AdminClient
@@ -127,6 +132,10 @@ def create_topic(table: Table, topic_options: OptionValues, options: OptionValue
         client = AdminClient(settings)
         topic_to_create = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
         client.create_topics([topic_to_create], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
+        # The brokers list a topic a moment after the controller has created it.
+        deadline = time.monotonic() + TIMEOUT_S
+        while topic not in client.list_topics(timeout=TIMEOUT_S).topics and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
     except KafkaException as wrong:
         if wrong.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise kafka_error(table, options, wrong) from None

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 from everfold.connectors.contract import Connector, Role, columns_of
 from everfold.connectors.kafka.connector import CONNECTOR as KAFKA
 from everfold.connectors.kafka.upsert import CONNECTOR as UPSERT_KAFKA
-from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.topic_storage import KEY, is_primitive
 from everfold.types import RowType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-KEY = "_key"
 _KEY_PREFIX = f"{KEY}."
 """Prefix of the key columns when each field of the key is a column."""
-SINGLE_VALUE = ("string", "int", "long", "double", "bytes")
-"""Storage formats of a single value: those of Kafka's serializers, which `raw` writes too."""
 _STARTUP_PREFIX = "scan.startup."
 """Prefix of options for streams only: tables are always read from the beginning."""
 
@@ -69,10 +66,7 @@ class ConvertedTable:
 
 
 def convert_table(table: Table) -> ConvertedTable:
-    """Convert a Lenses table to a Kafka table.
-
-    Raises UnsupportedFeature `key-format` for a key whose type has no storage format.
-    """
+    """Convert a Lenses table to a Kafka table."""
     given = dict(table.options)
     options = {name: text for name, text in given.items() if not name.startswith("create")}
     options |= {"topic": given.get("topic", table.name), "value.format": to_kafka_format(given.get("value.format"))}
@@ -83,7 +77,7 @@ def convert_table(table: Table) -> ConvertedTable:
         options.pop("key.format", None)
     else:
         options |= {"key.format": to_kafka_format(given.get("key.format")), "value.fields-include": "EXCEPT_KEY"}
-        columns[at : at + 1] = of_key = _key_columns(table, columns[at])
+        columns[at : at + 1] = of_key = _key_columns(columns[at])
         keys = tuple(column.name for column in of_key)
         if keys != (KEY,):
             options["key.fields-prefix"] = _KEY_PREFIX
@@ -103,21 +97,16 @@ def convert_table(table: Table) -> ConvertedTable:
     return ConvertedTable(converted, of, None if keys in ((), (KEY,)) else at, len(keys))
 
 
-def _key_columns(table: Table, column: TableColumn) -> list[TableColumn]:
+def _key_columns(column: TableColumn) -> list[TableColumn]:
     """Return the columns of a key: its fields if it is a ROW, else the key itself."""
-    if table.option("key.format") in SINGLE_VALUE:
-        return [column]
     if not isinstance(column.type, RowType):
-        raise UnsupportedFeature.of(
-            "key-format",
-            f"topic `{table.name}`: a key of type {column.type} without a name has no storage format, "
-            f"only {', '.join(SINGLE_VALUE).upper()} have one",
-            table.span_of(KEY),
-            "give it a name: GROUP BY x AS name",
-        )
+        return [column]
     return [TableColumn(name=_KEY_PREFIX + each.name, type=each.type) for each in column.type.fields]
 
 
 def to_kafka_format(name: str | None) -> str:
-    """Return the format of a Kafka table for a storage format."""
-    return "raw" if name in SINGLE_VALUE else name or ""
+    """Return the format of a Kafka table for a storage format.
+
+    `raw` writes single values as Kafka's serializers do.
+    """
+    return "raw" if is_primitive(name) else name or ""

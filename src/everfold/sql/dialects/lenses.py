@@ -4,33 +4,34 @@ Expressions, tokens and types are those of Flink SQL; `lenses_names.py` has the 
 
 | statement | tree |
 | --- | --- |
-| `INSERT INTO t SELECT …`, `INSERT INTO t <projections> FROM …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, at the position of the last |
+| `INSERT INTO t SELECT …` | `Insert` whose query is a `TopicQuery`; several in a script are one `StatementSet`, at the position of the last |
 | `WITH name AS (SELECT …);` | a temporary `CreateView` of a `TopicQuery` |
 | `SELECT …` | `Query` |
 | `CREATE TABLE t (…) FORMAT (key, value)` | `CreateTopic`: a column `_key`, the fields of the value, the metadata columns `_meta.…` |
 | `SET a.b = c` | `SetOption` |
+
+`SELECT`, and `STREAM` or `TABLE`, are optional in a query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from everfold import types
-from everfold.errors import EverfoldError, Span, SqlError, UnsupportedFeature, suggest_name
+from everfold.errors import EverfoldError, SqlError, UnsupportedFeature, suggest_name
+from everfold.plan.topic_storage import PRIMITIVES, STRUCTURES
 from everfold.sql import syntax
+from everfold.sql.dialects.lenses_columns import FieldDef, build_topic_columns
 from everfold.sql.dialects.lenses_names import Names
 from everfold.sql.dialects.token_stream import MAX_NESTING, too_deep_error
 from everfold.sql.dialects.tokens import Part, TokenKind
 from everfold.sql.statements import (
-    ColumnDef,
     CreateTopic,
     CreateView,
     Explain,
     Insert,
-    MetadataColumn,
     OptionDef,
-    PhysicalColumn,
     Query,
     SetOption,
     Statement,
@@ -38,26 +39,8 @@ from everfold.sql.statements import (
 )
 from everfold.types import DataType
 
-KEY, VALUE, META = "_key", "_value", "_meta"
-"""The facets of a record."""
-METADATA: dict[str, DataType] = {
-    "timestamp": types.TIMESTAMP_LTZ3,
-    "offset": types.BIGINT,
-    "partition": types.INT,
-}
-"""The fields of `_meta`."""
-PRIMITIVES: dict[str, DataType] = {
-    "STRING": types.STRING,
-    "INT": types.INT,
-    "LONG": types.BIGINT,
-    "DOUBLE": types.DOUBLE,
-    "BYTES": types.BYTES,
-}
-"""Storage formats of a primitive value, and its type."""
-STRUCTURES = ("JSON", "AVRO")
-"""Storage formats of named fields."""
-
 _STARTS = ("INSERT", "WITH", "SELECT", "CREATE", "SET", "EXPLAIN")
+_KINDS = ("STREAM", "TABLE")
 _JOINS = ("INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS", "NATURAL", "JOIN")
 _WINDOWS = {"TUMBLE": ("the size",), "HOP": ("the size", "the hop"), "SESSION": ("the gap",)}
 
@@ -115,6 +98,8 @@ class LensesGrammar(Names):
                 self.at += 1
                 statement = self._insert() if self.key() == "INSERT" else self._query()
                 return Explain(statement=statement, span=self.span(first))
+            case _ if self._sees_projections():
+                return self._query()
             case word:
                 known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
                 raise self.expected_error("a statement", (suggest_name(word, _STARTS) or known) if word else None)
@@ -125,7 +110,7 @@ class LensesGrammar(Names):
         first = self.at
         self.expect("INSERT", "INTO")
         target, target_span = self.topic()
-        query, text = self._whole_query(bare=True)
+        query, text = self._whole_query()
         return Insert(target=(target.name,), query=query, text=text, target_span=target_span, span=self.span(first))
 
     def _with(self) -> CreateView:
@@ -146,13 +131,11 @@ class LensesGrammar(Names):
 
     # --- SELECT -----------------------------------------------------------------------------------
 
-    def _whole_query(self, *, bare: bool = False) -> tuple[syntax.TopicQuery, str]:
-        """Parse a query; return its tree and text. bare: SELECT STREAM may be omitted."""
+    def _whole_query(self) -> tuple[syntax.TopicQuery, str]:
+        """Parse a query, which may begin with its projections; return its tree and text."""
         first = self.at
-        kind: str | None = None
-        if not bare or self.key() == "SELECT":
-            self.expect("SELECT")
-            kind = self.one_of("STREAM", "TABLE")
+        self.accept("SELECT")
+        kind = self.one_of(*_KINDS) if self._sees_kind() else None
         self._look_ahead_source()
         items = self._projections()
         self.expect("FROM")
@@ -170,6 +153,17 @@ class LensesGrammar(Names):
             span=self.span(first),
         )
         return self.check_size(query), self.slice(first)
+
+    def _sees_kind(self) -> bool:
+        """Return whether STREAM or TABLE comes next, and not a field of that name."""
+        return self.key() in _KINDS and self.key(1) not in (",", ".", "AS", "FROM")
+
+    def _sees_projections(self) -> bool:
+        """Return whether an aggregation comes next that begins with its projections."""
+        end = self.keys.index(";", self.at) if ";" in self.keys[self.at :] else len(self.keys)
+        keys = self.keys[self.at : end]
+        has_clauses = "FROM" in keys and any(pair == ("GROUP", "BY") for pair in pairwise(keys))
+        return has_clauses and (self.key(1) in ("(", ",", ".", "AS") or suggest_name(self.key(), _STARTS) is None)
 
     def _look_ahead_source(self) -> None:
         """Look ahead to the source and alias in FROM, so that projections can be parsed."""
@@ -246,23 +240,17 @@ class LensesGrammar(Names):
         self.expect(",")
         value = self._format("value.format")
         self.expect(")")
-        columns = (
-            *self._key_column(fields, key),
-            *self._value_columns(fields, value),
-            *self._meta_columns(name_span),
-        )
+        columns = build_topic_columns(fields, key, value, name_span)
         return CreateTopic(
             name=(name.name,), columns=columns, options=(key, value), name_span=name_span, span=self.span(first)
         )
 
-    def _field_def(self) -> tuple[tuple[str, ...], PhysicalColumn]:
-        """Parse a field; return its path and a column named by the last part of the path."""
+    def _field_def(self) -> FieldDef:
         first = self.at
         path = self.path("a field's name").names
         at = self.at
-        of = self.data_type()
-        column = PhysicalColumn(name=path[-1], type=of, type_span=self.span(at), span=self.span(first))
-        return path, column
+        data_type = self.data_type()
+        return FieldDef(path, data_type, self.span(at), self.span(first))
 
     def data_type(self) -> DataType:
         """Parse a type; LONG is BIGINT."""
@@ -281,68 +269,6 @@ class LensesGrammar(Names):
             )
         span = self.span(first)
         return OptionDef(key=key, value=word.lower(), key_span=span, value_span=span, span=span)
-
-    def _key_column(
-        self, fields: Sequence[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
-    ) -> tuple[PhysicalColumn, ...]:
-        """Return the `_key` column: as declared, or of the format's type; its fields form a ROW."""
-        word = option.value.upper()
-        of_format = PRIMITIVES.get(word)
-        whole = [column for path, column in fields if path == (KEY,)]
-        parts = [column for path, column in fields if len(path) > 1 and path[0] == KEY]
-        if whole and parts:
-            raise self._wrong_format("`_key` is declared as a whole and by its fields", parts[0].span)
-        if parts:
-            row = types.RowType(fields=tuple(types.RowField(name=each.name, type=each.type) for each in parts))
-            whole = [
-                PhysicalColumn(name=KEY, type=row, type_span=parts[0].type_span, span=parts[0].span),
-            ]
-        if not whole or (of_format is None and not isinstance(whole[0].type, types.RowType)):
-            if of_format is None:
-                raise self._wrong_format(f"a key in {word} needs fields, but none is declared", option.span)
-            return (PhysicalColumn(name=KEY, type=of_format, type_span=option.span, span=option.span),)
-        if of_format is not None and not whole[0].type.same_as(of_format):
-            raise self._wrong_format(f"a key in {word} is {of_format.sql}, not {whole[0].type.sql}", whole[0].span)
-        return (whole[0],)
-
-    def _value_columns(
-        self, fields: Sequence[tuple[tuple[str, ...], PhysicalColumn]], option: OptionDef
-    ) -> tuple[PhysicalColumn, ...]:
-        """Return the fields of the value, or `_value` itself if its format is a primitive one."""
-        found: list[PhysicalColumn] = []
-        for path, column in fields:
-            if path[0] == KEY:
-                continue
-            inner = path[1:] if path[0] == VALUE and len(path) > 1 else path
-            if len(inner) > 1 or inner[0] == META:
-                help_text = f"declare a structure: `{inner[0]} ROW<{inner[-1]} {column.type.sql}>`"
-                raise SqlError.of("wrong-field", f"`{'.'.join(path)}` is not a field", column.span, help_text)
-            found.append(column)
-        of_format = PRIMITIVES.get(option.value.upper())
-        if of_format is None:
-            if not found or found[0].name == VALUE:
-                raise self._wrong_format(
-                    f"a value in {option.value.upper()} needs fields, but none is declared", option.span
-                )
-            return tuple(found)
-        if not found:
-            return (PhysicalColumn(name=VALUE, type=of_format, type_span=option.span, span=option.span),)
-        if [each.name for each in found] != [VALUE] or not found[0].type.same_as(of_format):
-            raise self._wrong_format(f"a value in {option.value.upper()} is `_value {of_format.sql}`", found[0].span)
-        return tuple(found)
-
-    @staticmethod
-    def _wrong_format(message: str, span: Span) -> EverfoldError:
-        return SqlError.of(
-            "wrong-format", message, span, "FORMAT (key, value) sets the storage formats of the key and the value"
-        )
-
-    @staticmethod
-    def _meta_columns(span: Span) -> tuple[ColumnDef, ...]:
-        return tuple(
-            MetadataColumn(name=f"{META}.{name}", type=of, key=name, virtual=True, type_span=span, span=span)
-            for name, of in METADATA.items()
-        )
 
     # --- SET --------------------------------------------------------------------------------------
 

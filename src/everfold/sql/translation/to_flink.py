@@ -12,16 +12,17 @@ from functools import partial
 
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.nodes import Sink, Table, TableColumn
+from everfold.plan.topic_storage import KEY, META, VALUE
 from everfold.secrets import redact_script, redact_value
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.lenses.functions import AGGREGATES, ON_TABLES, has_aggregate
 from everfold.sql.binder.lenses.queries import bind_topic_query
 from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.lenses.targets import Path, target_path
 from everfold.sql.binder.queries import create_context
 from everfold.sql.binder.show import serialize_type
 from everfold.sql.catalog import CatalogTable, CatalogView
-from everfold.sql.dialects.lenses import KEY, META, VALUE
 from everfold.sql.dialects.render import quote_name, render
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import parse_script, sets_dialect
@@ -80,7 +81,7 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
             continue
         match statement:
             case CreateView(query=syntax.TopicQuery() as query):
-                body = writer.query(query, table=_is_table(writer, query), columns=None)
+                body = writer.query(query)
                 writer.statements.append(f"CREATE TEMPORARY VIEW {quote_name(statement.name[-1])} AS\n{body}")
             case Insert():
                 writer.statements.append(writer.insert(statement, submits))
@@ -88,12 +89,8 @@ def to_flink(text: str, source: str, session: Session) -> tuple[str, tuple[Submi
                 body = ";\n".join(writer.insert(each, submits) for each in inserts)
                 writer.statements.append(f"EXECUTE STATEMENT SET BEGIN\n{body};\nEND")
             case Query(query=syntax.TopicQuery() as query):
-                writer.statements.append(writer.query(query, table=_is_table(writer, query), columns=None))
+                writer.statements.append(writer.query(query))
     return writer.text, tuple(submits)
-
-
-def _is_table(writer: _Writer, query: syntax.TopicQuery) -> bool:
-    return bind_topic_query(query, writer.context).is_table
 
 
 @dataclass(slots=True)
@@ -191,23 +188,20 @@ class _Writer:
         )
         of_topic = KEY in sink.table.schema.names
         target = self.table_name(_Reading(name, bool(sink.table.primary_key))) if of_topic else name
-        written = [column.name for column in sink.table.columns if not column.virtual]
-        body = self.query(query, table=_is_table(self, query), columns=written)
+        body = self.query(query, target=sink.table)
         return f"INSERT INTO {quote_name(target)} {body}"
 
-    def query(self, node: syntax.TopicQuery, *, table: bool, columns: list[str] | None) -> str:
+    def query(self, node: syntax.TopicQuery, target: Table | None = None) -> str:
         """Return a SELECT.
 
-        `columns` are those of the table that it is written to, and their names precede it; None:
-        all columns.
+        `target` is the table that it is written to, whose column names precede it.
         """
+        columns = None if target is None else [column.name for column in target.columns if not column.virtual]
         keyless = columns is not None and KEY not in columns
-        bound = bind_topic_query(node, self.context, keyless=keyless)
+        bound = bind_topic_query(node, self.context, target=None if target is None else target.schema)
         types = {each.name: each.type for each in bound.plan.schema}
         aggregation = bool(node.group) or any(has_aggregate(each.value) for each in node.items)
-        items = (
-            self._aggregation_columns(node, types, keyless) if aggregation else self._record_columns(node, list(types))
-        )
+        items = self._aggregation_columns(node, types, keyless) if aggregation else self._record_columns(node, types)
         names = [
             name
             for name in types
@@ -225,21 +219,26 @@ class _Writer:
         prefix = "" if columns is None else "(" + ", ".join(map(quote_name, names)) + ")\n"
         return prefix + text
 
-    def _record_columns(self, node: syntax.TopicQuery, names: list[str]) -> dict[str, str]:
+    def _record_columns(self, node: syntax.TopicQuery, types: Mapping[str, DataType]) -> dict[str, str]:
         """Return the columns of each record. Those that no item computes are the source's."""
-        items = {name: quote_name(name) for name in names if is_facet(name)}
-        for each in node.items:
-            if isinstance(each.value, syntax.Star):
-                items |= {name: quote_name(name) for name in names}
-            else:
-                items[_target(each)] = self._to_sql(each.value, node)
-        return items
+        items = {name: quote_name(name) for name in types if is_facet(name)}
+        if any(isinstance(item.value, syntax.Star) for item in node.items):
+            items |= {name: quote_name(name) for name in types}
+        return items | self._projected_columns(node, types)
+
+    def _projected_columns(self, node: syntax.TopicQuery, types: Mapping[str, DataType]) -> dict[str, str]:
+        """Return the columns that projections write; those within one column form a ROW."""
+        values = {path: self._to_sql(value, node) for path, value in _projections(node).items()}
+        if (VALUE,) in values and VALUE not in types:
+            raise _unsupported("a structure as the whole value of a record")
+        names = dict.fromkeys(path[0] for path in values)
+        return {name: _nest((name,), values, types[name]) for name in names if name in types}
 
     def _aggregation_columns(
         self, node: syntax.TopicQuery, types: Mapping[str, DataType], keyless: bool
     ) -> dict[str, str]:
         """Return the columns of an aggregation, including the key."""
-        values = {_target(each): self._to_sql(each.value, node) for each in node.items}
+        values = self._projected_columns(node, types)
         keys = [self._to_sql(each.value, node) for each in node.group]
         bounds: list[str] = []
         if node.window:
@@ -312,11 +311,18 @@ class _Writer:
         return render(syntax.transform(node, change))
 
     def _having(self, node: syntax.TopicQuery, condition: syntax.Expression) -> str:
-        """Return HAVING with column names of SELECT replaced by their expressions."""
-        items = {_target(each): each.value for each in node.items}
+        """Return HAVING with the names of projections replaced by their expressions."""
+        values = _projections(node)
 
-        def change(each: syntax.Node) -> syntax.Node | None:
-            return items[each.names[0]] if isinstance(each, syntax.ColumnPath) else None
+        def change(part: syntax.Node) -> syntax.Node | None:
+            if not isinstance(part, syntax.ColumnPath):
+                return None
+            names = part.names[1:] if part.names[0] == VALUE and len(part.names) > 1 else part.names
+            length = next(length for length in range(1, len(names) + 1) if names[:length] in values)
+            value = values[names[:length]]
+            for name in names[length:]:
+                value = syntax.FieldAccess(value, syntax.Identifier(name))
+            return value
 
         return self._to_sql(syntax.transform(condition, change), node)
 
@@ -355,9 +361,20 @@ def _row(values: list[str], of: DataType) -> str:
     return f"CAST(ROW({', '.join(values)}) AS {serialize_type(of.as_nullable())})"
 
 
-def _target(node: syntax.Projection) -> str:
-    """Return the name of the column that an item computes."""
-    return node.target.names[-1] if node.target is not None else syntax.implicit_name(node.value) or ""
+def _projections(node: syntax.TopicQuery) -> dict[Path, syntax.Expression]:
+    """Return the expression of each field that a query writes by name."""
+    items = (item for item in node.items if not isinstance(item.value, syntax.Star))
+    return {target_path(item) or (): item.value for item in items}
+
+
+def _nest(path: Path, values: Mapping[Path, str], data_type: DataType) -> str:
+    """Return the value at a path, or a ROW of the values within it; NULL if there is none."""
+    if path in values:
+        return values[path]
+    if not any(other[: len(path)] == path for other in values):
+        return f"CAST(NULL AS {serialize_type(data_type.as_nullable())})"
+    assert isinstance(data_type, RowType)
+    return _row([_nest((*path, field.name), values, field.type) for field in data_type.fields], data_type)
 
 
 def _label(node: syntax.GroupKey) -> str:

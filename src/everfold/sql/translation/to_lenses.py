@@ -13,15 +13,16 @@ from functools import partial
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import GroupAggregate, Plan
+from everfold.plan.topic_storage import KEY, META
 from everfold.plan.walk import walk_plan
 from everfold.secrets import redact_script
 from everfold.sql import syntax
 from everfold.sql.binder.lenses.functions import ON_TABLES
 from everfold.sql.binder.lenses.keys import WINDOW, WINDOW_BOUNDS, WINDOW_VALUE
 from everfold.sql.binder.lenses.sources import is_facet
+from everfold.sql.binder.lenses.targets import Path
 from everfold.sql.binder.names import LEGACY_WINDOWS, is_aggregate
 from everfold.sql.catalog import CatalogTable
-from everfold.sql.dialects.lenses import KEY, META
 from everfold.sql.dialects.lenses_names import format_duration
 from everfold.sql.dialects.literals import interval_value
 from everfold.sql.dialects.render import quote_name, render
@@ -158,15 +159,29 @@ class _Select:
         )
         if window is not None:
             implied |= set(WINDOW_BOUNDS)
-        shown = [f"{self._text(item)} AS {quote_name(name)}" for name, item in by_name.items() if name not in implied]
-        return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, by_name)])
+        projections = [
+            projection
+            for name, item in by_name.items()
+            if name not in implied
+            for projection in self._projections((name,), item)
+        ]
+        shown = [f"{self._text(item)} AS {'.'.join(map(quote_name, path))}" for path, item in projections]
+        return "\n".join([f"SELECT {self.kind}{', '.join(shown)}", *self._clauses(keys, labels, window, projections)])
+
+    def _projections(self, path: Path, item: syntax.Expression) -> Iterator[tuple[Path, syntax.Expression]]:
+        """Yield a column, or the fields of a ROW, which HAVING can name then."""
+        fields = _fields(item) if self.query.having is not None else {}
+        if not fields:
+            yield path, item
+        for name, field in fields.items():
+            yield from self._projections((*path, name), field)
 
     def _clauses(
         self,
         keys: list[str],
         labels: list[str | None],
         window: syntax.FunctionCall | None,
-        by_name: Mapping[str, syntax.Expression],
+        projections: Sequence[tuple[Path, syntax.Expression]],
     ) -> Iterator[str]:
         yield f"FROM {quote_name(self.table)}" + (f" AS {quote_name(self.alias)}" if self.alias else "")
         if self.query.where is not None:
@@ -179,7 +194,7 @@ class _Select:
                 key if name is None else f"{key} AS {quote_name(name)}" for key, name in labeled
             )
         if self.query.having is not None:
-            yield f"HAVING {_having(self.query.having.condition, {item: name for name, item in by_name.items()})}"
+            yield f"HAVING {_having(self.query.having.condition, {item: path for path, item in projections})}"
 
     def _labels(self, key: syntax.Expression, keys: list[str], *, windowed: bool) -> list[str | None]:
         """Return the names of the key's fields; [None] if the only field is the key itself."""
@@ -218,12 +233,12 @@ def _window_by(window: syntax.FunctionCall, settings: Settings) -> str:
     return text
 
 
-def _having(node: syntax.Expression, names: Mapping[syntax.Expression, str]) -> str:
+def _having(node: syntax.Expression, paths: Mapping[syntax.Expression, Path]) -> str:
     """Return HAVING over the column names of SELECT."""
 
     def change(each: syntax.Node) -> syntax.Node | None:
-        if isinstance(each, syntax.Expression) and each in names and any(syntax.find_all(each, syntax.FunctionCall)):
-            return _path(names[each])
+        if isinstance(each, syntax.Expression) and each in paths and any(syntax.find_all(each, syntax.FunctionCall)):
+            return _path(*paths[each])
         if isinstance(each, syntax.FunctionCall) and is_aggregate(each.name):
             raise _unsupported(f"HAVING over `{render(each)}`, which SELECT does not have")
         return None

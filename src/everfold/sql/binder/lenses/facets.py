@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from everfold.errors import Span
 from everfold.plan.expressions import Expr, column_references
+from everfold.plan.topic_storage import KEY, META, VALUE
 from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call
 from everfold.sql.binder.aggregates import Calls
@@ -15,7 +16,7 @@ from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.lenses.functions import LensesBinder, build_row, check_on_table, find_aggregate, simplify_top_1
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.binder.scope import resolve
-from everfold.sql.dialects.lenses import KEY, META, METADATA, VALUE
+from everfold.sql.dialects.lenses_columns import METADATA
 
 
 class FacetBinder(LensesBinder):

@@ -114,7 +114,10 @@ def check_on_table(node: syntax.FunctionCall, context: Context) -> None:
     )
 
 
-def build_row(values: Sequence[Expr], names: Sequence[str]) -> Expr:
-    """Return a ROW of values with these names."""
-    fields = tuple(RowField(name=name, type=value.type) for name, value in zip(names, values, strict=True))
+def build_row(values: Sequence[Expr], names: Sequence[str], *, nullable_fields: bool = False) -> Expr:
+    """Return a ROW of values with these names, with the types of the values or as nullable ones."""
+    fields = tuple(
+        RowField(name=name, type=value.type.as_nullable() if nullable_fields else value.type)
+        for name, value in zip(names, values, strict=True)
+    )
     return cast(build("ROW", tuple(values)), RowType(fields=fields, nullable=False))

@@ -16,8 +16,6 @@ from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.functions import build_row
 from everfold.sql.binder.lenses.sources import Source
-from everfold.sql.dialects.lenses import PRIMITIVES
-from everfold.types import DataType
 
 WINDOW_VALUE, WINDOW = "value", "window"
 """The fields of a key with a window."""
@@ -43,11 +41,6 @@ class ResultKey:
         if not window:
             return key
         return build_row((key, build_row(window[:2], ("start", "end"))), (WINDOW_VALUE, WINDOW))
-
-
-def primitive_format(of: DataType) -> str | None:
-    """Return the storage format of a primitive type; None if it has none."""
-    return next((name.lower() for name, each in PRIMITIVES.items() if each.same_as(of.as_nullable())), None)
 
 
 def bind_key(node: syntax.TopicQuery, source: Source, context: Context, problems: Problems) -> ResultKey:

@@ -14,14 +14,15 @@ from typing import Protocol
 from everfold.errors import Diagnostic, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.emitted_changes import is_updating
-from everfold.plan.nodes import ChangelogNormalize, Plan
+from everfold.plan.nodes import ChangelogNormalize, Filter, Plan, Project, Scan
 from everfold.plan.size import check_size, count_own_cells
+from everfold.plan.topic_storage import KEY, META, STRUCTURES, check_topic, is_read_whole, is_topic
+from everfold.plan.walk import walk_plan
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.relations import bind_view
 from everfold.sql.binder.scope import Relation
 from everfold.sql.catalog import CatalogTable, CatalogView
-from everfold.sql.dialects.lenses import KEY, META, STRUCTURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +61,15 @@ class Result:
     Its columns are `_key`, the fields of the value, and `_meta.timestamp` if each row is a record
     of the source. `is_table`: whether rows are the latest state of each key. `structure` is the
     storage format of values with fields; None if unknown. `key_columns` are the columns that
-    replace the key in a result without `_key`.
+    replace the key in a result without `_key`. `paths` are the columns that projections write, with
+    the fields within them.
     """
 
     plan: Plan
     is_table: bool
     structure: str | None = None
     key_columns: tuple[str, ...] = ()
+    paths: tuple[tuple[str, ...], ...] = ()
 
 
 class BindTopicQuery(Protocol):
@@ -114,6 +117,8 @@ def _make_source(node: syntax.TopicQuery, plan: Plan, *, table: bool, structure:
 def _bind_topic(entry: CatalogTable, node: syntax.TopicQuery, context: Context, *, upserts: bool) -> Source:
     wanted, table = node.kind == "TABLE", entry.table
     structure = _structure(dict(table.options))
+    if is_topic(table) and is_read_whole(table):
+        check_topic(table)
     if KEY not in table.schema.names:
         changing = table.changelog is not ChangelogMode.INSERT_ONLY
         _check_kind(node, context, table=changing)
@@ -130,7 +135,6 @@ def _bind_topic(entry: CatalogTable, node: syntax.TopicQuery, context: Context, 
         table = replace(table, changelog=ChangelogMode.INSERT_ONLY)
     entry = replace(entry, table=table)
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
-        _check_streaming(node, context)
         entry = _with_key(entry, keys)
     plan = entry.plan(streaming=context.streaming, span=node.source.span)
     if upserts and isinstance(plan, ChangelogNormalize):
@@ -138,18 +142,15 @@ def _bind_topic(entry: CatalogTable, node: syntax.TopicQuery, context: Context, 
     return _make_source(node, plan, table=wanted, structure=structure)
 
 
-def _check_streaming(node: syntax.TopicQuery, context: Context) -> None:
-    """Raise UnsupportedFeature `table-in-batch`.
-
-    Which record of a key is the last one is only known as records arrive.
-    """
-    if not context.streaming:
+def _check_order(plan: Plan, node: syntax.TopicQuery, context: Context) -> None:
+    """Raise UnsupportedFeature `table-in-batch` for rows that have no order of arrival in batch."""
+    if not all(isinstance(part, Scan | Project | Filter) for part in walk_plan(plan)):
         raise context.unsupported(
             "table-in-batch",
-            f"reading `{node.source.name}` as a table is not supported in batch: "
-            "a table is the result of a stream of changes",
+            f"`{node.source.name}` cannot be read as a table in batch: "
+            "its rows are computed, so it is not known which row of a key is the last one",
             node.source,
-            "run as a stream",
+            "run as a stream, or write the rows to a topic and read that",
         )
 
 
@@ -192,6 +193,8 @@ def _bind_with(
     if found.is_table or not (wanted or upserts):
         return _make_source(node, found.plan, table=found.is_table, structure=found.structure)
     plan = context.bind_view_once(entry.name, lambda: bind_query(query, inside, upserts=True), upserts=True).plan
+    if not context.streaming:
+        _check_order(plan, node, context)
     if wanted and not upserts:
         key = plan.schema.position(KEY)
         if key is None:

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from everfold.plan.expressions import Expr, Literal, column_references
 from everfold.plan.nodes import Project, TimeKind, WatermarkAssigner
+from everfold.plan.topic_storage import META
 from everfold.sql import syntax
 from everfold.sql.binder.constants import int_literal
 from everfold.sql.binder.context import Context, span_of
 from everfold.sql.binder.lenses.facets import FacetBinder
 from everfold.sql.binder.lenses.sources import Source
 from everfold.sql.catalog import ROWTIME_PRECISION
-from everfold.sql.dialects.lenses import META, METADATA
+from everfold.sql.dialects.lenses_columns import METADATA
 from everfold.sql.functions import build, cast
 from everfold.types import AnyType, IntegerType, IntervalType, TimestampType
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from everfold.errors import Span, SqlError
 from everfold.plan.nodes import Table
+from everfold.plan.topic_storage import CONNECTOR
 from everfold.sql.binder.ddl import bind_create_table
 from everfold.sql.catalog import Catalog, CatalogTable
 from everfold.sql.statements import CreateTopic
 
 _BROKERS = "properties.bootstrap.servers"
-_CONNECTOR = "topic"
 
 
 def bind_topic(statement: CreateTopic, catalog: Catalog) -> CatalogTable:
@@ -31,7 +31,7 @@ def configure_topic(table: Table, catalog: Catalog) -> Table:
     """Return the table with the options set for its topic."""
     options = catalog.settings.topic_options(table.name)
     if _BROKERS in options:
-        options["connector"] = _CONNECTOR
+        options["connector"] = CONNECTOR
     return catalog.connected(replace(table, options=tuple(sorted({**dict(table.options), **options}.items()))))
 
 
