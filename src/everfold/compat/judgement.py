@@ -22,6 +22,7 @@ from everfold.compat.rules.topology import (
     operator_over_rows,
     operator_starts,
     other_kind,
+    sessions_complete,
 )
 from everfold.compat.shape import ColumnShape, OperatorShape, QueryShape, reads_column
 from everfold.compat.verdict import Verdict
@@ -204,7 +205,7 @@ class _Pair:
             return _decide(old.label, [gone], Change(old, old))
         if old == new and not find_changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
-        rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
+        rules = OF_KIND[new.kind] if old.kind == new.kind else [sessions_complete, other_kind]
         return _decide(new.label, rules, Change(old, new, self._terms, self._new.below(new)))
 
 

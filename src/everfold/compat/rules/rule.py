@@ -88,6 +88,19 @@ class Change:
         return different and self.options.extended and can_reuse_slices(self.old, self.new)
 
     @property
+    def is_of_complete_sessions(self) -> bool:
+        """Whether groups of complete sessions, which were stored forever, became windows that are
+        emitted once.
+        """
+        old, new = self.old, self.new
+        if (old.kind, new.kind) != ("GroupAggregate", "WindowAggregate") or old.input != new.input:
+            return False
+        dropped_keys = [key for key in old.keys if key not in new.keys]
+        reads_tables = any(f"{table}." in key for key in dropped_keys for table in old.scans)
+        over_sessions = bool(self.below) and all(each.window.startswith("SESSION(") for each in self.below)
+        return over_sessions and {*new.keys} <= {*old.keys} and not reads_tables
+
+    @property
     def derived_calls(self) -> dict[CallShape, CallShape]:
         """Calls that only the new operator has, each with the old call whose state it can use.
 
