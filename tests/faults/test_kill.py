@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
@@ -16,13 +17,39 @@ FILES, ROWS_A_FILE, KILLS = 16, 200, 5
 SCRIPT = """
 CREATE TABLE click (clicked TIMESTAMP(3), page STRING, n INT, WATERMARK FOR clicked AS clicked - INTERVAL '30' SECOND)
 WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'scan.max-files-per-batch' = '1');
-CREATE TABLE per_minute (window_start TIMESTAMP(3), page STRING, clicks BIGINT, n BIGINT)
+CREATE TABLE totals (window_start TIMESTAMP(3), grp STRING, clicks BIGINT, n BIGINT)
 WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
-INSERT INTO per_minute
-SELECT window_start, page, COUNT(*), SUM(CAST(n AS BIGINT))
-FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE)
-GROUP BY window_start, window_end, page;
+INSERT INTO totals
 """
+QUERIES = {
+    "HOP": (
+        """
+        SELECT window_start, page, COUNT(*), SUM(CAST(n AS BIGINT))
+        FROM HOP(TABLE click, DESCRIPTOR(clicked), INTERVAL '1' MINUTE, INTERVAL '3' MINUTE)
+        GROUP BY window_start, window_end, page
+        """,
+        """
+        SELECT time_bucket(INTERVAL 1 MINUTE, clicked) - back * INTERVAL 1 MINUTE AS window_start, page, COUNT(*), SUM(n)::BIGINT
+        FROM click, range(3) AS hops(back) GROUP BY ALL
+        """,
+    ),
+    "groups of sessions": (
+        """
+        SELECT window_start, CAST(MOD(n, 3) AS STRING), COUNT(*), SUM(CAST(n AS BIGINT))
+        FROM SESSION(TABLE click PARTITION BY page, DESCRIPTOR(clicked), INTERVAL '5' SECOND)
+        GROUP BY window_start, window_end, ROLLUP (MOD(n, 3))
+        """,
+        """
+        WITH cut AS (SELECT *, clicked > LAG(clicked) OVER w + INTERVAL 5 SECOND AS begins FROM click WINDOW w AS (PARTITION BY page ORDER BY clicked)),
+        numbered AS (SELECT *, SUM(COALESCE(begins, TRUE)::INT) OVER (PARTITION BY page ORDER BY clicked) AS number FROM cut),
+        bounded AS (
+          SELECT *, MIN(clicked) OVER w AS window_start, MAX(clicked) OVER w AS window_end FROM numbered WINDOW w AS (PARTITION BY page, number))
+        SELECT window_start, (n % 3)::VARCHAR AS grp, COUNT(*), SUM(n)::BIGINT FROM bounded
+        GROUP BY window_start, window_end, ROLLUP (n % 3)
+        """,
+    ),
+}
+"""For each query: its SQL, and DuckDB's for the same rows."""
 
 
 def rows_of(number: int) -> list[dict[str, object]]:
@@ -39,45 +66,39 @@ def rows_of(number: int) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def lay_out(folder: Path) -> None:
+def lay_out(folder: Path, query: str) -> None:
     (folder / "in").mkdir()
     for number in range(FILES):
         lines = "\n".join(json.dumps(row) for row in rows_of(number))
         (folder / "in" / f"{number:03}.json").write_text(lines + "\n")
         stamp = time.time() - 1000 + number
         os.utime(folder / "in" / f"{number:03}.json", (stamp, stamp))
-    (folder / "job.sql").write_text(SCRIPT)
+    (folder / "job.sql").write_text(SCRIPT + query)
 
 
 def visible_rows(folder: Path) -> list[tuple[object, ...]]:
     """Return the rows that any reader of the folder sees: those of files that are not hidden."""
     files = [file for file in (folder / "out").rglob("*") if file.is_file() and not file.name.startswith((".", "_"))]
     found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return sorted((row["window_start"], row["page"], row["clicks"], row["n"]) for row in found)
+    rows = ((datetime.fromisoformat(row["window_start"]), row.get("grp"), row["clicks"], row["n"]) for row in found)
+    return sorted(rows, key=repr)
 
 
-def reference(folder: Path) -> list[tuple[object, ...]]:
+def reference(folder: Path, query: str) -> list[tuple[object, ...]]:
     """Return the same rows, computed by DuckDB from the raw files."""
-    rows = duckdb.execute(
-        f"""
-        WITH click AS (SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n FROM read_json('{folder}/in/*.json')),
-        hopped AS (
-          SELECT time_bucket(INTERVAL 1 MINUTE, clicked) - back * INTERVAL 1 MINUTE AS window_start, page, n
-          FROM click, range(3) AS hops(back))
-        SELECT strftime(window_start, '%Y-%m-%d %H:%M:%S'), page, COUNT(*), SUM(n)::BIGINT FROM hopped GROUP BY ALL
-        """
-    ).fetchall()
-    return sorted(rows)
+    duckdb.execute(
+        "CREATE OR REPLACE TEMP VIEW click AS SELECT CAST(clicked AS TIMESTAMP) AS clicked, page, n"
+        f" FROM read_json('{folder}/in/*.json')"
+    )
+    return sorted(duckdb.execute(query).fetchall(), key=repr)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_killed_job_returns_the_rows_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    lay_out(tmp_path)
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_killed_job_returns_the_rows_of_an_uninterrupted_one(query: str, tmp_path: Path) -> None:
+    sql, expected = QUERIES[query]
+    lay_out(tmp_path, sql)
     killed = run_with_kills(tmp_path, "job.sql", kills=KILLS, within_s=2, chance=seed_random())
     assert killed >= 2, "the job ended before it could be killed"
-    got = [
-        (str(at).replace("T", " ").removesuffix(".000"), page, clicks, n)
-        for at, page, clicks, n in visible_rows(tmp_path)
-    ]
-    assert got == reference(tmp_path)
+    assert visible_rows(tmp_path) == reference(tmp_path, expected)

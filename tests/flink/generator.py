@@ -348,6 +348,30 @@ def window_grouping_sets(make: Maker) -> Node:
     )
 
 
+def session_groups(make: Maker) -> Node:
+    """SESSION, grouped by other keys than its PARTITION BY column, or by several sets."""
+    make.watermark_by_row = True
+    partition = make.random.choice(("", "k", "g"))
+    data = f"TABLE t{f' PARTITION BY {partition}' if partition else ''}"
+    source = f"SESSION({data}, DESCRIPTOR(at_), INTERVAL '{make.random.choice((1, 4))}' MINUTE)"
+    times = make.random.choice((("window_start", "window_end"), ("window_time",), ()))
+    group = "\nGROUP BY window_start, window_end" + ", window_time" * ("window_time" in times)
+    if make.random.random() < 0.4:
+        # With the PARTITION BY column in its sets, Flink forms other sessions.
+        one, other = make.random.sample([name for name in ("k", "g", "b") if name != partition], 2)
+        sets = make.random.choice(("GROUPING SETS (({}), ({}), ())", "CUBE ({}, {})", "ROLLUP ({}, {})"))
+        items = make.items(*map(Node, (*times, one, other)), *make.calls(ordered=False))
+        return Node(
+            f"SELECT §\nFROM {source}§{group}, {sets.format(one, other)}§", (items, make.where(), make.having())
+        )
+    keys = [make.key() for _ in range(make.random.choice((0, 1, 2)))]
+    if partition and make.random.random() < 0.5:
+        keys.append(Node(partition))
+    items = make.items(*map(Node, times), *keys, *make.calls(ordered=False))
+    grouped = make_list(f"{group}§", *(Node(", §", (key,)) for key in keys), separator="", least=0)
+    return Node(f"SELECT §\nFROM {source}§§§", (items, make.where(), grouped, make.having()))
+
+
 def window_rows(make: Maker) -> Node:
     source, _, _ = window(make)
     items = make.items(Node("id"), Node("window_start"), Node("window_end"), Node("window_time"), make.expr())
@@ -623,6 +647,7 @@ KINDS: dict[Callable[[Maker], Node], int] = {
     union: 3,
     window_aggregate: 14,
     window_grouping_sets: 3,
+    session_groups: 4,
     window_rows: 3,
     window_of_windows: 4,
     group_window: 6,

@@ -108,6 +108,18 @@ ON_PURPOSE = (
         ),
     ),
     OnPurpose(
+        "`SESSION` with GROUPING SETS, ROLLUP or CUBE",
+        lambda it: (
+            it.differs
+            and it.has(r"FROM SESSION\(")
+            and it.has(r"GROUPING SETS|ROLLUP|CUBE")
+            and (
+                it.has(r"(?s)\b(\w+)\b.*PARTITION BY \1\b|PARTITION BY (\w+)\b.*\b\2\b")
+                or (it.has(r"\nWHERE ") and not it.has("PARTITION BY"))
+            )
+        ),
+    ),
+    OnPurpose(
         "several different `OVER` windows in one query on a stream",
         lambda it: it.answered_by_everfold_only and it.mode == "stream" and it.flink_says("OVER windows"),
     ),
@@ -163,6 +175,7 @@ NOT_ASKED = frozenset(
         "`OVER` by any column up to the peers, over rows that change, when one of two equal rows leaves",
         "`RANGE` frames by distance that leave out their own row (`BETWEEN 3 PRECEDING AND 1 PRECEDING`), where the order has NULLs",
         "`RANGE` with a DOUBLE distance: `5E-1 PRECEDING`",
+        "`TUMBLE_PROCTIME`, `HOP_PROCTIME`, `SESSION_PROCTIME` of windows by event time",
         "`TO_DATE('0')`, `CAST('0000-01-01' AS DATE)` and other strings with the year 0",
         "`TO_TIMESTAMP_LTZ` of a number in the year 0",
         "`MAP['a', 1, k, 2]` where `k` is `'a'`",
@@ -178,6 +191,7 @@ NOT_ASKED = frozenset(
         "`OVER (w ROWS …)`, where `w` has no frame",
         "`OVER` a `RANGE` of some length by processing time, at the end of bounded input",
         "`OVER` a `RANGE` of some length, late rows",
+        "`GROUP BY window_start, window_end` over SESSION by other keys than PARTITION BY, by several sets, or over its groups",
         "`SELECT DISTINCT` over rows that are only inserted",
         "`SUM(DECIMAL)` that overflows 38 digits on the way",
         "`SUM`, `AVG` of DOUBLE after a `NaN` or an infinity was retracted",

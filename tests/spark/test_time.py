@@ -8,12 +8,14 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from everfold.jobs.engine import Engine
+from everfold.jobs.progress import Progress
 from everfold.jobs.spec import JobSpec
 from everfold.sql.planner import Session, Submit
 
@@ -36,7 +38,11 @@ def last(script: str, **options: str) -> Submit:
 
 
 def run_until(
-    spark: SparkSession, action: Submit, folder: Path, enough: Callable[[list[tuple[object, ...]]], bool]
+    spark: SparkSession,
+    action: Submit,
+    folder: Path,
+    enough: Callable[[list[tuple[object, ...]]], bool],
+    progress: Callable[[Progress], None] | None = None,
 ) -> list[tuple[object, ...]]:
     """Run an unbounded query in a thread until it has enough rows.
 
@@ -57,7 +63,12 @@ def run_until(
         try:
             Engine(session=spark).run(
                 JobSpec(
-                    roots=action.roots, settings=action.settings, base_folder=folder, receive=receive, stopping=stopping
+                    roots=action.roots,
+                    settings=action.settings,
+                    base_folder=folder,
+                    receive=receive,
+                    progress=progress,
+                    stopping=stopping,
                 )
             )
         except BaseException as error:
@@ -81,6 +92,38 @@ def test_a_processing_time_window_fires_without_rows(spark: SparkSession, tmp_pa
         """
     )
     assert run_until(spark, action, tmp_path, lambda rows: len(rows) > 0) == [(3, 2)]
+
+
+def test_processing_time_sessions_grouped_by_another_key_fire_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path / "in", "1.json", {"k": "a", "n": 1}, {"k": "b", "n": 1}, {"k": "b", "n": 2})
+    action = last(
+        """
+        CREATE TABLE t (k STRING, n INT, proc AS PROCTIME())
+        WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'source.monitor-interval' = '1 s');
+        SELECT n, COUNT(*), COUNT(DISTINCT k)
+        FROM SESSION(TABLE t PARTITION BY k, DESCRIPTOR(proc), INTERVAL '4' SECOND) GROUP BY window_start, window_end, n
+        """
+    )
+    batches: list[int] = []
+    rows = run_until(spark, action, tmp_path, lambda rows: len(rows) > 1, progress=lambda it: batches.append(it.batch))
+    assert sorted(rows) == [(1, 2, 2), (2, 1, 1)]
+    assert len(batches) <= 3, batches  # operators without rows need no ticks
+
+
+def test_results_of_windows_count_in_windows_by_their_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path / "in", "1.json", *({"ts": f"2020-01-01 00:00:{second}", "n": 1} for second in ("01", "02", "15")))
+    action = last(
+        """
+        CREATE TABLE t (ts TIMESTAMP(3), n INT, WATERMARK FOR ts AS ts)
+        WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'source.monitor-interval' = '1 s');
+        CREATE VIEW tens AS
+        SELECT TUMBLE_END(ts, INTERVAL '10' SECOND) AS e, TUMBLE_PROCTIME(ts, INTERVAL '10' SECOND) AS p, SUM(n) AS n
+        FROM t GROUP BY TUMBLE(ts, INTERVAL '10' SECOND);
+        SELECT MAX(e), SUM(n), TUMBLE_END(p, INTERVAL '2' SECOND) <= LOCALTIMESTAMP
+        FROM tens GROUP BY TUMBLE(p, INTERVAL '2' SECOND)
+        """
+    )
+    assert run_until(spark, action, tmp_path, lambda rows: len(rows) > 0) == [(datetime(2020, 1, 1, 0, 0, 10), 2, True)]
 
 
 def test_a_silent_source_is_ignored_after_the_idle_timeout(spark: SparkSession, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from everfold.compat.rules.topology import (
     operator_over_rows,
     operator_starts,
     other_kind,
+    sessions_complete,
 )
 from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.compat.verdict import Verdict
@@ -181,7 +182,7 @@ class _PairJudge:
             return OperatorJudgement(new.label, Verdict.FULLY)
         if not old.input.branches:
             return _decide(new.label, [of_earlier_release], change)
-        rules = OF_KIND[new.kind] if old.kind == new.kind else [other_kind]
+        rules = OF_KIND[new.kind] if old.kind == new.kind else [sessions_complete, other_kind]
         return _decide(new.label, rules, change)
 
 

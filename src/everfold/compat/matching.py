@@ -33,10 +33,13 @@ class QueryPair:
     @property
     def old_positions(self) -> list[int | None]:
         """The position in the old job of the operator at each position of the new query, None for
-        an operator that is new.
+        an operator that is new or of another kind: each kind stores its state in its own format.
         """
-        positions = range(len(self.new.operators))
-        return [self.offset + self.matching[at] if at in self.matching else None for at in positions]
+        old = [self.matching.get(at) for at in range(len(self.new.operators))]
+        return [
+            None if at is None or self.old.operators[at].kind != operator.kind else self.offset + at
+            for at, operator in zip(old, self.new.operators, strict=True)
+        ]
 
     def discard_old(self) -> QueryPair:
         """Return the new query alone: none of its operators uses the state of another one."""

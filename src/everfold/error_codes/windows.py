@@ -32,7 +32,7 @@ ENTRIES = (
     ErrorCode(
         "proctime-in-batch",
         Family.UNSUPPORTED,
-        "A window by processing time is used in a batch query.",
+        "A batch query uses the processing time of a window.",
         "Processing time is the time at which a stream processes a row. A batch processes all rows at once.",
         "use a column of the data as the time.",
     ),
@@ -77,8 +77,8 @@ ENTRIES = (
         "other-time",
         Family.SQL,
         "A window bound asks for a kind of time that the window does not have.",
-        "`…_ROWTIME` is defined for windows by event time, `…_PROCTIME` for windows by processing time.",
-        "use the function for the window's kind of time.",
+        "`…_ROWTIME` is defined for windows by event time. Windows by processing time have `…_PROCTIME`.",
+        "use `…_PROCTIME`, or a window by event time.",
     ),
     ErrorCode(
         "emit-delay",

@@ -42,6 +42,7 @@ from everfold.plan.nodes import (
 )
 from everfold.plan.parts import map_streamed_inputs
 from everfold.plan.walk import operators_of, walk_to_operators
+from everfold.plan.windows import Tumble
 from everfold.secrets import redact_script
 from everfold.sql.planner import Session, Submit
 
@@ -167,8 +168,18 @@ def _complete(shape: QueryShape, root: Root, is_declared_as_then: bool) -> Query
         operator = _keep_types(operator, stored, node)
         if stored.positions is not None and not is_declared_as_then:
             operator = replace(operator, positions=stored.positions)
+        if stored.kind != operator.kind:
+            operator = replace(
+                operator, kind=stored.kind, keys=_restore_keys(operator, stored, node), window="", time=""
+            )
         operators.append(operator)
     return replace(completed, operators=tuple(operators))
+
+
+def _restore_keys(operator: OperatorShape, stored: OperatorShape, node: StatefulNode) -> tuple[str, ...]:
+    """Return the keys of a stored operator; those that its plan no longer has are as stored."""
+    written = dict(zip((_write(key, node.input) for key in _keys(node)), operator.keys, strict=True))
+    return tuple(written.get(key, key) for key in stored.keys)
 
 
 def _keep_types(operator: OperatorShape, stored: OperatorShape, node: StatefulNode) -> OperatorShape:
@@ -271,14 +282,21 @@ def _is_shape_of(shape: OperatorShape, node: StatefulNode) -> bool:
     filters = [
         _write(part, each.input) for each in passed if isinstance(each, Filter) for part in conjuncts(each.condition)
     ]
+    keys = tuple(_write(key, node.input) for key in _keys(node))
     return (
-        shape.kind == KINDS[type(node)]
-        and shape.keys == tuple(_write(key, node.input) for key in _keys(node))
-        and {call.text for call in shape.calls} == {write_call(call, node.input) for call in calls}
+        (shape.kind, shape.keys) == (KINDS[type(node)], keys)
+        or (_groups_sessions(shape, node) and {*keys} <= {*shape.keys})
+    ) and (
+        {call.text for call in shape.calls} == {write_call(call, node.input) for call in calls}
         and shape.columns == (tuple(sorted(write_columns(rows))) if stores_rows else ())
         and shape.input.tables == tuple(sorted(each.table.name for each in passed if isinstance(each, Scan)))
         and shape.input.filters == tuple(sorted(filters))
     )
+
+
+def _groups_sessions(shape: OperatorShape, node: StatefulNode) -> bool:
+    """Whether a plan now has windows instead of stored groups: those of complete sessions."""
+    return shape.kind == "GroupAggregate" and isinstance(node, WindowAggregate) and node.window == Tumble(size_ms=1)
 
 
 def _write(expression: Expr, plan: Plan) -> str:

@@ -233,6 +233,10 @@ class Reports:
         """Rows in the tables of all operators."""
         return sum(each.state_rows for each in self._totals.values())
 
+    def has_state(self, operator: str) -> bool:
+        """Whether an operator has rows in its tables."""
+        return operator in self._totals and self._totals[operator].state_rows > 0
+
     @property
     def ignored_rows(self) -> int:
         """Retractions that matched no row, since the job began."""

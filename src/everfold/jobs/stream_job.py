@@ -419,8 +419,9 @@ class StreamJob:
         last_batch_ms = int(now_ms - silent_ms)
         idle_ms = self.spec.settings.idle_timeout_ms
         idle = idle_ms is not None and self._had_data and silent_ms > idle_ms
-        due = router.reports.state_rows > 0 and any(
-            now_ms > _next_end(node, last_batch_ms) + _TICK_DELAY_MS for node in operators
+        due = any(
+            router.reports.has_state(node.operator_id) and now_ms > _next_end(node, last_batch_ms) + _TICK_DELAY_MS
+            for node in operators
         )
         if idle or due:
             self._ticked_at = router.last_batch_at

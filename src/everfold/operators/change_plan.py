@@ -89,9 +89,9 @@ def plan_operators(
     for pair, root in zip(pairs, carried, strict=True):
         for at, (node, shape) in enumerate(zip(operators_of([root]), pair.new.operators, strict=True)):
             new_calls = None
-            if backfill and at in pair.matching:
+            if backfill and pair.old_positions[at] is not None:
                 new_calls = restrict_to_new_calls(node, version)
-            elif backfill and not starts_complete(pair.new, at, pair.matching.keys()):
+            elif backfill and at not in pair.matching and not starts_complete(pair.new, at, pair.matching.keys()):
                 raise no_backfill_error(NEW_OPERATOR, node.span)
             changes.append(
                 OperatorChange(

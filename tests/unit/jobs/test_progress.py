@@ -29,9 +29,11 @@ def test_totals_replace_and_events_add_up() -> None:
                     "w1", 100 * batch, late_rows=1, state_rows=5, ignored_rows=2, splits={"t/0": 100 * batch, "w0": 9}
                 ),
                 Stats("w0", 50, state_rows=1),
+                Stats("w3", 50, state_rows=2 - batch),
             ]
         )
-    w1, w0 = reports.list_operators()
+    w1, w0, _ = reports.list_operators()
+    assert [name for name in ("w0", "w1", "w2", "w3") if reports.has_state(name)] == ["w0", "w1"]
     assert (w1.watermark_ms, w1.late_rows, w1.state_rows, w1.ignored_rows) == (200, 3, 25, 2)
     assert (w1.rows_out, w1.retractions, w1.splits) == (6, 2, {"t/0": 200})
     assert (w0.state_rows, w0.state_bytes) == (1, None)

@@ -13,7 +13,7 @@ from everfold.compat.reuse import can_recount, can_reuse_slices, find_source_cal
 from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
-from everfold.plan.canonical import NO_CLOCK
+from everfold.plan.canonical import NO_CLOCK, quote_name
 from everfold.plan.readable import format_canonical_text
 from everfold.sql.settings import Settings
 
@@ -94,6 +94,19 @@ class Change:
         """
         different = self.old.window != self.new.window
         return different and self.options.extended and can_reuse_slices(self.old, self.new)
+
+    @property
+    def is_of_complete_sessions(self) -> bool:
+        """Whether groups of complete sessions, which were stored forever, became windows that are
+        emitted once.
+        """
+        old, new = self.old, self.new
+        if (old.kind, new.kind) != ("GroupAggregate", "WindowAggregate") or old.input != new.input:
+            return False
+        dropped_keys = [key for key in old.keys if key not in new.keys]
+        reads_tables = any(f"{quote_name(table)}." in key for key in dropped_keys for table in old.scans)
+        over_sessions = bool(self.below) and all(each.window.startswith("SESSION(") for each in self.below)
+        return over_sessions and {*new.keys} <= {*old.keys} and not reads_tables
 
     @property
     def derived_calls(self) -> dict[CallShape, CallShape]:

@@ -57,7 +57,8 @@ def other_kind(change: Change) -> Iterator[Observation]:
 
     To resolve this, use a new `--state` folder.
     """
-    yield Observation(f"{change.old.label} was replaced by {change.new.label}", change.new.span)
+    if not change.is_of_complete_sessions:
+        yield Observation(f"{change.old.label} was replaced by {change.new.label}", change.new.span)
 
 
 @rule("OPR005", Verdict.PARTIALLY)
@@ -100,6 +101,19 @@ def operator_over_rows(change: Change) -> Iterator[Observation]:
     yield Observation(f"{change.new.label} is new: it starts with the current rows below", change.new.span)
 
 
+@rule("OPR008", Verdict.FULLY)
+def sessions_complete(change: Change) -> Iterator[Observation]:
+    """A GROUP BY with `window_start` and `window_end` of SESSION, from a job of an earlier release.
+
+    Earlier releases stored these groups forever, and emitted their changes. Now each group is
+    emitted once. The state of the groups is discarded: all rows of a session arrive in the batch in
+    which it ends, so none of them can change any more. Sessions that are still open are in the
+    state of the operator below, which is kept.
+    """
+    if change.is_of_complete_sessions:
+        yield Observation(f"{change.old.label} discards its groups, which are complete", change.new.span)
+
+
 RULES = (
     new_operator,
     operator_dropped,
@@ -108,4 +122,5 @@ RULES = (
     operator_starts,
     operator_added_over_updates,
     operator_over_rows,
+    sessions_complete,
 )

@@ -19,7 +19,7 @@ from everfold.plan.nodes import (
     WindowAggregate,
     WindowTableFunction,
 )
-from everfold.plan.windows import Session, SlicedWindow, Tumble
+from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context, quote_names
 from everfold.sql.binder.emission import apply_emit_options
@@ -180,12 +180,10 @@ def _window_group(
     of_calls = [_substitute_call(call, unwound.columns) for call in calls]
     mixed = unwound.is_entangled or any(all(unwound.column_use(key)) for key in over)
     mixed = mixed or any(unwound.column_use(part)[1] for call in of_calls for part in _parts(call))
-    if isinstance(source.window, Session):
-        if not _is_own_sessions(unwound, over, mixed):
+    if mixed or isinstance(source, WindowAggregate) or not _is_window_per_group(unwound, over):
+        if not context.streaming:
             return _group_rows(plan, keys, calls, context, node)
-    elif mixed or isinstance(source, WindowAggregate):
         return _aggregate_with_window(plan, unwound, keys, over, calls, context, node)
-    assert isinstance(source, WindowTableFunction)
     aggregate = WindowAggregate(
         input=unwound.inner,
         window=source.window,
@@ -212,16 +210,16 @@ def _row_keys(unwound: ExtractedWindow, over: Sequence[Expr]) -> tuple[Expr, ...
     return tuple(dict.fromkeys(key for key in over if not unwound.column_use(key)[1]))
 
 
-def _is_own_sessions(unwound: ExtractedWindow, over: Sequence[Expr], mixed: bool) -> bool:
-    """Return whether sessions are grouped by their partition keys: each group is one session."""
+def _is_window_per_group(unwound: ExtractedWindow, over: Sequence[Expr]) -> bool:
+    """Return whether an aggregate by these keys can form the windows itself.
+
+    The sessions of other keys than PARTITION BY depend on rows of several groups.
+    """
     source = unwound.source
-    if mixed or isinstance(source, WindowAggregate):
-        return False
-    partition = {
-        InputRef(type=field.type, position=at)
-        for at, field in enumerate(unwound.inner.schema)
-        if at in source.partition_keys
-    }
+    if not isinstance(source, WindowTableFunction) or not isinstance(source.window, Session):
+        return True
+    schema = unwound.inner.schema
+    partition = {InputRef(type=schema[at].type, position=at) for at in source.partition_keys}
     return set(_row_keys(unwound, over)) == partition
 
 
@@ -311,11 +309,11 @@ def _aggregate_with_window(
 
     window_time lies in the last slice of its window, and no two windows end in the same slice. So
     the windows can be formed as slices over window_time. If windows overlap, the slice determines
-    only the end, and window_start becomes one more key.
+    only the end, and window_start becomes one more key. All sessions with the same end are complete
+    at the same time, so their rows arrive in the batch in which their slice fires.
     """
     source = unwound.source
-    assert not isinstance(source.window, Session)
-    if source.time is TimeKind.PROCTIME:
+    if source.time is TimeKind.PROCTIME and not isinstance(source.window, Session):
         raise context.unsupported(
             "proctime-window",
             "an aggregate that uses the window together with columns of its rows needs event time",
@@ -327,28 +325,23 @@ def _aggregate_with_window(
     row_keys = tuple(
         dict.fromkeys(substitute(key, references) for key, skip in zip(keys, window_only, strict=True) if not skip)
     )
-    overlapping = not isinstance(source.window, Tumble)
-    start = _output(extended.plan, extended.window[0])
+    bounds = tuple(_output(extended.plan, at) for at in extended.window[: _count_key_bounds(source.window)])
     aggregate = WindowAggregate(
         input=extended.plan,
         window=_slices(source.window),
         time_column=extended.window[2],
         time=source.time,
-        keys=(start, *row_keys) if overlapping else row_keys,
+        keys=(*bounds, *row_keys),
         calls=tuple(_substitute_call(call, references) for call in calls),
         zone=source.zone,
         span=node.span,
     )
     first = len(aggregate.keys) + len(aggregate.calls)
-    window = (
-        _output(aggregate, 0 if overlapping else first),
-        _output(aggregate, first + 1),
-        _output(aggregate, first + 2),
-    )
+    window = tuple(_output(aggregate, at if at < len(bounds) else first + at) for at in range(3))
     results = tuple(
         _over_window(key, unwound, window)
         if skip
-        else _output(aggregate, row_keys.index(substitute(original, references)) + overlapping)
+        else _output(aggregate, row_keys.index(substitute(original, references)) + len(bounds))
         for key, original, skip in zip(over, keys, window_only, strict=True)
     )
     return Grouped(
@@ -358,5 +351,19 @@ def _aggregate_with_window(
     )
 
 
-def _slices(window: SlicedWindow) -> Tumble:
+def _count_key_bounds(window: Window) -> int:
+    """Return how many of window_start and window_end are keys of an aggregate by slices."""
+    match window:
+        case Tumble():
+            return 0
+        case Session():
+            # The clock of a time zone may skip the end of a session, and window_time is after it.
+            return 2
+        case Hop() | Cumulate():
+            return 1
+
+
+def _slices(window: Window) -> Tumble:
+    if isinstance(window, Session):
+        return Tumble(size_ms=1)
     return Tumble(size_ms=window.slice_ms, offset_ms=window.offset_ms % window.slice_ms)

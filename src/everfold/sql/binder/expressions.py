@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from everfold.aggregates.registry import window_function_names
 from everfold.errors import Diagnostic, Span, SqlError, suggest_name
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.plan.nodes import is_proctime
 from everfold.sql import syntax
 from everfold.sql.binder.aggregate_calls import bind_call, refuse_aggregate_clauses
 from everfold.sql.binder.aggregates import Calls
@@ -189,7 +190,7 @@ class ExpressionBinder:
         from everfold.sql.functions import cast
 
         value = cast(self._bind(node.operand), node.type, span, try_=node.safe)
-        if isinstance(value, InputRef) and self._is_time_attribute(value):
+        if is_proctime(value) or (isinstance(value, InputRef) and self._is_time_attribute(value)):
             # A cast that changes nothing still makes a plain timestamp of a time attribute.
             return Call(function="CAST", args=(value,), type=value.type, span=span)
         return value

@@ -25,7 +25,7 @@ _FAR = 1 << 21
 """First provisional position of references to the window: no relation has so many columns."""
 _KINDS = ("TUMBLE", "HOP", "SESSION")
 _ROLES = {"TUMBLE": ("SIZE",), "HOP": ("SLIDE", "SIZE"), "SESSION": ("GAP",)}
-_PARTS = {"START": 0, "END": 1, "ROWTIME": 2, "PROCTIME": 2}
+_PARTS = {"START": 0, "END": 1, "ROWTIME": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,11 @@ class GroupWindow:
             span=node.span,
         )
 
-    def column(self, node: syntax.FunctionCall, relation: Relation, context: Context) -> InputRef:
-        """Return the column that an auxiliary function refers to.
+    def column(self, node: syntax.FunctionCall, relation: Relation, context: Context) -> Expr:
+        """Return the column of the window that an auxiliary function refers to, or `PROCTIME()`.
 
-        Raises SqlError `other-window` unless it names this window.
+        Raises SqlError `other-window` unless it names this window, `other-time`, and
+        `proctime-in-batch`.
         """
         name = node.name
         kind, _, part = name.partition("_")
@@ -76,11 +77,31 @@ class GroupWindow:
                 node,
                 f"write {name}({self.text})" if kind == self.kind else f"GROUP BY has {self.kind}({self.text})",
             )
-        if (part == "PROCTIME") != (self.time is TimeKind.PROCTIME) and part in ("PROCTIME", "ROWTIME"):
-            given = "processing time" if self.time is TimeKind.PROCTIME else "event time"
-            raise context.error("other-time", f"the window runs on {given}: `{name}` is not defined", node)
+        if part == "PROCTIME":
+            return _processing_time(node, context)
+        if part == "ROWTIME" and self.time is TimeKind.PROCTIME:
+            raise context.error(
+                "other-time",
+                f"the window runs on processing time: `{name}` is not defined",
+                node,
+                f"write {kind}_PROCTIME({self.text})",
+            )
         field = window_fields(relation.plan.schema[self.time_column].type, self.time)[_PARTS[part]]
         return InputRef(type=field.type, position=_FAR + _PARTS[part], name=field.name, span=node.span)
+
+
+def _processing_time(node: syntax.FunctionCall, context: Context) -> Expr:
+    """Return the processing time in which the window's result is emitted: a time attribute."""
+    from everfold.sql.functions import build
+
+    if not context.streaming:
+        raise context.unsupported(
+            "proctime-in-batch",
+            f"`{node.name}` is a processing time, and batch has none",
+            node,
+            f"use {node.name.partition('_')[0]}_ROWTIME(…), the last millisecond of the window",
+        )
+    return build("PROCTIME", (), node.span)
 
 
 def window_part(expr: Expr) -> int | None:
@@ -91,10 +112,7 @@ def window_part(expr: Expr) -> int | None:
 
 
 def is_time_of_window(expr: Expr) -> bool:
-    """Return whether a reference is the window's time attribute.
-
-    That is `TUMBLE_ROWTIME(…)` or `TUMBLE_PROCTIME(…)`, for example.
-    """
+    """Return whether a reference is the window's time attribute, such as `TUMBLE_ROWTIME(…)`."""
     return window_part(expr) == _PARTS["ROWTIME"]
 
 

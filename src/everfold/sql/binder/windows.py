@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from everfold.errors import SqlError, suggest_or_list_names
-from everfold.plan.expressions import Expr, InputRef, column_references, conjuncts, inputs_of, substitute
+from everfold.plan.expressions import Expr, InputRef, Literal, column_references, conjuncts, inputs_of, substitute
 from everfold.plan.nodes import Filter, Plan, Project, TimeKind, Union, Unnest, WindowAggregate, WindowTableFunction
 from everfold.plan.walk import walk_plan
 from everfold.plan.windows import Cumulate, Hop, Session, Tumble, Window
@@ -268,20 +268,19 @@ def _add_filter(below: ExtractedWindow, plan: Filter) -> ExtractedWindow:
 def _add_unnest(below: ExtractedWindow, plan: Unnest) -> ExtractedWindow:
     collection = substitute(plan.collection, below.columns)
     of_window = below.column_use(collection)[1]
-    if of_window:
-        return replace(
-            below, is_entangled=True, columns=(*below.columns, *column_references(plan.schema)[len(below.columns) :])
-        )
     width, more = below.width, len(plan.fields)
     moved = tuple(
         InputRef(type=field.type, position=at if at < width else at + more, name=field.name)
         for at, field in enumerate((*below.inner.schema, *below.source.schema.fields[-3:]))
     )
+    if of_window:  # the UNNEST stays above the window: only the width of `inner` counts
+        collection = Literal(type=collection.type, value=None)
     inner = replace(plan, input=below.inner, collection=collection)
     appended = column_references(inner.schema)[width:]
     return replace(
         below,
         inner=inner,
+        is_entangled=below.is_entangled or of_window,
         columns=(*(substitute(each, moved) for each in below.columns), *appended),
         window_conditions=tuple(substitute(each, moved) for each in below.window_conditions),
     )
