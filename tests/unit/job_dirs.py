@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from everfold.jobs.answers import Inputs
 from everfold.jobs.carry_out import ChangeExecutor
 from everfold.jobs.change import OnChange
 from everfold.jobs.change_plan import BackfillCalls, ChangePlan
@@ -41,7 +42,7 @@ def open_dir(
         decide=lambda _: how,
         consent=Consent(refresh=refresh),
     )
-    return open_job(JobDir(local(path)), spec, buckets=8, partitions=2)
+    return open_job(JobDir(local(path)), spec, Inputs(), buckets=8, partitions=2)
 
 
 def carry_out(path: Path, plan: ChangePlan) -> Manifest:

@@ -19,8 +19,9 @@ from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageErro
 from everfold.storage import Location
 
 if TYPE_CHECKING:
-    from everfold.compat import CompatOptions, Judgement, QueryPair, QueryShape
+    from everfold.compat import Judgement, QueryShape
     from everfold.connectors.validate import CheckedTable
+    from everfold.jobs.answers import Answer, ChangedJob
     from everfold.jobs.change_plan import ChangePlan
     from everfold.jobs.changed_tables import ChangedTable, DeclaredTables
     from everfold.jobs.folders import FolderName
@@ -77,7 +78,8 @@ class Change:
 
     notes: sentences for the user. unreachable: those about tables whose location is unknown.
     tables: those at another location. plans: the stages in which the change would be carried out,
-    by value of `--on-change`. explained: the new plan.
+    by value of `--on-change`. answers: those that a user can give if there is one job. explained:
+    the new plan.
     """
 
     judgement: Judgement
@@ -85,6 +87,7 @@ class Change:
     unreachable: tuple[str, ...]
     tables: tuple[TableFinding, ...]
     plans: Mapping[str, Sequence[str]]
+    answers: tuple[Answer, ...]
     explained: str
 
     @property
@@ -127,6 +130,7 @@ def judge_change(
         unreachable=tuple(comparison.unreachable),
         tables=answered,
         plans=comparison.plans,
+        answers=tuple(comparison.answers),
         explained="\n\n".join(explain(root, streaming=after.settings.streaming) for root in after.roots),
     )
 
@@ -140,6 +144,7 @@ class _Comparison:
     changed: Sequence[ChangedTable] = ()
     unreachable: Sequence[str] = ()
     plans: Mapping[str, Sequence[str]]
+    answers: Sequence[Answer] = ()
 
 
 def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
@@ -156,6 +161,7 @@ def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
 
 def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.compat.alternatives import add_alternative
     from everfold.jobs.changed_tables import compare_declared
     from everfold.jobs.preflight import runs_as_stream
 
@@ -172,8 +178,9 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
             # The scripts are versions of one script: the paths of both start in the same folder.
             folder = after.script.folder
             changed += compare_declared(_declare_tables(old, start.resumed), _declare_tables(new), folder)
+    pairs, rules = pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)
     return _Comparison(
-        judgement=judge_pairs(pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)),
+        judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
         notes=before.notes,
         changed=changed,
         plans={},
@@ -256,10 +263,12 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
             tuple(operator for one in comparisons for operator in one.judgement.operators),
             tuple(column for one in comparisons for column in one.judgement.columns),
             tuple(effect for one in comparisons for effect in one.judgement.rows),
+            comparisons[0].judgement.alternative if len(comparisons) == 1 else None,
         ),
         changed=[table for one in comparisons for table in one.changed],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
+        answers=comparisons[0].answers if len(comparisons) == 1 else (),
     )
 
 
@@ -269,7 +278,7 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
 
     submit = after.submits[number]
     _check_mode(_Job(f"the job in `{job_dir.path}`", f"the state in `{job_dir.path}`"), manifest.version.zone, submit)
-    start = _plan_start(manifest, submit, after)
+    start = _plan_start(manifest, submit, after, number, job_dir)
     changed: list[ChangedTable] = []
     unreachable: list[str] = []
     if after.jobs is not None and start.manifest is not None:
@@ -281,6 +290,7 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
         changed=changed,
         unreachable=unreachable,
         plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
+        answers=start.answers,
     )
 
 
@@ -333,6 +343,7 @@ class _Start:
     plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
     tables from their beginning, wherever they are. resumed: the tables that are read further.
+    answers: those that would not be refused.
     """
 
     judgement: Judgement
@@ -340,47 +351,55 @@ class _Start:
     manifest: Manifest | None = None
     roots: Sequence[Root] = ()
     resumed: frozenset[str] = frozenset()
+    answers: Sequence[Answer] = ()
 
 
-def _plan_start(manifest: Manifest, submit: Submit, after: _Queries) -> _Start:
+def _plan_start(
+    manifest: Manifest, submit: Submit, after: _Queries, number: int = 0, job_dir: JobDir | None = None
+) -> _Start:
     """Plan how a job starts with a statement.
 
-    Raises UsageError `reshaped-query` if the state is compatible, but the job cannot be changed.
+    number: of the statement, counted from 0. job_dir: of the job, None for an imagined one. Raises
+    UsageError `reshaped-query` and similar if the state is compatible, but the job cannot be
+    changed.
     """
-    from everfold.compat import CompatOptions, judge_pairs, pair_queries
+    from everfold.jobs.answers import ChangedJob, Inputs
     from everfold.jobs.change import OnChange
     from everfold.jobs.opening import renew_version
+    from everfold.jobs.status import find_owner
     from everfold.plan.nodes import Sink
 
-    query, options = _new_query(submit), CompatOptions.of(submit.settings)
-    pairs = pair_queries(manifest.version.read_shapes(query), query.shapes)
-    judgement = judge_pairs(pairs, options)
+    query = _new_query(submit)
+    inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
+    job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
-        return _Start(judgement, {})
+        return _Start(job.judgement, {})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
-        return _Start(judgement, {}, renew_version(manifest, query), query.roots, tables)
-    plans = _plan_change(manifest, query, pairs, judgement, options) if after.complete else {}
+        return _Start(job.judgement, {}, renew_version(manifest, query), query.roots, tables)
+    is_running = job_dir is not None and find_owner(job_dir.path) is not None
+    plans = _plan_change(job, is_running=is_running) if after.complete else {}
     accepted = plans.get(OnChange.ACCEPT.value)
     if isinstance(accepted, StateError):
         raise _refuse(accepted)
+    answers = job.list_answers() if plans and job_dir is not None and not is_running else ()
     old_sources = manifest.version.sources or ()
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
             resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
-            return _Start(judgement, plans, plan.manifest, plan.roots, resumed)
-    return _Start(judgement, plans)
+            return _Start(job.judgement, plans, plan.manifest, plan.roots, resumed, answers)
+    return _Start(job.judgement, plans, answers=answers)
 
 
-def _plan_change(
-    manifest: Manifest, query: NewQuery, pairs: Sequence[QueryPair], judgement: Judgement, options: CompatOptions
-) -> dict[str, ChangePlan | StateError]:
-    """Return the plans of the change by the values of `--on-change` that the verdict allows."""
+def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:
+    """Return the plans of the change by the values of `--on-change` that the verdict allows.
+
+    The state of a job that is running changes until it is stopped.
+    """
     from everfold.compat import Verdict
     from everfold.jobs.change import OnChange
-    from everfold.jobs.change_plan import plan_change
 
-    match judgement.verdict:
+    match job.judgement.verdict:
         case Verdict.FULLY:
             decisions = [OnChange.ACCEPT]
         case Verdict.PARTIALLY:
@@ -390,9 +409,9 @@ def _plan_change(
     plans: dict[str, ChangePlan | StateError] = {}
     for decision in decisions:
         try:
-            plans[decision.value] = plan_change(
-                manifest, query, pairs, judgement, decision, terms=options, refresh=False
-            )
+            if not is_running:
+                job.check_state(decision)
+            plans[decision.value] = job.plan(decision)
         except StateError as error:
             plans[decision.value] = error
     return plans

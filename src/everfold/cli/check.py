@@ -13,6 +13,7 @@ from everfold.cli.run import RunOptions, Script
 from everfold.errors import Diagnostic, EverfoldError
 
 if TYPE_CHECKING:
+    from everfold.jobs.answers import Answer
     from everfold.jobs.folders import FolderName
 
 CheckFormat: TypeAlias = Literal["text", "json", "github"]
@@ -43,7 +44,8 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     match format_:
         case "json":
             findings = [_finding_as_json(finding) for finding in change.tables]
-            text = report.as_json(change.judgement, change.notes, change.plans, findings)
+            answers = [_answer_as_json(answer) for answer in change.answers]
+            text = report.as_json(change.judgement, change.notes, change.plans, findings, answers)
         case "github":
             annotations = [
                 _annotate("error" if finding.answer is None else "notice", finding.changed.diagnostic)
@@ -53,7 +55,7 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
             text = "\n".join([report.as_github(change.judgement), *annotations, *warnings])
             _append_summary(_as_markdown(new, change))
         case _:
-            shown = report.as_text(change.judgement, change.notes, change.plans)
+            shown = report.as_text(change.judgement, change.notes, change.plans, _answers_as_text(change))
             text = "\n\n".join([shown, *map(_finding_as_text, change.tables)])
     sys.stdout.write(text + "\n")
     return change.exit_code
@@ -71,6 +73,27 @@ def _hide_values(change: Change, hidden: HiddenEnvironment) -> Change:
     )
 
 
+def _answer_as_json(answer: Answer) -> dict[str, object]:
+    from everfold.jobs.change import MEANINGS
+
+    return {
+        "option": answer.option,
+        "on_change": answer.how.value,
+        "meaning": MEANINGS[answer.how],
+        "cost": answer.cost.to_json(),
+    }
+
+
+def _answers_as_text(change: Change) -> str:
+    """Return the answers to `everfold run`, empty if it asks for none."""
+    from everfold.compat import Verdict
+    from everfold.jobs.change import list_answers
+
+    if not change.answers or change.judgement.verdict is Verdict.FULLY:
+        return ""
+    return f"`everfold run` asks for one of:\n{list_answers(change.answers)}"
+
+
 def _finding_as_json(finding: TableFinding) -> dict[str, object]:
     diagnostic = finding.changed.diagnostic
     location = diagnostic.span if diagnostic.span is not None and diagnostic.span.text else None
@@ -78,6 +101,7 @@ def _finding_as_json(finding: TableFinding) -> dict[str, object]:
         "code": diagnostic.code,
         "table": finding.changed.table.name,
         "message": diagnostic.message,
+        "file": None if location is None else location.source,
         "line": None if location is None else location.line,
         "column": None if location is None else location.column,
         "answers": [{"option": choice, "meaning": meaning} for choice, meaning in finding.changed.choices.items()],

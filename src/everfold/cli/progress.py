@@ -12,10 +12,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING
 
 from everfold.activity import listen_to_activities
+from everfold.rendering.quantities import format_count, format_instant, format_span
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -111,28 +112,6 @@ def describe_progress(progress: Progress, now_ms: int) -> str:
         parts.append(f"watermark {format_instant(progress.watermark_ms)} (lag {lag})")
     parts += [format_count(progress.state_rows, "state row"), format_count(progress.late_rows, "late row")]
     return " · ".join(parts)
-
-
-def format_count(number: int, what: str = "row") -> str:
-    """Return a count with its noun: 1 row, 2,000 rows."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def format_instant(ms: int) -> str:
-    """Return a time in UTC."""
-    try:
-        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        return "at the end"
-    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
-
-
-def format_span(ms: int) -> str:
-    """Return a duration in a readable unit."""
-    for unit, size, digits in (("d", 86_400_000, 0), ("h", 3_600_000, 1), ("min", 60_000, 1)):
-        if abs(ms) >= 2 * size:
-            return f"{ms / size:,.{digits}f} {unit}"
-    return f"{ms / 1000:.1f} s"
 
 
 class LiveLine(ProgressView):

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from everfold.cli.output import Format, create_output, show
-from everfold.cli.progress import ProgressView, format_count, show_activities
+from everfold.cli.progress import ProgressView, show_activities
 from everfold.cli.runner import LogName, load_runner
 from everfold.errors import EXIT_INTERRUPTED, UsageError
-from everfold.jobs.change import Decide, OnChange
+from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved, NewSink
 from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobRunner, JobSpec
 from everfold.jobs.stop_signals import StopSignals
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
+from everfold.rendering.quantities import format_count
 from everfold.secrets import redact_script
 
 if TYPE_CHECKING:
@@ -274,23 +275,25 @@ def _specify_job(
     )
 
 
-def _make_decide(on_change: WhenChanged) -> Callable[[Judgement], OnChange]:
+def _make_decide(on_change: WhenChanged) -> Decide:
     """Return a function that decides what to do about a changed query.
 
     The answer is the value of `--on-change`; for `ask`, that of the user at the terminal.
     """
 
-    def decide(judgement: Judgement) -> OnChange:
+    def decide(job: ChangedJob) -> OnChange:
         from everfold.compat import Verdict
         from everfold.compat.report import as_text
 
+        judgement = job.judgement
         if on_change != "ask":
             if on_change == "accept":
                 _note_partial_columns(judgement)
             return OnChange(on_change)
         if judgement.verdict is Verdict.PARTIALLY and sys.stdin.isatty() and sys.stderr.isatty():
-            click.echo(as_text(judgement), err=True)
-            choices = click.Choice(["accept", "backfill", "no"])
+            offered = [each for each in job.list_answers() if each.how in (OnChange.ACCEPT, OnChange.BACKFILL)]
+            click.echo(f"{as_text(judgement)}\n\n{list_answers(offered)}", err=True)
+            choices = click.Choice([*(each.how.value for each in offered), "no"])
             answer = click.prompt("Accept this, or backfill the new aggregates?", "no", type=choices, err=True)
             if answer == "accept":
                 _note_partial_columns(judgement)
@@ -362,9 +365,9 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
 def _pause(progress: ProgressView, decide: Decide) -> Decide:
     """Return the decision, made while the progress is hidden: it may prompt the user."""
 
-    def decide_hidden(judgement: Judgement) -> OnChange:
+    def decide_hidden(job: ChangedJob) -> OnChange:
         with progress.hidden():
-            return decide(judgement)
+            return decide(job)
 
     return decide_hidden
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from everfold.cli.progress import describe_progress, format_count, format_instant, format_span
+from everfold.cli.progress import describe_progress
 from everfold.cli.runner import open_job
+from everfold.rendering.quantities import format_count, format_instant, format_span
 
 if TYPE_CHECKING:
     from everfold.errors import EverfoldError

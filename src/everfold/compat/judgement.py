@@ -4,7 +4,7 @@ each column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -61,6 +61,19 @@ class OperatorJudgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Options under which more of the state would be kept (`compat.alternatives`).
+
+    settings: what a session would have to set. columns: those that would be kept then, and are not
+    kept now.
+    """
+
+    settings: Mapping[str, str]
+    verdict: Verdict
+    columns: tuple[ColumnJudgement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The compatibility of a job's state with a new version of its queries.
 
@@ -70,6 +83,7 @@ class Judgement:
     operators: tuple[OperatorJudgement, ...]
     columns: tuple[ColumnJudgement, ...]
     rows: tuple[RowEffect, ...] = ()
+    alternative: Alternative | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from everfold.compat.columns import ColumnJudgement, RowEffect
-from everfold.compat.judgement import Finding, Judgement
+from everfold.compat.judgement import Alternative, Finding, Judgement
 from everfold.compat.verdict import Verdict
 from everfold.errors import Span
 
@@ -19,6 +19,8 @@ _LEVELS = {
     Verdict.UNKNOWN: "warning",
     Verdict.INCOMPATIBLE: "error",
 }
+_SHOWN_NAMES = 8
+"""How many columns a sentence names."""
 
 
 def as_json(
@@ -26,11 +28,13 @@ def as_json(
     notes: Sequence[str] = (),
     plans: Mapping[str, Sequence[str]] = MappingProxyType({}),
     findings: Sequence[Mapping[str, object]] = (),
+    answers: Sequence[Mapping[str, object]] = (),
 ) -> str:
-    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, and `notes`,
-    `plans` and `findings` if there are any.
+    """Format the judgement as one JSON object: `verdict`, `operators`, `columns`, `rows`,
+    `alternatives`, and `notes`, `plans`, `answers` and `findings` if there are any.
 
-    plans: the stages of the change, by value of `--on-change`. findings: about tables.
+    plans: the stages of the change, by value of `--on-change`. answers: those that a user can give.
+    findings: about tables.
     """
     several = len({each.sink for each in judgement.columns}) > 1
     found: dict[str, Any] = {
@@ -66,11 +70,25 @@ def as_json(
             }
             for effect in judgement.rows
         ],
+        "alternatives": [
+            {
+                "settings": dict(alternative.settings),
+                "verdict": alternative.verdict.value,
+                "columns": [
+                    {"name": column.name, **({"sink": column.sink} if several else {})}
+                    for column in alternative.columns
+                ],
+            }
+            for alternative in [judgement.alternative]
+            if alternative is not None
+        ],
     }
     if notes:
         found["notes"] = list(notes)
     if plans:
         found["plans"] = {how: list(stages) for how, stages in plans.items()}
+    if answers:
+        found["answers"] = list(answers)
     if findings:
         found["findings"] = list(findings)
     return json.dumps(found, ensure_ascii=False, indent=2)
@@ -103,6 +121,8 @@ def as_github(judgement: Judgement) -> str:
             text = f"{operator.operator}: {each.message}"
             lines.append(as_annotation(_LEVELS[each.verdict], each.code, text, each.location))
     lines += [as_warning(_describe_rows(effect)) for effect in judgement.rows]
+    if judgement.alternative is not None:
+        lines.append(as_annotation("notice", "everfold", _describe_alternative(judgement.alternative), None))
     return "\n".join(lines)
 
 
@@ -125,6 +145,8 @@ def as_markdown(title: str, judgement: Judgement, notes: Sequence[str] = ()) -> 
     findings += [f"- rows: {_cell(_describe_rows(effect))}" for effect in judgement.rows]
     if findings:
         lines += ["", *findings]
+    if judgement.alternative is not None:
+        lines += ["", _cell(_describe_alternative(judgement.alternative))]
     if notes:
         lines += ["", *(f"- note: {_cell(each)}" for each in notes)]
     return "\n".join(lines)
@@ -161,10 +183,13 @@ def _describe(verdict: Verdict) -> str:
 
 
 def as_text(
-    judgement: Judgement, notes: Sequence[str] = (), plans: Mapping[str, Sequence[str]] = MappingProxyType({})
+    judgement: Judgement,
+    notes: Sequence[str] = (),
+    plans: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    answers: str = "",
 ) -> str:
     """Format the judgement as text: the verdict, the findings by operator, a table of the columns,
-    affected rows, the stages of the change, notes.
+    affected rows, the answers, the stages of the change, notes.
 
     plans: the stages of the change, by value of `--on-change`.
     """
@@ -176,6 +201,10 @@ def as_text(
         lines += ["", *_table(judgement.columns)]
     if judgement.rows:
         lines += ["", *(f"rows: {_describe_rows(effect)}" for effect in judgement.rows)]
+    if judgement.alternative is not None:
+        lines += ["", _describe_alternative(judgement.alternative)]
+    if answers:
+        lines += ["", answers]
     for how, stages in plans.items():
         option = "" if judgement.verdict is Verdict.FULLY else f" with --on-change {how}"
         lines += ["", f"`everfold run`{option} would:"]
@@ -183,6 +212,17 @@ def as_text(
     if notes:
         lines += ["", *(f"note: {each}" for each in notes)]
     return "\n".join(lines)
+
+
+def _describe_alternative(alternative: Alternative) -> str:
+    """Return what other options would keep, as a sentence."""
+    settings = " and ".join(f"SET '{name}' = '{value}'" for name, value in alternative.settings.items())
+    if alternative.settings == {"everfold.compat.rules": "extended"}:
+        settings = f"--rules extended ({settings})"
+    names = [row[0] for row in _column_rows(alternative.columns)]
+    shown = names if len(names) <= _SHOWN_NAMES else [*names[:_SHOWN_NAMES], f"{len(names) - _SHOWN_NAMES} more"]
+    kept = f", and keeps {', '.join(shown)}" if shown else ""
+    return f"With {settings}, the change is {_describe(alternative.verdict)}{kept}."
 
 
 def _place(found: Finding) -> str:

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from everfold.activity import Printing
 from everfold.checkpoint.logs import Position
@@ -153,6 +153,22 @@ class History:
     order: Mapping[str, int] = field(default_factory=dict)
 
 
+class ReadSize(NamedTuple):
+    """How much a job has read of a table, of what is still there. None for what is unknown."""
+
+    rows: int | None = None
+    size_bytes: int | None = None
+    files: int | None = None
+
+
+def no_past_error(table: Table, reason: str = "") -> StateError:
+    """Return the error for rows that cannot be read again."""
+    origin = "a DataFrame" if table.connector is None else f"`{table.connector}`"
+    message = f"table `{table.name}`: the rows read from {origin} cannot be read again"
+    help_ = "--on-change accept starts new aggregates now"
+    return StateError.of("no-past", f"{message}{reason and f': {reason}'}", table.span, help=help_)
+
+
 class Source(ABC):
     """A reader of one table.
 
@@ -218,8 +234,20 @@ class Source(ABC):
         position: None if the job has read nothing yet. `describe_lost` returns what no longer
         exists. Raises StateError `no-past` if the source cannot read them again.
         """
-        what = f"table `{self.table.name}`: the rows read from `{self.table.connector}` cannot be read again"
-        raise StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
+        raise no_past_error(self.table)
+
+    def check_history(self, job_folder: Location, name: str) -> None:
+        """Check that `history` can read again what a job has read, as far as the job knows.
+
+        Asks no external system. name: the source's name in Spark's checkpoint. Raises StateError
+        `no-past`.
+        """
+        if type(self).history is Source.history:
+            raise no_past_error(self.table)
+
+    def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
+        """Return how much a job has read up to a position. Asks no external system."""
+        return ReadSize()
 
     def location(self, base_folder: Path) -> str:
         """Return the normalized location of the rows, without secrets.

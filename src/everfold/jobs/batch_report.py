@@ -41,11 +41,13 @@ def read_times(report: Any) -> tuple[int, int]:
 class SourceReports:
     """Spark's reports of the sources of batches.
 
-    opened: the sources of the job. control: the folder of its control files.
+    opened: the sources of the job. control: the folder of its control files. earlier_rows: read
+    before this run, by table, None if that is not known.
     """
 
     opened: Sequence[OpenedSource]
     control: Location
+    earlier_rows: Mapping[str, int] | None = None
 
     def count_rows(self, report: Any) -> dict[str, int]:
         """Return the rows that Spark has read in a batch by table, without control files."""
@@ -69,7 +71,16 @@ class SourceReports:
                 # A table that is read twice is behind by what its slower reader has not read.
                 known = lags.setdefault(source.table, {})
                 known.update({split: max(behind, known.get(split, 0)) for split, behind in lag.items()})
-        return tuple(SourceProgress(table=name, rows=count, lag=lags.get(name)) for name, count in rows.items())
+        earlier = self.earlier_rows
+        return tuple(
+            SourceProgress(
+                table=name,
+                rows=count,
+                total_rows=None if earlier is None else earlier.get(name, 0) + count,
+                lag=lags.get(name),
+            )
+            for name, count in rows.items()
+        )
 
     def _match(self, report: Any) -> Iterator[tuple[OpenedSource, Any]]:
         """Yield the sources of tables with their reports.

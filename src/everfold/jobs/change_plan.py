@@ -14,7 +14,7 @@ from typing import TypeAlias
 from everfold.compat import CompatOptions, Judgement, QueryPair, carry_state, record_coverage
 from everfold.compat.serde import to_json
 from everfold.errors import StateError
-from everfold.jobs.change import IN_PLACE, OnChange, list_options
+from everfold.jobs.change import OnChange
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
 from everfold.operators.change_plan import OperatorChange, plan_operators
 from everfold.plan.nodes import Root
@@ -269,7 +269,8 @@ def _check_added_operators(last: Version) -> None:
     what = "the new query adds an operator to the job"
     if not last.operators:
         message = f"{what}, which has no operator and so no state that another one could be added to"
-        raise StateError.of("reshaped-query", message, help=list_options(IN_PLACE))
+        help_ = "use --on-change rebuild, which discards the state, or run the new query with another --state folder"
+        raise StateError.of("reshaped-query", message, help=help_)
     if last.sources is None:
         message = f"{what}, whose sources were not recorded by the earlier everfold that ran it"
         raise StateError.of("reshaped-query", message, help="run the old query once more, and then change it")

@@ -16,6 +16,7 @@ from everfold.activity import report_activity
 from everfold.connectors.contract import BatchId, LocalSink, OptionValues, SinkContext
 from everfold.connectors.filesystem.paths import locate
 from everfold.connectors.validate import CheckedTables, check_tables
+from everfold.jobs.answers import Inputs
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
 from everfold.jobs.carry_out import ChangeExecutor
@@ -241,7 +242,9 @@ class Engine:
         is_new = job_dir.read_manifest() is None
         starts_jvm = self.session is None and self._started is None
         partitions = self._choose_partitions(job_dir, settings) if is_new else 0
-        plan = open_job(job_dir, spec, buckets=self.buckets(partitions), partitions=partitions)
+        forgotten = [name for name, external in self.externals.items() if external.history is None]
+        inputs = Inputs.of(tables, spec.base_folder, forgotten)
+        plan = open_job(job_dir, spec, inputs, buckets=self.buckets(partitions), partitions=partitions)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
         for line in located.notes:

@@ -9,25 +9,22 @@ from dataclasses import replace
 from everfold.checkpoint.logs import has_unfinished_batch
 from everfold.compat import (
     REFERENCE,
-    CompatOptions,
     QueryShape,
     carry_state,
-    judge_pairs,
     pair_queries,
     record_coverage,
     shape_of,
 )
 from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import to_json
-from everfold.errors import StateError
-from everfold.jobs.batch_log import check_complete, last_batch
-from everfold.jobs.change import OnChange, changed_zone_error, decide_change
-from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest, plan_change
-from everfold.jobs.control import Control
+from everfold.jobs.answers import ChangedJob, Inputs
+from everfold.jobs.change import changed_zone_error, decide_change
+from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest
 from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
 from everfold.jobs.function_sources import describe_changed_functions, digest_functions
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
+from everfold.jobs.readiness import awaits_files, check_batches
 from everfold.jobs.rewind import sink_notes
 from everfold.jobs.spec import JobSpec
 from everfold.plan.explain import explain
@@ -36,15 +33,17 @@ from everfold.secrets import redact_script
 from everfold.spark.buckets import choose_modulus
 
 
-def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -> ChangePlan:
+def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, partitions: int) -> ChangePlan:
     """Return how a stream starts in a job directory that this process has locked.
 
     A new job gets its manifest at once. If the query has changed and the change is allowed, the
     plan has its stages. With `Consent.refresh`, also an unchanged query gets a new version, whose
-    operators re-emit the result. buckets, partitions: of a new job.
+    operators re-emit the result. inputs: the tables that the query reads. buckets, partitions: of a
+    new job.
 
     Raises StateError `incompatible-change` and similar (`decide_change`), `changed-zone`,
-    `unfinished-batch`, `unfinished-change`, `no-backfill`, `reshaped-query`, `damaged-checkpoint`.
+    `unfinished-batch`, `unfinished-change`, `no-backfill`, `no-past`, `reshaped-query`,
+    `damaged-checkpoint`.
     """
     explained = "\n".join(explain(root) for root in spec.roots)
     query = NewQuery(
@@ -66,7 +65,7 @@ def open_job(job_dir: JobDir, spec: JobSpec, *, buckets: int, partitions: int) -
             return _resume(job_dir, known, query)
     elif _must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes:
         return _resume(job_dir, known, query)
-    return _change(job_dir, known, query, spec)
+    return _change(job_dir, known, query, spec, inputs)
 
 
 def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int) -> ChangePlan:
@@ -130,61 +129,14 @@ def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
     return ChangePlan(manifest, name_plans(roots, version), stages)
 
 
-def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec) -> ChangePlan:
+def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec, inputs: Inputs) -> ChangePlan:
     last = known.version
     if last.zone != query.zone:
         raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
-    terms = CompatOptions.of(spec.settings)
-    pairs = pair_queries(last.read_shapes(query), query.shapes)
-    judgement = judge_pairs(pairs, terms)
-    how = decide_change(str(job_dir.path), judgement, spec.decide)
-    if how is OnChange.RESET:
-        check_batches(job_dir, known)
-        job_dir.check_finished(known, last.epoch)
-    elif how is not OnChange.REBUILD:
-        check_may_change(job_dir, known)
-    return plan_change(known, query, pairs, judgement, how, terms=terms, refresh=spec.consent.refresh)
-
-
-def check_may_change(job_dir: JobDir, manifest: Manifest) -> None:
-    """Refuse to change a job that has lost batches, or must finish one first.
-
-    Raises StateError `damaged-checkpoint`, `unfinished-batch`, `unfinished-change`.
-    """
-    check_batches(job_dir, manifest)
-    job_dir.check_finished(manifest, manifest.current)
-    if _awaits_files(job_dir, manifest, manifest.version):
-        raise StateError.of(
-            "unfinished-change",
-            f"the job in `{job_dir.path}` was interrupted before the first batch of its last change, which fills new"
-            " aggregates",
-            help="run that query once more, and then change it; --on-change rebuild needs no old state",
-        )
-
-
-def check_batches(job_dir: JobDir, manifest: Manifest) -> None:
-    """Refuse a checkpoint that lacks batches which the job has run.
-
-    Raises StateError `damaged-checkpoint`.
-    """
-    check_complete(job_dir.checkpoint(manifest, manifest.current), _expected_batch(job_dir, manifest))
-
-
-def _expected_batch(job_dir: JobDir, manifest: Manifest) -> int:
-    """Return the last batch that the current checkpoint must have planned, -1 for none.
-
-    This is the last batch that the sinks received, in this epoch or in the epoch that the
-    checkpoint was copied from.
-    """
-    ran, version = last_batch(job_dir.path), manifest.version
-    if ran is not None and ran[0] == version.epoch:
-        return ran[1]
-    if version.back_after is not None:
-        return version.back_after
-    line = manifest.lineage(version)
-    if ran is not None and len(line) > 1 and ran[0] == line[1][0].epoch:
-        return ran[1]
-    return -1
+    job = ChangedJob.of(job_dir, known, query, inputs, spec.settings, refresh=spec.consent.refresh)
+    how = decide_change(str(job_dir.path), job, spec.decide)
+    job.check_state(how)
+    return job.plan(how)
 
 
 def _must_finish(job_dir: JobDir, manifest: Manifest) -> bool:
@@ -200,12 +152,4 @@ def _is_starting(job_dir: JobDir, manifest: Manifest) -> bool:
     begun = has_unfinished_batch(job_dir.checkpoint(manifest, version.epoch)) and any(
         job_dir.backfill_folder(version.history).glob("part-*")
     )
-    return begun or _awaits_files(job_dir, manifest, version)
-
-
-def _awaits_files(job_dir: JobDir, manifest: Manifest, version: Version) -> bool:
-    """Whether no batch has read the backfill or re-emit files of a version yet."""
-    if version.history is None:
-        return False
-    control = Control(job_dir.control, job_dir.checkpoint(manifest, version.epoch))
-    return bool(control.list_pending(job_dir.backfill_folder(version.history)))
+    return begun or awaits_files(job_dir, manifest, version)

@@ -72,12 +72,14 @@ class RunInfo(Record):
 class SourceProgress(Record):
     """The progress of a table that the job reads.
 
-    rows: read in this run. lag: how many records each split had, when the batch was planned, after
+    rows: read in this run. total_rows: read since the job began at the beginning of its input, None
+    if that is not known. lag: how many records each split had, when the batch was planned, after
     the last one that the batch reads; None if the source does not report it.
     """
 
     table: str
     rows: int
+    total_rows: int | None = None
     lag: Mapping[str, int] | None = None
 
 
@@ -117,7 +119,7 @@ class OperatorProgress(Record):
 class Progress(Record):
     """The progress of a job after a batch.
 
-    batch: its number.
+    batch: its number. epoch: of its checkpoint; None in records of an earlier release.
     rows: input rows of this run so far.
     rows_per_second: input rate of the batch.
     watermark_ms: lowest watermark of the operators, None before the first.
@@ -139,6 +141,7 @@ class Progress(Record):
     late_rows: int
     state_rows: int
     rows_out: int
+    epoch: int | None = None
     started_ms: int = 0
     ended_ms: int = 0
     phases_ms: Mapping[str, int] = field(default_factory=dict)

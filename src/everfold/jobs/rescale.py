@@ -18,7 +18,7 @@ from everfold.errors import UsageError
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version, now
-from everfold.jobs.opening import check_may_change
+from everfold.jobs.readiness import check_may_change
 from everfold.spark.buckets import count_buckets
 from everfold.spark.session import create_session
 from everfold.storage import Location

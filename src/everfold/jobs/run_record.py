@@ -18,7 +18,7 @@ from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.connectors.skipped_rows import SkippedRow
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import JobDir
-from everfold.jobs.manifest import Manifest, Version
+from everfold.jobs.manifest import Manifest
 from everfold.jobs.progress import Progress, RunInfo
 from everfold.jobs.progress_log import HowEnded, ProgressLog, RunEnd, locate_history
 from everfold.jobs.row_samples import LateSample, RowSamples, SkippedSample, read_samples, write_samples
@@ -122,17 +122,17 @@ def find_column_starts(manifest: Manifest) -> dict[str, int]:
     found: dict[str, int] = {}
     for shape in manifest.version.query_shapes:
         for column in shape.columns:
-            starts = [_find_start(shape, at, text, versions, whole) for at, text in column.origins]
+            starts = [_find_start(shape, at, text, whole) for at, text in column.origins]
             if starts:
                 name = f"{shape.sink}.{column.name}" if shape.sink else column.name
-                found[name] = max(versions[each].created_ms for each in starts)
+                found[name] = versions[max(starts)].created_ms
     return found
 
 
-def _find_start(shape: QueryShape, at: int, text: str | None, versions: dict[int, Version], whole: int) -> int:
+def _find_start(shape: QueryShape, at: int, text: str | None, whole: int) -> int:
     """Return the version with which a part of the state began. at, text: as in ColumnShape."""
-    since = next((call.since for call in shape.operators[at].calls if call.text == text), whole)
-    return whole if since not in versions or versions[since].is_backfilled else max(since, whole)
+    since = next((call.counts_since for call in shape.operators[at].calls if call.text == text), whole)
+    return max(since, whole)
 
 
 def _describe_failure(error: BaseException) -> RunEnd:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.logs import Position, read_positions
-from everfold.connectors.contract import SPLIT, History, Source, SourceContext
+from everfold.connectors.contract import SPLIT, History, Source, SourceContext, no_past_error
 from everfold.connectors.validate import CheckedTables
 from everfold.connectors.worker_reader import WorkerInput
-from everfold.errors import ConnectorError, StateError
+from everfold.errors import ConnectorError
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream, WorkerSource
 from everfold.storage import Location
@@ -189,8 +189,7 @@ class Sources:
         if external is not None and external.history is not None:
             return external.history(self.spark, table), None
         if external is not None:
-            what = f"table `{table.name}`: the rows that were read from a DataFrame cannot be read again"
-            raise StateError.of("no-past", what, help="--on-change accept starts new aggregates now")
+            raise no_past_error(table)
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         self.opened.append(OpenedSource(context.name, table.name, True, False, source))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from everfold.jobs.lookup_tables import LookupTables
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.packed_batch import combine_payloads, packed_rows
 from everfold.jobs.progress import Progress, Reports, SinkProgress
+from everfold.jobs.read_cost import find_read_rows
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.run_record import RunRecorder, operator_shapes
 from everfold.jobs.sources import Sources
@@ -107,10 +108,12 @@ class StreamJob:
     _measured_at: float = field(default=float("-inf"))
     _executor_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
     _runtime: Any = field(init=False, repr=False)
+    _earlier_rows: Mapping[str, int] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         jvm: Any = self.spark._jvm
         self._runtime = jvm.java.lang.Runtime.getRuntime()
+        self._earlier_rows = find_read_rows(self.job_dir, self.manifest)
 
     def run(self) -> Router:
         """Run the job to its end, and return its router with the counts."""
@@ -305,6 +308,7 @@ class StreamJob:
         heap = self._runtime
         return Progress(
             batch=int(report.batchId),
+            epoch=self.manifest.current,
             rows=router.rows,
             rows_per_second=1000 * rows / max(ended_ms - started_ms, 1),
             watermark_ms=counts.watermark_ms,
@@ -332,7 +336,7 @@ class StreamJob:
 
     @property
     def _source_reports(self) -> SourceReports:
-        return SourceReports(self.sources.opened, self.job_dir.control)
+        return SourceReports(self.sources.opened, self.job_dir.control, self._earlier_rows)
 
     def _look_for_idle_trigger(self, query: StreamingQuery, router: Router) -> None:
         """Report from time to time that Spark has looked for new input and has not found any.

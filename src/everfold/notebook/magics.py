@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from everfold.compat import Judgement
 from everfold.compat.report import as_text
 from everfold.errors import EverfoldError, UsageError
-from everfold.jobs.change import Decide, OnChange
+from everfold.jobs.change import ChangedJob, Decide, OnChange
 from everfold.jobs.spec import JobSpec
 from everfold.jobs.stop_signals import StopSignals
 from everfold.notebook.display import show_text
@@ -143,9 +142,9 @@ def _interrupt() -> NoReturn:
 def _show_verdict(choice: OnChange) -> Decide:
     """Return a decision that shows the verdict before it is carried out; a refusal contains it."""
 
-    def decide(judgement: Judgement) -> OnChange:
+    def decide(job: ChangedJob) -> OnChange:
         if choice is not OnChange.REFUSE:
-            show_text(as_text(judgement))
+            show_text(as_text(job.judgement))
         return choice
 
     return decide

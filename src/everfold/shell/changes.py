@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.compat import CompatOptions, Judgement, Verdict, judge_pairs, pair_queries
+from everfold.compat import Verdict
 from everfold.compat.report import as_text
 from everfold.errors import StateError
-from everfold.jobs.change import OnChange
+from everfold.jobs.answers import ChangedJob, Inputs
+from everfold.jobs.change import MEANINGS, OnChange
+from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery
 from everfold.jobs.rewind import check_duplicates, describe_effects
 from everfold.plan.naming import number_operators
@@ -17,25 +19,20 @@ if TYPE_CHECKING:
     from everfold.shell.screen import Screen
     from everfold.sql.planner import Submit
 
-_ANSWERS = {
-    OnChange.ACCEPT: "keep the reusable state; new aggregates start now",
-    OnChange.BACKFILL: "keep the reusable state; compute new aggregates from the beginning of the input",
-    OnChange.REBUILD: "discard the state and read the input from its beginning",
-    OnChange.RESET: "discard the state and continue at the current position in the input",
-    OnChange.REFUSE: "leave the job as it is",
-}
-_WITH_STATE = (OnChange.ACCEPT, OnChange.BACKFILL)
 _NO = "no"
 
 
-def judge_change(manifest: Manifest, submit: Submit) -> Judgement | None:
-    """Return the verdict on a query that is to continue a job; None if it is the job's query."""
-    zone = submit.settings.local_time_zone
-    query = NewQuery(roots=number_operators(submit.roots), zone=zone, sql=submit.text, bind=submit.bind)
+def find_change(job_dir: JobDir, manifest: Manifest, submit: Submit, inputs: Inputs) -> ChangedJob | None:
+    """Return a job with the query that is to continue it; None if it is the job's query."""
+    query = NewQuery(
+        roots=number_operators(submit.roots),
+        zone=submit.settings.local_time_zone,
+        sql=submit.text,
+        bind=submit.bind,
+    )
     if manifest.version.is_query(query):
         return None
-    pairs = pair_queries(manifest.version.read_shapes(query), query.shapes)
-    return judge_pairs(pairs, CompatOptions.of(submit.settings))
+    return ChangedJob.of(job_dir, manifest, query, inputs, submit.settings, refresh=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +43,21 @@ class Decision:
     duplicates: bool = False
 
 
-def decide_change(screen: Screen, name: str, manifest: Manifest, judgement: Judgement) -> Decision:
+def decide_change(screen: Screen, name: str, job: ChangedJob) -> Decision:
     """Show the verdict on a changed job, and ask the user what to do.
 
     A change that keeps the whole state is accepted.
     """
-    screen.show_message(f"The query of job `{name}` has changed.\n\n{as_text(judgement)}\n")
-    if judgement.verdict is Verdict.FULLY:
+    screen.show_message(f"The query of job `{name}` has changed.\n\n{as_text(job.judgement)}\n")
+    if job.judgement.verdict is Verdict.FULLY:
         return Decision(how=OnChange.ACCEPT)
-    keeps_state = judgement.verdict is Verdict.PARTIALLY
     answers = {
-        _NO if each is OnChange.REFUSE else each.value: what
-        for each, what in _ANSWERS.items()
-        if keeps_state or each not in _WITH_STATE
+        answer.how.value: f"{answer.meaning} ({answer.cost_summary})" if answer.cost_summary else answer.meaning
+        for answer in job.list_answers()
     }
-    answer = screen.ask("Change the job?", answers, _NO)
+    answer = screen.ask("Change the job?", answers | {_NO: MEANINGS[OnChange.REFUSE]}, _NO)
     if answer == OnChange.REBUILD:
-        return _confirm_rebuild(screen, manifest)
+        return _confirm_rebuild(screen, job.known)
     return Decision(how=OnChange.REFUSE if answer == _NO else OnChange(answer))
 
 

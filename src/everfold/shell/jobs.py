@@ -15,6 +15,7 @@ from everfold.sql.planner import Done, Show
 from everfold.sql.statements import DescribeJob, StopJob
 
 if TYPE_CHECKING:
+    from everfold.jobs.job_dir import JobDir
     from everfold.jobs.manifest import Manifest
     from everfold.jobs.spec import JobRunner, JobSpec
     from everfold.jobs.status import JobDirStatus
@@ -246,13 +247,17 @@ class ShellJobs:
         except (EverfoldError, OSError):
             return None
 
-    def manifest(self, name: str) -> Manifest | None:
-        """Return the manifest of a job; None for a new job, or if it cannot be read."""
+    def open_dir(self, name: str) -> JobDir:
+        """Return the job directory of a job, which may not exist yet."""
         from everfold.jobs.job_dir import JobDir
         from everfold.storage import local
 
+        return JobDir(local(self.directory(name)))
+
+    def manifest(self, name: str) -> Manifest | None:
+        """Return the manifest of a job; None for a new job, or if it cannot be read."""
         try:
-            return JobDir(local(self.directory(name))).read_manifest()
+            return self.open_dir(name).read_manifest()
         except EverfoldError:
             return None
 

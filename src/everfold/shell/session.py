@@ -18,13 +18,14 @@ from everfold.cli.failures import explain_exception
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import EverfoldError, StateError, UnsupportedFeature
+from everfold.jobs.answers import Inputs
 from everfold.jobs.change import OnChange
 from everfold.jobs.rewind import Consent
 from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobSpec
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root
 from everfold.plan.size import ScriptSize
-from everfold.shell.changes import Decision, decide_change, judge_change
+from everfold.shell.changes import Decision, decide_change, find_change
 from everfold.shell.engines import BackgroundSpark, Engines, QueryCanceledError
 from everfold.shell.jobs import ShellJobs
 from everfold.shell.options import ShellOptions
@@ -270,14 +271,17 @@ class ShellSession:
         """
         running = self.jobs.find_running(name)
         manifest = self.jobs.manifest(name) if submit.settings.streaming else None
-        judgement = judge_change(manifest, submit) if manifest is not None else None
-        if manifest is None or judgement is None:
+        change = None
+        if manifest is not None:
+            inputs = Inputs.of(self._check(submit), self._folder)
+            change = find_change(self.jobs.open_dir(name), manifest, submit, inputs)
+        if change is None:
             if running is not None:
                 raise StateError.of(
                     "job-is-running", f"job `{name}` runs in this shell already", help=f"STOP JOB '{name}' first"
                 )
             return Decision(how=OnChange.ACCEPT)
-        decision = decide_change(self._screen, name, manifest, judgement)
+        decision = decide_change(self._screen, name, change)
         if decision.how is not OnChange.REFUSE and running is not None:
             self._screen.show_message(f"Job `{name}` stops after its running batch.")
             running.running.request_stop()

@@ -18,6 +18,7 @@ _ARGUMENTS = tuple(
     for option, argument in (
         (r"--on-change (accept|backfill|reset|rebuild)\b", r'on_change="\1"'),
         (r"--sink-duplicates accept\b", 'sink_duplicates="accept"'),
+        (r"--rules extended \((SET [^)]+)\)", r"\1"),
         (r"--prune\b", "prune=True"),
         (r"--refresh\b", "refresh=True"),
         (r"--source (\S+?)=(moved|new)\b", r'sources={"\1": "\2"}'),

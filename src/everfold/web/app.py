@@ -19,14 +19,13 @@ from starlette.staticfiles import StaticFiles
 
 from everfold import __version__
 from everfold.cli.history import read_script
-from everfold.cli.progress import format_instant, format_span
 from everfold.errors import EverfoldError, UsageError
 from everfold.jobs.rollback import roll_back
 from everfold.jobs.stop import request_stop
+from everfold.rendering.quantities import format_bytes, format_instant, format_span
 from everfold.storage import Location
 from everfold.web.access import Access
 from everfold.web.jobs import Jobs, JobView, find_version
-from everfold.web.plan_graph import format_bytes
 from everfold.web.state_browser import read_state
 from everfold.web.versions import list_steps
 from everfold.web.what_if import judge_script

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from everfold.cli.progress import format_instant, format_span
 from everfold.compat.shape import OperatorShape, QueryShape
 from everfold.jobs.progress import Progress
+from everfold.rendering.quantities import format_bytes, format_instant, format_span
 
 _WIDTH, _GAP_X, _GAP_Y, _LINE, _PADDING = 280, 56, 24, 18, 12
 _CHARACTERS, _TITLE_CHARACTERS = 38, 29
@@ -143,15 +143,6 @@ class _Facts:
         if found.late_rows:
             lines.append(f"{found.late_rows:,} late rows dropped")
         return tuple(lines)
-
-
-def format_bytes(size: float) -> str:
-    """Return a size in a readable unit."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def _place(boxes: Mapping[str, Box], edges: Sequence[tuple[str, str]]) -> PlanGraph:

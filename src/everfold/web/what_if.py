@@ -8,8 +8,8 @@ from pathlib import Path
 
 from everfold.cli.change import Change, judge_change
 from everfold.cli.run import STATE_FOLDER, RunOptions, Script
+from everfold.rendering.quantities import format_bytes
 from everfold.web.jobs import JobView
-from everfold.web.plan_graph import format_bytes
 from everfold.web.versions import DiffLine, compare_scripts
 
 
@@ -29,7 +29,8 @@ def judge_script(view: JobView, text: str) -> WhatIf:
     # Variables are those of the process that runs the job: no visitor reads the dashboard's.
     change = judge_change(view.location, script, RunOptions(environment={}), lenient="${" in text)
     plan = compare_scripts(view.manifest.version.plan, change.explained)
-    return WhatIf(change, plan, {how: _describe_cost(view, how) for how in change.plans})
+    read = {answer.how.value: answer.cost_summary for answer in change.answers}
+    return WhatIf(change, plan, {how: _describe_cost(view, how, read.get(how, "")) for how in change.plans})
 
 
 def _find_folder(view: JobView) -> Path:
@@ -41,13 +42,16 @@ def _find_folder(view: JobView) -> Path:
     return parts[0].parent if parts else folder.parent
 
 
-def _describe_cost(view: JobView, how: str) -> list[str]:
-    """Return what it costs to carry a change out in a way, in sentences; only known facts."""
+def _describe_cost(view: JobView, how: str, read: str) -> list[str]:
+    """Return what it costs to carry a change out, in sentences; only known facts.
+
+    read: what is read again, for people.
+    """
     progress = view.status.progress
+    if how in ("backfill", "rebuild"):
+        return [read] if read else []
     if progress is None:
         return []
-    if how in ("backfill", "rebuild"):
-        return [f"reads the input from its beginning: at least {progress.rows:,} rows, those of the last run"]
     if how == "reset":
         return [f"discards {progress.state_rows:,} rows of state"]
     size = sum(each.state_bytes or 0 for each in progress.operators)

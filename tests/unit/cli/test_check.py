@@ -102,6 +102,7 @@ def test_json_has_all_findings_and_columns() -> None:
             ),
         ],
         "rows": [],
+        "alternatives": [],
     }
 
 

@@ -282,6 +282,7 @@ def test_a_location_in_each_format(monkeypatch: pytest.MonkeyPatch) -> None:
             "code": "changed-source",
             "table": "orders",
             "message": message,
+            "file": "new.sql",
             "line": 1,
             "column": 14,
             "answers": [

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pytest
 
 from everfold.cli.run import WhenChanged, _make_decide
 from everfold.compat import Judgement, QueryShape, judge, shape_of
+from everfold.jobs.change import Answer
 from everfold.sql.planner import Session, Submit
+
+
+@dataclass(frozen=True)
+class Change:
+    judgement: Judgement
+
+    def list_answers(self) -> Sequence[Answer]:
+        return ()
 
 
 def judge_change(old: str, new: str) -> Judgement:
@@ -34,5 +46,5 @@ NEW = "SELECT k, SUM(x) AS s, COUNT(*) AS n FROM t GROUP BY k"
 def test_partial_columns_are_named(
     how: WhenChanged, old: str, new: str, notes: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _make_decide(how)(judge_change(old, new)).value == how
+    assert _make_decide(how)(Change(judge_change(old, new))).value == how
     assert capsys.readouterr().err == notes

@@ -17,6 +17,7 @@ from unit.jobs.test_progress_log import BATCH, RUN
 from everfold.compat.serde import to_json
 from everfold.errors import StateError, UsageError
 from everfold.jobs.job_dir import JobDir
+from everfold.jobs.manifest import Manifest
 from everfold.jobs.ownership import LocalOwnership
 from everfold.jobs.progress_log import ProgressLog, RunEnd
 from everfold.jobs.run_record import find_column_starts, record_run
@@ -129,14 +130,16 @@ def test_a_column_starts_with_its_newest_aggregate(tmp_path: Path) -> None:
     (version,) = manifest.versions
     first = replace(version, created="2026-01-01T00:00:00Z")
     shape = first.query_shapes[0]
-    operators = tuple(
-        replace(each, calls=tuple(replace(call, since=1) for call in each.calls)) for each in shape.operators
-    )
-    second = replace(
-        first, number=1, shapes=(to_json(replace(shape, operators=operators)),), created="2026-01-02T00:00:00Z"
-    )
+
+    def add_version(counts_since: int) -> Manifest:
+        operators = tuple(
+            replace(each, calls=tuple(replace(call, since=1, counts_since=counts_since) for call in each.calls))
+            for each in shape.operators
+        )
+        shapes = (to_json(replace(shape, operators=operators)),)
+        second = replace(first, number=1, epoch=1, shapes=shapes, created="2026-01-02T00:00:00Z")
+        return Manifest(job=manifest.job, buckets=8, partitions=2, current=1, versions=(first, second))
+
     day_ms, new_year_ms = 86_400_000, 1_767_225_600_000
-    changed = replace(manifest, versions=(first, replace(second, epoch=1)), current=1)
-    assert find_column_starts(changed) == {"o.k": new_year_ms, "o.total": new_year_ms + day_ms}
-    backfilled = replace(changed, versions=(first, replace(second, epoch=1, history=1)))
-    assert find_column_starts(backfilled) == {"o.k": new_year_ms, "o.total": new_year_ms}
+    assert find_column_starts(add_version(1)) == {"o.k": new_year_ms, "o.total": new_year_ms + day_ms}
+    assert find_column_starts(add_version(0)) == {"o.k": new_year_ms, "o.total": new_year_ms}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from pathlib import Path
 
 import pytest
 from shell_screen import Screen
 
-from everfold.compat import CompatOptions, Judgement, judge_pairs, pair_queries, shape_of
+from everfold.compat import Verdict
 from everfold.connectors.registry import apply_connector
+from everfold.jobs.answers import ChangedJob, Inputs
 from everfold.jobs.change import OnChange
+from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, create_version
-from everfold.shell.changes import Decision, decide_change, judge_change
+from everfold.shell.changes import Decision, decide_change, find_change
 from everfold.sql.planner import Session, Submit
+from everfold.storage import local
 
 TABLES = """
 CREATE TABLE src (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');
@@ -29,48 +32,48 @@ def plan(sql: str) -> Submit:
     return submit
 
 
-def create_manifest(sql: str) -> Manifest:
-    """Return the manifest of a job that runs a query."""
-    submit = plan(sql)
-    query = NewQuery(roots=submit.roots, zone="UTC", sql=sql)
-    return Manifest(
-        job="0123", buckets=8, partitions=2, current=0, versions=(create_version(0, 0, query, submit.roots),)
-    )
+def change(folder: Path, old: str, new: str) -> ChangedJob | None:
+    """Return the change of a job that has not read anything yet."""
+    submit = plan(old)
+    query = NewQuery(roots=submit.roots, zone="UTC", sql=old)
+    version = create_version(0, 0, query, submit.roots)
+    manifest = Manifest(job="0123", buckets=8, partitions=2, current=0, versions=(version,))
+    return find_change(JobDir(local(folder)), manifest, plan(new), Inputs())
 
 
-def judge(old: str, new: str) -> Judgement:
-    pairs = pair_queries([shape_of(root) for root in plan(old).roots], [shape_of(root) for root in plan(new).roots])
-    return judge_pairs(pairs, CompatOptions.of(plan(new).settings))
+def decide(screen: Screen, folder: Path, new: str) -> Decision:
+    job = change(folder, OLD, new)
+    assert job is not None
+    return decide_change(screen, "out", job)
 
 
-def test_an_unchanged_query_has_no_verdict() -> None:
-    assert judge_change(create_manifest(OLD), plan(OLD)) is None
-    found = judge_change(create_manifest(OLD), plan(MORE))
+def test_an_unchanged_query_has_no_verdict(tmp_path: Path) -> None:
+    assert change(tmp_path, OLD, OLD) is None
+    found = change(tmp_path, OLD, MORE)
     assert found is not None
-    assert found.verdict is judge(OLD, MORE).verdict
+    assert found.judgement.verdict is Verdict.PARTIALLY
 
 
 @pytest.mark.parametrize("answer", ["accept", "backfill", "reset", "no"])
-def test_a_partly_reusable_state_may_be_kept(answer: str) -> None:
+def test_a_partly_reusable_state_may_be_kept(answer: str, tmp_path: Path) -> None:
     screen = Screen(answers=[answer])
-    found = decide_change(screen, "out", cast(Manifest, None), judge(OLD, MORE))
+    found = decide(screen, tmp_path, MORE)
     assert found == Decision(how=OnChange.REFUSE if answer == "no" else OnChange(answer))
     assert "The change is partially compatible." in screen.messages[0]
     assert "column" in screen.messages[0]
 
 
-def test_a_state_that_is_not_reusable_is_discarded_or_kept_by_the_old_query() -> None:
+def test_a_state_that_is_not_reusable_is_discarded_or_kept_by_the_old_query(tmp_path: Path) -> None:
     screen = Screen(answers=["accept"])
     with pytest.raises(AssertionError, match="accept"):
-        decide_change(screen, "out", cast(Manifest, None), judge(OLD, OTHER_KEY))
+        decide(screen, tmp_path, OTHER_KEY)
 
 
-def test_a_rebuild_that_duplicates_rows_is_confirmed() -> None:
-    manifest = create_manifest(OLD)
+def test_a_rebuild_that_duplicates_rows_is_confirmed(tmp_path: Path) -> None:
     for answer, wanted in (
         ("yes", Decision(how=OnChange.REBUILD, duplicates=True)),
         ("no", Decision(how=OnChange.REFUSE)),
     ):
         screen = Screen(answers=["rebuild", answer])
-        assert decide_change(screen, "out", manifest, judge(OLD, OTHER_KEY)) == wanted
+        assert decide(screen, tmp_path, OTHER_KEY) == wanted
         assert screen.questions[1].startswith("`out` would hold duplicate rows")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from everfold.compat.rules.rule import Change, Observation, rule
-from everfold.compat.shape import CallShape
+from everfold.compat.shape import CallShape, OperatorShape
 from everfold.compat.verdict import Verdict
+from everfold.plan.canonical import NO_CLOCK
 
 
 @rule("AGG001", Verdict.UNKNOWN)
@@ -104,11 +105,19 @@ def call_added(change: Change) -> Iterator[Observation]:
     """An aggregate was added or changed. A changed aggregate counts as one dropped and one added.
 
     The other aggregates keep their state. The new one starts with the rows that arrive after the
-    restart, and its result covers only these.
+    restart, and its result covers only these. It is NULL for a group until the group gets a row,
+    and in rows of OVER that wait for the watermark at the restart.
     """
     if change.kept_calls and not change.new.input.updating:
+        waits = ", and is NULL in rows that wait for the watermark" if _has_waiting_rows(change.new) else ""
         for call in change.added_calls:
-            yield Observation(f"{call.label} is new: it starts at the restart", call.span)
+            yield Observation(f"{call.label} is new: it starts at the restart{waits}", call.span)
+
+
+def _has_waiting_rows(operator: OperatorShape) -> bool:
+    """Whether rows of OVER wait for the watermark before they are emitted."""
+    by_event_time = operator.time != NO_CLOCK and "PROCTIME()" not in operator.order
+    return operator.kind == "OverAggregate" and by_event_time
 
 
 @rule("AGG007", Verdict.FULLY)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everfold.checkpoint.logs import Position
-from everfold.connectors.contract import SPLIT, History, OptionValues, Source, SourceContext
+from everfold.connectors.contract import SPLIT, History, OptionValues, ReadSize, Source, SourceContext, no_past_error
+from everfold.connectors.delta.log_size import measure_version
 from everfold.connectors.delta.table import DeltaTable, name_of
 from everfold.connectors.filesystem.paths import locate, normalize_path
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
@@ -39,6 +40,7 @@ _LOST = re.compile(
 )
 _REPLACED = re.compile(r"\[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|\[DELTA_SCHEMA_CHANGED[\w.]*\]")
 _SNAPSHOT = "snapshot"
+_SKIPS_CHANGES = "`skipChangeCommits` is set, so the table has rows that the job has not read"
 _FILE = "input_file_name()"
 
 
@@ -134,7 +136,18 @@ class DeltaSource(Source):
         except Exception as error:
             lost = self.parse_failure(str(error))
             reason = lost.diagnostics[0].message if lost is not None else str(error).splitlines()[0][:300]
-            raise self._no_past(reason) from None
+            raise no_past_error(self.table, reason) from None
+
+    def check_history(self, job_folder: Location, name: str) -> None:
+        """Refuse the past of a snapshot without the rows that the job skips."""
+        file = _start_file(job_folder, name)
+        start = file.read_text() if file.exists() else _SNAPSHOT
+        if start == _SNAPSHOT and self.options.flag("skipChangeCommits"):
+            raise no_past_error(self.table, _SKIPS_CHANGES)
+
+    def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
+        """Return the files of the version that the job has read, by the log of a local table."""
+        return measure_version(self.location(base_folder), _Offset.parse(position.line).version)
 
     def _read_history(self, table: DeltaTable, offset: _Offset, start: str) -> History:
         if not offset.is_read:
@@ -145,7 +158,7 @@ class DeltaSource(Source):
             added = [each for at in range(int(start), offset.version) for each in _added_files(table, at, skip=skip)]
             return self._history_of(table, [*added, *part])
         if skip:
-            raise self._no_past("`skipChangeCommits` is set, so the table has rows that the job has not read")
+            raise no_past_error(self.table, _SKIPS_CHANGES)
         files = table.files(offset.version - 1) if offset.version > 0 else []
         return self._history_of(table, [*files, *part])
 
@@ -161,10 +174,6 @@ class DeltaSource(Source):
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether a job that was rewound has again read everything up to a position."""
         return _has_passed(_Offset.parse(now.line), _Offset.parse(then.line))
-
-    def _no_past(self, reason: str) -> StateError:
-        what = f"table `{self.table.name}`: the rows read from `delta` cannot be read again: {reason}"
-        return StateError.of("no-past", what, self.table.span, help="--on-change accept starts new aggregates now")
 
     def _open(self, context: SourceContext) -> DeltaTable:
         """Return the table. Raises ConnectorError `not-delta`, `delta-schema`, `delta-jars`."""
@@ -189,13 +198,12 @@ class DeltaSource(Source):
 
     # -- where it starts ---------------------------------------------------------------------------
 
-    def _start_file(self, context: SourceContext) -> Location | None:
-        """Return the file with the start, the same for all epochs; None without a job."""
-        return None if context.job_folder is None else context.job_folder / "sources" / f"{context.name}.start"
-
-    def _read_start(self, context: SourceContext) -> str | None:
-        file = self._start_file(context)
-        return file.read_text() if file is not None and file.exists() else None
+    @staticmethod
+    def _read_start(context: SourceContext) -> str | None:
+        if context.job_folder is None:
+            return None
+        file = _start_file(context.job_folder, context.name)
+        return file.read_text() if file.exists() else None
 
     def _fix_start(self, context: SourceContext, table: DeltaTable) -> str:
         """Return the first version to read, fixed when the job was first started, or `snapshot`."""
@@ -203,9 +211,8 @@ class DeltaSource(Source):
         if known is not None:
             return known
         start = self._find_start(table)
-        file = self._start_file(context)
-        if file is not None:
-            file.write(start)
+        if context.job_folder is not None:
+            _start_file(context.job_folder, context.name).write(start)
         return start
 
     def _find_start(self, table: DeltaTable) -> str:
@@ -286,3 +293,8 @@ def _has_passed(now: _Offset, then: _Offset) -> bool:
     if not now.is_read:
         return not then.is_read and now.version == then.version and now.file >= then.file
     return (now.version, now.file) >= (then.version, then.file if then.is_read else -1)
+
+
+def _start_file(job_folder: Location, name: str) -> Location:
+    """Return the file with the first version to read, the same for all epochs of a job."""
+    return job_folder / "sources" / f"{name}.start"

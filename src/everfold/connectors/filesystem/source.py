@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files, parse_number, read_batches
 from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import file_system_error
-from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.lines import bad_file_error, read_line_blocks, read_lines
 from everfold.connectors.filesystem.paths import (
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 _CHUNK_ROWS = 50_000
 _MAX_NAMES = 5
+_MEASURED_FILES = 10_000
 _MAX_RECORD_BYTES = 4_000
 _FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _NEVER = "36500d"
@@ -356,6 +357,17 @@ class FileSource(Source):
         else:
             frame = self._text_frame(context.spark.read, context, root, [each.pattern for each in chosen])
         return History(frame, {place: at for at, place in enumerate(found)})
+
+    def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
+        """Return the number of files and, of local ones, their size."""
+        places = list_read_files(position)
+        if self._is_remote:
+            return ReadSize(files=len(places))
+        # Looking at every file of a large table takes time: the size is estimated from some.
+        step = max(1, len(places) // _MEASURED_FILES)
+        sizes = [size for size in map(_find_size, places[::step]) if size is not None]
+        files = len(sizes) * step if step > 1 else len(sizes)
+        return ReadSize(size_bytes=sum(sizes) * step, files=files)
 
     def _locate_all(self, places: Iterable[str]) -> list[Location]:
         assert self._root is not None
@@ -785,3 +797,10 @@ def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> 
             if line.wrong is not None:
                 return line.number, line.wrong, line.text
     return None
+
+
+def _find_size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # it was deleted
+        return None

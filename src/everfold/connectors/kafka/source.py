@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import Position, read_first_position, rewrite_positions
-from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, Role, Source, SourceContext
+from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
 from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
 from everfold.connectors.formats.json import SESSION as JSON_SESSION
 from everfold.connectors.formats.json import JsonFormat
@@ -198,6 +198,14 @@ class KafkaSource(Source):
             for topic, of in starts.items()
         }
         return History(self._read_between(context, starts, ends))
+
+    def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
+        """Return the number of records between the job's first and last position."""
+        first, last = _first_offsets(position.log), _offsets(json.loads(position.line))
+        if first is None:
+            return ReadSize()
+        ends = [(topic, at, end) for topic, of in last.items() for at, end in of.items()]
+        return ReadSize(rows=sum(end - first.get(topic, {}).get(at, 0) for topic, at, end in ends))
 
     def _read_between(self, context: SourceContext, starts: Offsets, ends: Offsets) -> DataFrame:
         KAFKA.add_to(context.spark)
