@@ -22,7 +22,7 @@ _INSTALL = re.compile(r"^(?:python3 -m venv|\. \.venv/bin/activate|pip install|a
 _VERDICTS = (3, 4, 5)
 """Exit codes of `everfold check`."""
 _PROGRESS = re.compile(r"^\d\d:\d\d:\d\d .*\n", re.M)
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[\d.]+ (?:s|min|h|d)(?= at the last runs' rate)")
 
 
 def split_console(text: str) -> Iterator[tuple[str, str]]:
