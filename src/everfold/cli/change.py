@@ -163,6 +163,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
     from everfold.compat.alternatives import add_alternative
     from everfold.jobs.changed_tables import compare_declared
+    from everfold.jobs.function_sources import describe_compared_functions
     from everfold.jobs.preflight import runs_as_stream
 
     before = _read_script(script, options, is_old=True)
@@ -181,7 +182,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
     pairs, rules = pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)
     return _Comparison(
         judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
-        notes=before.notes,
+        notes=[*before.notes, *describe_compared_functions(after.roots)],
         changed=changed,
         plans={},
     )
@@ -265,6 +266,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
             tuple(effect for one in comparisons for effect in one.judgement.rows),
             comparisons[0].judgement.alternative if len(comparisons) == 1 else None,
         ),
+        notes=[note for one in comparisons for note in one.notes],
         changed=[table for one in comparisons for table in one.changed],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
@@ -274,6 +276,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
 
 def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, number: int) -> _Comparison:
     """Compare a statement with its job. number: of the statement, counted from 0."""
+    from everfold.jobs.function_sources import describe_changed_functions
     from everfold.jobs.locations import Locations
 
     submit = after.submits[number]
@@ -287,6 +290,7 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
         changed, unreachable = locations.find_changed(start.manifest, start.roots, tables)
     return _Comparison(
         judgement=start.judgement,
+        notes=describe_changed_functions(manifest.version.functions, submit.roots),
         changed=changed,
         unreachable=unreachable,
         plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
