@@ -150,13 +150,21 @@ def columns_of(judgement: Judgement, status: Status) -> list[str]:
     return [each.name for each in judgement.columns if each.status is status]
 
 
-def check_change(before: Root, after: Root, given: list[dict[str, Any]], terms: CompatOptions = REFERENCE) -> Judgement:
+def check_change(
+    before: Root,
+    after: Root,
+    given: list[dict[str, Any]],
+    terms: CompatOptions = REFERENCE,
+    *,
+    starts_with_input: bool = True,
+) -> Judgement:
     """Check a change in the middle of an input.
 
     The old query reads half of the rows; the new one resumes with its state and reads the rest.
     Kept columns equal those of a new query that has read all rows, new columns those of one that
     has read only the second half. A change that cannot be carried out is refused, and the old query
-    resumes. terms: the rules that judge the change.
+    resumes. terms: the rules that judge the change. starts_with_input: whether new columns see the
+    input since the change; else they see what a kept operator emits since then, and are not checked.
     """
     judgement = judge([shape_of(before)], [shape_of(after)], terms)
     settings = Session().settings
@@ -200,7 +208,7 @@ def check_change(before: Root, after: Root, given: list[dict[str, Any]], terms: 
         now = changed.by_key.get(key) or running.by_key[key]
         there = [name for name in kept if name in now]
         assert pick_values(now, there) == pick_values(values, there)
-    if terms.extended:
+    if terms.extended or not starts_with_input:
         # A new column may be computed over rows of an operator below that resumes. The second half
         # of the rows alone does not determine it then.
         return judgement

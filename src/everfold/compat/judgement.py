@@ -183,7 +183,19 @@ class _PairJudge:
             for branch in new.input.branches
         )
         adapted = replace(new, input=replace(new.input, branches=tuple(branches)))
-        return Change(self._old.operators[one], adapted, self._options, self._new.below(new), is_history)
+        windows = (
+            (self._old.operators[self._matching[position]].window, self._new.operators[position].window)
+            for position in new.below
+            if position in self._matching
+        )
+        return Change(
+            old=self._old.operators[one],
+            new=adapted,
+            options=self._options,
+            below=self._new.below(new),
+            resliced_below=tuple((old, new) for old, new in windows if old != new and self._options.extended),
+            is_history=is_history,
+        )
 
     def _judge_dropped(self, old: OperatorShape) -> OperatorJudgement:
         rule = insert_dropped if self._options.extended and self._new == NO_QUERY else operator_dropped
@@ -192,7 +204,8 @@ class _PairJudge:
     @staticmethod
     def _judge_kept(change: Change) -> OperatorJudgement:
         old, new = change.old, change.new
-        if old == new and not change.added_calls and not find_changed_types(old, new):
+        is_same = old == new and not change.added_calls and not change.resliced_below
+        if is_same and not find_changed_types(old, new):
             return OperatorJudgement(new.label, Verdict.FULLY)
         if not old.input.branches:
             return _decide(new.label, [of_earlier_release], change)

@@ -54,8 +54,8 @@ def other_conditions(change: Change) -> Iterator[Observation]:
 def other_window_below(change: Change) -> Iterator[Observation]:
     """A window function below the operator has changed.
 
-    A plain group over the rows of a window function holds groups of the old windows, while new rows
-    belong to other windows.
+    An operator over the rows of a window function, or over an aggregation by windows, holds rows of
+    the old windows, while new rows belong to other windows.
 
     To resolve this, run the new query with a new `--state` folder.
     """
@@ -65,6 +65,8 @@ def other_window_below(change: Change) -> Iterator[Observation]:
             f"the window function below changed from {format_expressions(old)} to {format_expressions(new)}",
             change.new.span,
         )
+    for was, is_now in change.resliced_below:
+        yield Observation(f"the windows below changed from {was} to {is_now}", change.new.span)
 
 
 @rule("INP004", Verdict.INCOMPATIBLE)

@@ -43,7 +43,8 @@ REFERENCE = CompatOptions()
 class Change:
     """A change of one operator, from the old to the new query.
 
-    below: the operators that the new one reads. is_history: whether both are versions of a job,
+    below: the operators that the new one reads. resliced_below: their old and new windows where these
+    differ and the old state is kept. is_history: whether both are versions of a job,
     where a call that was dropped and added again is another one.
     """
 
@@ -51,6 +52,7 @@ class Change:
     new: OperatorShape
     options: CompatOptions = REFERENCE
     below: tuple[OperatorShape, ...] = ()
+    resliced_below: tuple[tuple[str, str], ...] = ()
     is_history: bool = False
 
     def find_old(self, call: CallShape) -> CallShape | None:
