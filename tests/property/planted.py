@@ -13,10 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from everfold.aggregates import folding
 from everfold.compat import columns, judgement
 from everfold.memory import pipeline
-from everfold.operators import changelog, clock, group, protocol, window
+from everfold.operators import changelog, clock, group, layout, protocol, window
 from everfold.plan import branches, canonical
 from everfold.plan.changelog import KIND, RowKind
 
@@ -88,7 +87,8 @@ def sort_the_texts_of_branches(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_new_aggregates_at_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folding.Fold, "_is_set", property(lambda fold: None))
+    fold = layout.Fold
+    patch.setattr(layout, "Fold", lambda *arguments, begins_late: fold(*arguments, begins_late=False))
 
 
 def show_new_columns_of_old_rows(patch: pytest.MonkeyPatch) -> None:
