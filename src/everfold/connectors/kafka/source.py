@@ -117,8 +117,6 @@ class KafkaSource(Source):
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
         """Return why tasks cannot decode records, None if they can: JSON without a key."""
         form = value_format(self.table, self.options)
-        if self.upsert:
-            return "upserts"
         if not isinstance(form, JsonFormat):
             return f"format `{self.options.string('format')}`"
         for at in columns:
