@@ -233,7 +233,7 @@ class Reading:
 
     def refusal(self, path: str, name: str) -> str | None:
         """Return the code of the error with which a path refuses a query, None if it runs it."""
-        if self.connector == "kafka" and self.kind == "TABLE":
+        if self.connector == "kafka" and self.kind == "TABLE" and self.format not in CHANGES:
             return "primary-key"
         if path == "batch":
             return "changes-in-batch" if self.format in CHANGES and self.kind == "SQL" else None

@@ -28,6 +28,7 @@ from everfold.connectors.kafka.table_options import (
     topics,
     value_columns,
     value_format,
+    value_format_name,
 )
 from everfold.connectors.kafka.worker_records import IN_WORKERS, HandleLayout, RecordReader
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
@@ -118,7 +119,7 @@ class KafkaSource(Source):
         """Return why tasks cannot decode records, None if they can: JSON without a key."""
         form = value_format(self.table, self.options)
         if not isinstance(form, JsonFormat):
-            return f"format `{self.options.string('format')}`"
+            return f"format `{value_format_name(self.table)}`"
         for at in columns:
             column = self.table.columns[at]
             if column.metadata_key not in (None, *IN_WORKERS):
