@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from everfold.aggregates import folding
 from everfold.compat import columns, judgement
 from everfold.memory import pipeline
 from everfold.operators import changelog, clock, group, layout, protocol, window
@@ -87,8 +88,8 @@ def sort_the_texts_of_branches(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_new_aggregates_at_zero(patch: pytest.MonkeyPatch) -> None:
-    fold = layout.Fold
-    patch.setattr(layout, "Fold", lambda *arguments, begins_late: fold(*arguments, begins_late=False))
+    fold = folding.Fold
+    patch.setattr(layout, "Fold", lambda *arguments, **options: fold(*arguments, **options | {"begins_late": False}))
 
 
 def show_new_columns_of_old_rows(patch: pytest.MonkeyPatch) -> None:
