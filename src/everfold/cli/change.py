@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from everfold.connectors.validate import CheckedTable
     from everfold.jobs.answers import Answer, ChangedJob
     from everfold.jobs.change_plan import ChangePlan
-    from everfold.jobs.changed_tables import ChangedTable, DeclaredTables
+    from everfold.jobs.changed_tables import ChangedTable
     from everfold.jobs.folders import FolderName
     from everfold.jobs.job_dir import JobDir
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.jobs.preflight import CheckedJob
-    from everfold.plan.nodes import Root, Table
+    from everfold.plan.nodes import Root
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Settings
     from everfold.sql.statements import Statement
@@ -162,7 +162,7 @@ def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
 def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
     from everfold.compat.alternatives import add_alternative
-    from everfold.jobs.changed_tables import compare_declared
+    from everfold.jobs.changed_tables import compare_sources
     from everfold.jobs.function_sources import describe_compared_functions
     from everfold.jobs.preflight import runs_as_stream
 
@@ -173,12 +173,13 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
             continue
         job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
         _check_mode(job, old.settings.local_time_zone, new)
-        manifest = _imagine_manifest(old) if after.jobs is not None else None
+        # The scripts are versions of one script: the paths of both start in the same folder.
+        folder = after.script.folder
+        manifest = _imagine_manifest(old, folder) if after.jobs is not None else None
         if manifest is not None:
             start = _plan_start(manifest, new, after)
-            # The scripts are versions of one script: the paths of both start in the same folder.
-            folder = after.script.folder
-            changed += compare_declared(_declare_tables(old, start.resumed), _declare_tables(new), folder)
+            changed += compare_sources(_check_sources(old, start.resumed), _check_sources(new), folder)
+            changed += start.changed_sinks
     pairs, rules = pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)
     return _Comparison(
         judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
@@ -205,11 +206,11 @@ def _sinks_of(submit: Submit) -> set[str]:
     return {root.table.name for root in submit.roots if isinstance(root, Sink)}
 
 
-def _imagine_manifest(submit: Submit) -> Manifest | None:
+def _imagine_manifest(submit: Submit, base_folder: Path) -> Manifest | None:
     """Return the manifest of a job that a statement has started, None if it cannot start one."""
     from everfold.jobs.manifest import Manifest, create_version
 
-    query = _new_query(submit)
+    query = _new_query(submit, base_folder)
     try:
         version = create_version(0, 0, query, query.roots)
     except EverfoldError:
@@ -217,25 +218,21 @@ def _imagine_manifest(submit: Submit) -> Manifest | None:
     return Manifest(job="", buckets=1, partitions=1, current=0, versions=(version,))
 
 
-def _declare_tables(submit: Submit, resumed: Collection[str] | None = None) -> DeclaredTables:
-    """Return the tables that a stream reads and writes, if they are declared rightly.
+def _check_sources(submit: Submit, resumed: Collection[str] | None = None) -> dict[str, CheckedTable]:
+    """Return the tables that a stream reads, if they are declared rightly.
 
-    resumed: the tables whose positions are used again, None for all that are read.
+    resumed: those whose positions are used again, None for all that are read.
     """
     from everfold.connectors.contract import Role
     from everfold.connectors.validate import check_table
-    from everfold.jobs.changed_tables import DeclaredTables
-    from everfold.plan.nodes import Sink
     from everfold.plan.walk import scans_of
 
-    def check_all(tables: Iterable[Table], role: Role) -> Iterator[tuple[str, CheckedTable]]:
-        for table in dict.fromkeys(tables):
+    checked: dict[str, CheckedTable] = {}
+    for table in dict.fromkeys(scan.table for scan in scans_of(submit.roots)):
+        if resumed is None or table.name in resumed:
             with suppress(EverfoldError):
-                yield table.name, check_table(table, role)
-
-    read = [scan.table for scan in scans_of(submit.roots) if resumed is None or scan.table.name in resumed]
-    written = [root.table for root in submit.roots if isinstance(root, Sink)]
-    return DeclaredTables(dict(check_all(read, Role.SOURCE)), dict(check_all(written, Role.SINK)))
+                checked[table.name] = check_table(table, Role.SOURCE)
+    return checked
 
 
 def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
@@ -278,16 +275,23 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
     """Compare a statement with its job. number: of the statement, counted from 0."""
     from everfold.jobs.function_sources import describe_changed_functions
     from everfold.jobs.locations import Locations
+    from everfold.jobs.moving import move_sinks
+    from everfold.jobs.sink_tables import sink_notes
 
     submit = after.submits[number]
     _check_mode(_Job(f"the job in `{job_dir.path}`", f"the state in `{job_dir.path}`"), manifest.version.zone, submit)
+    if after.jobs is not None:
+        manifest = move_sinks(job_dir, manifest, sink_notes(submit.roots, after.script.folder))
     start = _plan_start(manifest, submit, after, number, job_dir)
     changed: list[ChangedTable] = []
     unreachable: list[str] = []
+    if after.jobs is not None:
+        changed += start.changed_sinks
     if after.jobs is not None and start.manifest is not None:
         locations = Locations(job_dir, after.script.folder)
         tables = after.jobs[number].tables.sources
-        changed, unreachable = locations.find_changed(start.manifest, start.roots, tables)
+        sources, unreachable = locations.find_changed(start.manifest, start.roots, tables)
+        changed += sources
     return _Comparison(
         judgement=start.judgement,
         notes=describe_changed_functions(manifest.version.functions, submit.roots),
@@ -328,7 +332,7 @@ def _refuse(error: StateError) -> UsageError:
     return UsageError(*error.diagnostics)
 
 
-def _new_query(submit: Submit) -> NewQuery:
+def _new_query(submit: Submit, base_folder: Path) -> NewQuery:
     from everfold.jobs.manifest import NewQuery
     from everfold.plan.naming import number_operators
 
@@ -336,6 +340,7 @@ def _new_query(submit: Submit) -> NewQuery:
         roots=number_operators(submit.roots),
         zone=submit.settings.local_time_zone,
         sql=submit.text,
+        base_folder=base_folder,
         bind=submit.bind,
     )
 
@@ -347,11 +352,13 @@ class _Start:
     plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
     tables from their beginning, wherever they are. resumed: the tables that are read further.
-    answers: those that would not be refused.
+    changed_sinks: the tables about which the user is asked. answers: those that would not be
+    refused.
     """
 
     judgement: Judgement
     plans: Mapping[str, ChangePlan | StateError]
+    changed_sinks: Sequence[ChangedTable] = ()
     manifest: Manifest | None = None
     roots: Sequence[Root] = ()
     resumed: frozenset[str] = frozenset()
@@ -373,14 +380,14 @@ def _plan_start(
     from everfold.jobs.status import find_owner
     from everfold.plan.nodes import Sink
 
-    query = _new_query(submit)
+    query = _new_query(submit, after.script.folder)
     inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
         return _Start(job.judgement, {})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
-        return _Start(job.judgement, {}, renew_version(manifest, query), query.roots, tables)
+        return _Start(job.judgement, {}, job.changed_sinks, renew_version(manifest, query), query.roots, tables)
     is_running = job_dir is not None and find_owner(job_dir.path) is not None
     plans = _plan_change(job, is_running=is_running) if after.complete else {}
     accepted = plans.get(OnChange.ACCEPT.value)
@@ -391,8 +398,8 @@ def _plan_start(
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
             resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
-            return _Start(job.judgement, plans, plan.manifest, plan.roots, resumed, answers)
-    return _Start(job.judgement, plans, answers=answers)
+            return _Start(job.judgement, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers)
+    return _Start(job.judgement, plans, [] if plans else job.changed_sinks, answers=answers)
 
 
 def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:

@@ -7,22 +7,24 @@ errors of `everfold run`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.checkpoint.logs import last_finished_batch
+from everfold.checkpoint.logs import last_finished_batch, last_planned_batch
 from everfold.compat import CompatOptions, Judgement, QueryPair, judge_pairs, pair_queries
 from everfold.compat.alternatives import add_alternative
 from everfold.connectors.contract import Source, no_past_error
 from everfold.errors import StateError
 from everfold.jobs.change import MEANINGS, OnChange
 from everfold.jobs.change_plan import BackfillCalls, ChangePlan, plan_change
+from everfold.jobs.changed_tables import ChangedTable, list_changed_sinks
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.read_cost import NOTHING, ReadCost, measure_cost
 from everfold.jobs.readiness import check_batches, check_may_change
 from everfold.jobs.rewind import check_duplicates
-from everfold.plan.nodes import Scan
+from everfold.jobs.sink_tables import SinkComparison, compare_sinks, sink_notes
+from everfold.plan.nodes import Scan, Sink
 from everfold.plan.walk import operators_of, scans_of, walk_streamed
 
 if TYPE_CHECKING:
@@ -85,9 +87,9 @@ class ChangedJob:
     """A job whose query has changed.
 
     job_dir: None for a job that is only imagined. known: its manifest. query: the new query.
-    pairs, judgement: of the old and the new query. options: by which they were judged. refresh:
-    whether operators re-emit the result.
-    inputs: the tables that the new query reads.
+    pairs, judgement: of the old and the new query. options: by which they were judged. inputs: the
+    tables that the new query reads. sinks: the tables that it writes. refresh: the positions of the
+    queries whose operators re-emit the result.
     """
 
     job_dir: JobDir | None
@@ -96,8 +98,9 @@ class ChangedJob:
     pairs: Sequence[QueryPair]
     judgement: Judgement
     options: CompatOptions
-    refresh: bool
     inputs: Inputs
+    sinks: SinkComparison
+    refresh: Collection[int] = ()
 
     @classmethod
     def of(
@@ -107,12 +110,12 @@ class ChangedJob:
         query: NewQuery,
         inputs: Inputs,
         settings: Settings,
-        *,
-        refresh: bool = False,
     ) -> ChangedJob:
         """Judge a query that is to continue a job, by the rules that a session has set."""
         options = CompatOptions.of(settings)
-        pairs = pair_queries(known.version.read_shapes(query), query.shapes)
+        declared = [root for root in query.roots if isinstance(root, Sink) and root.table.connector is not None]
+        sinks = compare_sinks(known.version.sinks or (), sink_notes(declared, query.base_folder))
+        pairs = pair_queries(known.version.read_shapes(query), query.shapes, sinks.renamed)
         return cls(
             job_dir=job_dir,
             known=known,
@@ -120,9 +123,25 @@ class ChangedJob:
             pairs=pairs,
             judgement=add_alternative(judge_pairs(pairs, options), pairs, options),
             options=options,
-            refresh=refresh,
             inputs=inputs,
+            sinks=sinks,
         )
+
+    @property
+    def changed_sinks(self) -> list[ChangedTable]:
+        """The tables that the user must be asked about if the job resumes with its state."""
+        if self.job_dir is not None and not has_planned_batch(self.job_dir, self.known):
+            return []
+        return list_changed_sinks(self.query.roots, self.pairs, self.sinks)
+
+    def refresh_tables(self, tables: Collection[str] | None = None) -> ChangedJob:
+        """Return the job with operators that re-emit their rows to tables, by default to all."""
+        refresh = [
+            position
+            for position, root in enumerate(self.query.roots)
+            if tables is None or (isinstance(root, Sink) and root.table.name in tables)
+        ]
+        return replace(self, refresh=refresh)
 
     def list_answers(self) -> list[Answer]:
         """Return the answers that would not be refused."""
@@ -148,7 +167,14 @@ class ChangedJob:
         Raises StateError `no-backfill`, `no-past`, `reshaped-query`.
         """
         plan = plan_change(
-            self.known, self.query, self.pairs, self.judgement, how, terms=self.options, refresh=self.refresh
+            self.known,
+            self.query,
+            self.pairs,
+            self.judgement,
+            how,
+            terms=self.options,
+            refresh=self.refresh,
+            renamed_sinks=self.sinks.renamed,
         )
         if how is OnChange.BACKFILL:
             self._check_past(plan)
@@ -184,6 +210,11 @@ class ChangedJob:
                 raise no_past_error(table)
 
 
+def has_planned_batch(job_dir: JobDir, manifest: Manifest) -> bool:
+    """Return whether a job has begun. manifest: the one in place."""
+    return last_planned_batch(job_dir.checkpoint(manifest, manifest.current)) >= 0
+
+
 def _list_scans(plan: ChangePlan) -> list[Scan]:
     """Return the scans whose tables a plan reads again."""
     if plan.manifest.version.rebuilt:
@@ -204,7 +235,7 @@ def _may_duplicate(plan: ChangePlan) -> bool:
     if not plan.manifest.version.rebuilt:
         return False
     try:
-        check_duplicates(plan.manifest.version.sinks, accepted=False)
+        check_duplicates(plan.manifest.rewritten_sinks, accepted=False)
     except StateError:
         return True
     return False

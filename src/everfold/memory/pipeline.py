@@ -157,7 +157,9 @@ class MemoryPipeline:
             )
         names = [node.operator_id for node in operators_of([self._root])]
         backfill = history is not None
-        plan = plan_operators(pairs, names, [root], version, terms, taken=names, backfill=backfill, refresh=refresh)
+        plan = plan_operators(
+            pairs, names, [root], version, terms, taken=names, backfill=backfill, refresh=[0] * refresh
+        )
         pipeline = self._continue(plan.roots[0], settings)
         for change in plan.operators:
             pipeline._stages[change.operator_id].repeat = change.reemits

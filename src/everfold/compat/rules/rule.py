@@ -43,9 +43,9 @@ REFERENCE = CompatOptions()
 class Change:
     """A change of one operator, from the old to the new query.
 
-    below: the operators that the new one reads. resliced_below: their old and new windows where these
-    differ and the old state is kept. is_history: whether both are versions of a job,
-    where a call that was dropped and added again is another one.
+    below: the operators that the new one reads. resliced_below: their old and new windows where
+    these differ and the old state is kept. is_history: whether both are versions of a job, where a
+    call that was dropped and added again is another one.
     """
 
     old: OperatorShape
