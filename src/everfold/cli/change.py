@@ -19,7 +19,7 @@ from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageErro
 from everfold.storage import Location
 
 if TYPE_CHECKING:
-    from everfold.compat import Judgement, QueryShape
+    from everfold.compat import Judgement, QueryPair, QueryShape
     from everfold.connectors.validate import CheckedTable
     from everfold.jobs.answers import Answer, ChangedJob
     from everfold.jobs.change_plan import ChangePlan
@@ -57,11 +57,6 @@ class _Queries:
     def roots(self) -> tuple[Root, ...]:
         """The plans of all queries."""
         return tuple(root for submit in self.submits for root in submit.roots)
-
-    @property
-    def shapes(self) -> list[QueryShape]:
-        """The shapes of all queries."""
-        return _shapes_of(self.roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +163,24 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
 
     before = _read_script(script, options, is_old=True)
     changed: list[ChangedTable] = []
+    pairs: list[QueryPair] = []
     for old, new in _pair_submits(before.submits, after.submits):
-        if not runs_as_stream(old):
+        if old is None or new is None or not runs_as_stream(old):
+            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
             continue
         job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
         _check_mode(job, old.settings.local_time_zone, new)
         # The scripts are versions of one script: the paths of both start in the same folder.
         folder = after.script.folder
         manifest = _imagine_manifest(old, folder) if after.jobs is not None else None
-        if manifest is not None:
+        if manifest is None:
+            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
+        else:
             start = _plan_start(manifest, new, after)
+            pairs += start.pairs
             changed += compare_sources(_check_sources(old, start.resumed), _check_sources(new), folder)
             changed += start.changed_sinks
-    pairs, rules = pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)
+    rules = CompatOptions.of(after.settings)
     return _Comparison(
         judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
         notes=[*before.notes, *describe_compared_functions(after.roots)],
@@ -189,15 +189,27 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
     )
 
 
-def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tuple[Submit, Submit]]:
-    """Pair the statements that write one of the same tables, and bare SELECTs by their order."""
+def _pair_submits(
+    old: Sequence[Submit], new: Sequence[Submit]
+) -> Iterator[tuple[Submit, Submit] | tuple[None, Submit] | tuple[Submit, None]]:
+    """Pair the statements that write one of the same tables, and bare SELECTs by their order.
+
+    Of those that are left, the first ones have the same job directory, and are paired, too.
+    """
     left = list(old)
-    for submit in new:
+    matches: dict[int, Submit] = {}
+    for number, submit in enumerate(new):
         tables = _sinks_of(submit)
         match = next((one for one in left if _sinks_of(one) & tables or not (_sinks_of(one) | tables)), None)
         if match is not None:
             left.remove(match)
-            yield match, submit
+            matches[number] = match
+    if left and left[0] is old[0] and new and 0 not in matches:
+        matches[0] = left.pop(0)
+    for number, submit in enumerate(new):
+        match = matches.get(number)
+        yield (None, submit) if match is None else (match, submit)
+    yield from ((submit, None) for submit in left)
 
 
 def _sinks_of(submit: Submit) -> set[str]:
@@ -349,14 +361,15 @@ def _new_query(submit: Submit, base_folder: Path) -> NewQuery:
 class _Start:
     """How a job starts with a statement.
 
-    plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
+    pairs: of its old and new queries. plans: by value of `--on-change`, the plan of the change, or
+    why it is refused. changed_sinks: the tables that are now written elsewhere. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
     tables from their beginning, wherever they are. resumed: the tables that are read further.
-    changed_sinks: the tables about which the user is asked. answers: those that would not be
-    refused.
+    answers: those that would not be refused.
     """
 
     judgement: Judgement
+    pairs: Sequence[QueryPair]
     plans: Mapping[str, ChangePlan | StateError]
     changed_sinks: Sequence[ChangedTable] = ()
     manifest: Manifest | None = None
@@ -384,10 +397,12 @@ def _plan_start(
     inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
-        return _Start(job.judgement, {})
+        return _Start(job.judgement, job.pairs, {})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
-        return _Start(job.judgement, {}, job.changed_sinks, renew_version(manifest, query), query.roots, tables)
+        return _Start(
+            job.judgement, job.pairs, {}, job.changed_sinks, renew_version(manifest, query), query.roots, tables
+        )
     is_running = job_dir is not None and find_owner(job_dir.path) is not None
     plans = _plan_change(job, is_running=is_running) if after.complete else {}
     accepted = plans.get(OnChange.ACCEPT.value)
@@ -398,8 +413,10 @@ def _plan_start(
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
             resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
-            return _Start(job.judgement, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers)
-    return _Start(job.judgement, plans, [] if plans else job.changed_sinks, answers=answers)
+            return _Start(
+                job.judgement, job.pairs, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers
+            )
+    return _Start(job.judgement, job.pairs, plans, [] if plans else job.changed_sinks, answers=answers)
 
 
 def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:
@@ -439,10 +456,11 @@ def _describe_plan(plan: ChangePlan | StateError) -> list[str]:
 # --- scripts --------------------------------------------------------------------------------------
 
 
-def _shapes_of(roots: Iterable[Root]) -> list[QueryShape]:
+def _shapes_of_statement(submit: Submit | None) -> list[QueryShape]:
+    """Return the shapes of the queries of a statement, none without one."""
     from everfold.compat import shape_of
 
-    return [shape_of(root) for root in roots]
+    return [] if submit is None else [shape_of(root) for root in submit.roots]
 
 
 def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, lenient: bool = False) -> _Queries:

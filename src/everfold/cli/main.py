@@ -243,6 +243,15 @@ part of the state, or none:
     "new: it holds other data, read it from the start.",
 )
 @click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar="TABLE=refresh|empty|rebuild",
+    help="What a table receives whose location has changed, or that the job has not written yet. refresh: the current "
+    "result, as far as the state holds it. empty: only what changes from now on. rebuild: the whole result, computed "
+    "from the beginning of the input.",
+)
+@click.option(
     "--prune",
     is_flag=True,
     help="After a rebuild or rollback has caught up, delete the rows of jdbc and upsert-kafka tables whose keys "
@@ -287,6 +296,7 @@ def run(
     on_change: Any,
     sink_duplicates: str,
     sources: tuple[str, ...],
+    sinks: tuple[str, ...],
     prune: bool,
     refresh: bool,
     metrics_port: int | None,
@@ -309,12 +319,13 @@ def run(
     everfold run orders.sql
     everfold run orders.sql --state /var/lib/orders --conf spark.driver.memory=4g
     everfold run orders.sql --on-change rebuild --prune
+    everfold run orders.sql --source orders=moved --sink totals=refresh
     everfold run orders.sql --metrics-port 9249
     everfold run -e "SELECT 1 + 1 AS two" --engine memory
     cat orders.sql | everfold run - --batch --format json
     """
     from everfold.cli import run as command
-    from everfold.jobs.rewind import Moved
+    from everfold.jobs.rewind import Moved, NewSink
     from everfold.jobs.spec import STOP_TIMEOUT_S
 
     metrics = None
@@ -340,6 +351,7 @@ def run(
         prune=prune,
         refresh=refresh,
         sources=parse_answers(sources, "--source", Moved),
+        sinks=parse_answers(sinks, "--sink", NewSink),
         metrics=metrics,
     )
     command.run(command.Script.read(script, text), options)
@@ -565,7 +577,8 @@ def explain(
     "sinks",
     multiple=True,
     metavar="TABLE=refresh|empty|rebuild",
-    help="The answer about a table that NEW writes at another location. * stands for all tables.",
+    help="The answer about a table that NEW writes at another location, or that OLD does not write, as in "
+    "`everfold run`. * stands for all tables.",
 )
 @_options_of_scripts
 def check(

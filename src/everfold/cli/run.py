@@ -167,7 +167,7 @@ def run(script: Script, options: RunOptions) -> None:
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
     jobs = check_jobs(submits, script.folder, engine=options.engine, note=note)
-    check_answers(submits, options.sources)
+    check_answers(submits, options.sources, options.sinks)
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little([job.tables for job in jobs], script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
@@ -270,7 +270,11 @@ def _specify_job(
         stop_timeout_s=options.stop_timeout_s,
         decide=_make_decide(options.on_change),
         consent=Consent(
-            duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
+            duplicates=options.sink_duplicates,
+            prune=options.prune,
+            refresh=options.refresh,
+            sources=options.sources,
+            sinks=options.sinks,
         ),
     )
 

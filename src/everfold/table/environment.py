@@ -19,7 +19,7 @@ from everfold.jobs.change import Decide, OnChange, refuse
 from everfold.jobs.engine import Engine
 from everfold.jobs.folders import FolderName, parse_folder
 from everfold.jobs.lookup_tables import LookupTables
-from everfold.jobs.rewind import Consent, Moved
+from everfold.jobs.rewind import Consent, Moved, NewSink
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.local_paths import parse_local_path, spark_path
@@ -108,6 +108,7 @@ class JobOptions(TypedDict, total=False):
     prune: bool
     refresh: bool
     sources: Mapping[str, Literal["moved", "new"]] | None
+    sinks: Mapping[str, Literal["refresh", "empty", "rebuild"]] | None
 
 
 class TableEnvironment:
@@ -180,6 +181,7 @@ class TableEnvironment:
         prune: bool = False,
         refresh: bool = False,
         sources: Mapping[str, Literal["moved", "new"]] | None = None,
+        sinks: Mapping[str, Literal["refresh", "empty", "rebuild"]] | None = None,
     ) -> TableResult | RunningJob:
         """Run statements in order, wait for each and return the result of the last one.
 
@@ -197,12 +199,16 @@ class TableEnvironment:
         sources: for tables whose location has changed since the job last ran. `moved`: the same
         data was moved, and the job resumes at its position in it. `new`: other data, which is read
         from its start.
+        sinks: for tables whose location has changed, or that the job has not written yet.
+        `refresh`: they receive the current result, as far as the state holds it. `empty`: only what
+        changes from now on. `rebuild`: the whole result, computed from the beginning of the input.
 
         Raises EverfoldError.
         """
         answers = {name: _parse(Moved, f"sources[{name!r}]", each) for name, each in (sources or {}).items()}
         duplicates = _parse(_Duplicates, "sink_duplicates", sink_duplicates) is _Duplicates.ACCEPT
-        consent = Consent(duplicates=duplicates, prune=prune, refresh=refresh, sources=answers)
+        tables = {name: _parse(NewSink, f"sinks[{name!r}]", each) for name, each in (sinks or {}).items()}
+        consent = Consent(duplicates=duplicates, prune=prune, refresh=refresh, sources=answers, sinks=tables)
         choice = _parse(OnChange, "on_change", on_change)
         with errors_of_python():
             folder = None if state_dir is None else parse_folder(state_dir)
