@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from everfold.checkpoint.state_metadata import StoredOperator
 from everfold.compat import QueryShape, Verdict, judge, shape_of
 from everfold.compat.new_columns import hide_new_columns
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
@@ -154,6 +155,10 @@ class Version:
             completed = (complete_shapes(shapes, planned) for planned in plans)
             return next((found for found in completed if found is not None), [*map(read_alone, shapes)])
         return shapes
+
+    def find_operator(self, name: str) -> StoredOperator:
+        """Return where the state of an operator is in the checkpoint of the version."""
+        return StoredOperator(self.operators.index(name), self.state_names.get(name, name))
 
     def carry_state_names(self, copied: Mapping[str, str]) -> dict[str, str]:
         """Return the `state_names` of the next version.
