@@ -113,11 +113,9 @@ def test_a_moved_table_receives_what_the_user_says(job: Job) -> None:
     job.put(("a", 5))
     moved = {"sums": "sums2"}
     asked = job.run(both, folders=moved)
-    assert (asked.code, asked.first) == (
-        1,
-        f"error[changed-sink]: table `sums`: the job has written `{job.project / 'sums'}` (filesystem),"
-        f" but the table is now at `{job.project / 'sums2'}` (filesystem)",
-    )
+    old, new = (f"`{job.project / folder}` (filesystem)" for folder in ("sums", "sums2"))
+    message = f"error[changed-sink]: table `sums`: the job has written {old}, but the table is now at {new}"
+    assert (asked.code, asked.first) == (1, message)
     for answer in ("refresh", "empty", "rebuild"):
         assert f"--sink sums={answer}" in asked.err
     assert job.check().code == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,7 @@ class _Queries:
     settings: Settings
     complete: bool
     jobs: tuple[CheckedJob, ...] | None = None
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -104,8 +105,9 @@ def judge_change(
     from everfold.plan.explain import explain
 
     after = _read_script(new, options, lenient=lenient)
-    names = [[name for name in answers if name != ANY_TABLE] for answers in (options.sources, options.sinks)]
-    check_answers(after.submits, *names)
+    sources, sinks = (answers.keys() - {ANY_TABLE} for answers in (options.sources, options.sinks))
+    check_answers(after.submits, sources, sinks, options.renamed_sources)
+    after = replace(after, renamed_sources=options.renamed_sources)
     comparison = (
         _compare_with_script(old, after, options)
         if isinstance(old, Script)
@@ -178,7 +180,8 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
         else:
             start = _plan_start(manifest, new, after)
             pairs += start.pairs
-            changed += compare_sources(_check_sources(old, start.resumed), _check_sources(new), folder)
+            sources = _check_sources(start.roots or new.roots)
+            changed += compare_sources(_check_sources(old.roots, start.resumed), sources, folder)
             changed += start.changed_sinks
     rules = CompatOptions.of(after.settings)
     return _Comparison(
@@ -230,8 +233,8 @@ def _imagine_manifest(submit: Submit, base_folder: Path) -> Manifest | None:
     return Manifest(job="", buckets=1, partitions=1, current=0, versions=(version,))
 
 
-def _check_sources(submit: Submit, resumed: Collection[str] | None = None) -> dict[str, CheckedTable]:
-    """Return the tables that a stream reads, if they are declared rightly.
+def _check_sources(roots: Iterable[Root], resumed: Collection[str] | None = None) -> dict[str, CheckedTable]:
+    """Return the tables that a stream reads, by their names in the job, if declared rightly.
 
     resumed: those whose positions are used again, None for all that are read.
     """
@@ -240,10 +243,10 @@ def _check_sources(submit: Submit, resumed: Collection[str] | None = None) -> di
     from everfold.plan.walk import scans_of
 
     checked: dict[str, CheckedTable] = {}
-    for table in dict.fromkeys(scan.table for scan in scans_of(submit.roots)):
-        if resumed is None or table.name in resumed:
+    for table in dict.fromkeys(scan.table for scan in scans_of(roots)):
+        if resumed is None or table.identity in resumed:
             with suppress(EverfoldError):
-                checked[table.name] = check_table(table, Role.SOURCE)
+                checked[table.identity] = check_table(table, Role.SOURCE)
     return checked
 
 
@@ -390,10 +393,11 @@ def _plan_start(
     from everfold.jobs.answers import ChangedJob, Inputs
     from everfold.jobs.change import OnChange
     from everfold.jobs.opening import renew_version
+    from everfold.jobs.renamed_sources import rename_sources
     from everfold.jobs.status import find_owner
     from everfold.plan.nodes import Sink
 
-    query = _new_query(submit, after.script.folder)
+    query = rename_sources(_new_query(submit, after.script.folder), manifest.version, after.renamed_sources)
     inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):

@@ -107,6 +107,7 @@ class RunOptions:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, NewSink] = field(default_factory=dict)
     metrics: MetricsOptions | None = None
 
@@ -167,7 +168,7 @@ def run(script: Script, options: RunOptions) -> None:
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
     jobs = check_jobs(submits, script.folder, engine=options.engine, note=note)
-    check_answers(submits, options.sources, options.sinks)
+    check_answers(submits, options.sources, options.sinks, options.renamed_sources)
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little([job.tables for job in jobs], script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
@@ -274,6 +275,7 @@ def _specify_job(
             prune=options.prune,
             refresh=options.refresh,
             sources=options.sources,
+            renamed_sources=options.renamed_sources,
             sinks=options.sinks,
         ),
     )

@@ -192,7 +192,7 @@ class ChangedJob:
 
     def measure(self, plan: ChangePlan) -> ReadCost:
         """Return what it costs to read again what a plan needs. Asks no external system."""
-        tables = [scan.table.name for scan in _list_scans(plan)]
+        tables = [scan.table for scan in _list_scans(plan)]
         if not tables or self.job_dir is None:
             return NOTHING
         return measure_cost(self.job_dir, self.known, tables, self.inputs.sources, self.inputs.base_folder)
@@ -205,7 +205,7 @@ class ChangedJob:
         names = {note["table"]: note.get("spark_name", "") for note in self.known.version.sources or ()}
         for table in dict.fromkeys(scan.table for scan in _list_scans(plan)):
             if table.name in self.inputs.sources:
-                self.inputs.sources[table.name].check_history(job_dir.path, names.get(table.name, ""))
+                self.inputs.sources[table.name].check_history(job_dir.path, names.get(table.identity, ""))
             elif table.name in self.inputs.forgotten:
                 raise no_past_error(table)
 

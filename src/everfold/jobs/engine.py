@@ -248,6 +248,7 @@ class Engine:
         forgotten = [name for name, external in self.externals.items() if external.history is None]
         inputs = Inputs.of(tables, spec.base_folder, forgotten)
         plan = open_job(job_dir, spec, inputs, buckets=self.buckets(partitions), partitions=partitions)
+        tables = tables.rename_sources(plan.roots)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
         for line in located.notes:

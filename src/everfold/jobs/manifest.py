@@ -34,6 +34,7 @@ from everfold.jobs.earlier_shapes import (
 )
 from everfold.jobs.function_sources import digest_functions
 from everfold.jobs.sink_tables import SinkNote, compare_sinks, list_rewritten, sink_name, sink_notes
+from everfold.plan.known_names import KnownTable
 from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root
 from everfold.plan.plan_text import PLAN_TEXT_VERSION, root_text
@@ -92,6 +93,7 @@ class Version:
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
     expired: whether `everfold expire` has removed its state, so that no rollback leads to it.
+    known_names: the names by which the job knows the tables and columns that were renamed since.
     state_names: for operators that have started with a copy of the state of another one, the name
         of that one, which their state still has.
     sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
@@ -122,6 +124,7 @@ class Version:
     partitions: int | None = None
     expired: bool = False
     script: str = ""
+    known_names: dict[str, KnownTable] = field(default_factory=dict)
     state_names: dict[str, str] = field(default_factory=dict)
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
@@ -435,6 +438,7 @@ def _parse_version(found: Any) -> Version:
         "operators": tuple(members.get("operators", ())),
         "again": tuple(members.get("again", ())),
         **{name: None if found is None else tuple(found) for name, found in notes.items()},
+        "known_names": {name: KnownTable(**table) for name, table in members.get("known_names", {}).items()},
     }
     version = Version(**{**members, **lists})
     try:
@@ -483,7 +487,7 @@ class NewQuery:
     """A query that a job is to run.
 
     sql, script, explained: its statement, the script that it is in, and its plan, for people.
-    base_folder: start of relative paths.
+    base_folder: start of relative paths. known_names: see `Version`.
     bind: binds another statement with the declarations of the script.
     """
 
@@ -493,6 +497,7 @@ class NewQuery:
     script: str = ""
     explained: str = ""
     base_folder: Path | None = None
+    known_names: dict[str, KnownTable] = field(default_factory=dict)
     bind: BindStatement | None = None
 
     @property
@@ -528,6 +533,7 @@ def create_version(
         sinks=sink_notes(roots, query.base_folder),
         sources=source_notes(roots, sources),
         functions=digest_functions(roots),
+        known_names=query.known_names,
     )
 
 

@@ -28,6 +28,7 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
 from everfold.jobs.moving import move_sinks
 from everfold.jobs.readiness import awaits_files, check_batches
+from everfold.jobs.renamed_sources import rename_sources
 from everfold.jobs.rewind import Consent, NewSink
 from everfold.jobs.sink_tables import sink_notes
 from everfold.jobs.spec import JobSpec
@@ -50,7 +51,8 @@ def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, pa
 
     Raises StateError `incompatible-change` and similar (`decide_change`), `changed-sink` for tables
     at a new location without an answer, `changed-zone`, `unfinished-batch`, `unfinished-change`,
-    `no-backfill`, `no-past`, `reshaped-query`, `damaged-checkpoint`.
+    `no-backfill`, `no-past`, `reshaped-query`, `damaged-checkpoint`, UsageError
+    `wrong-option-value` for wrong names of renamed tables.
     """
     explained = "\n".join(explain(root) for root in spec.roots)
     query = NewQuery(
@@ -65,6 +67,7 @@ def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, pa
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
+    query = rename_sources(query, known.version, spec.consent.renamed_sources)
     known = move_sinks(job_dir, known, sink_notes(query.roots, query.base_folder))
     for sentence in describe_changed_functions(known.version.functions, query.roots):
         spec.consent.note(sentence)
@@ -111,6 +114,7 @@ def renew_version(known: Manifest, query: NewQuery) -> Manifest:
         last,
         fingerprint=query.fingerprint,
         functions=digest_functions(query.roots),
+        known_names=query.known_names,
         shapes=tuple(
             to_json(record_coverage(pair, shape_of(root), last.number, REFERENCE, is_backfilled=False))
             for pair, root in zip(pairs, roots, strict=False)

@@ -44,6 +44,7 @@ class Consent:
     refresh: when a changed job resumes, re-emit the current result of every operator that still
         holds it.
     sources: for each table whose location has changed, whether its rows are the same.
+    renamed_sources: the present names of source tables and columns (`renamed_sources`).
     sinks: what a table receives that is written at a new location.
     note: called with a sentence for each effect on a table.
     """
@@ -52,6 +53,7 @@ class Consent:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, NewSink] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None
 

@@ -112,6 +112,7 @@ def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: 
         back_to=wanted.number,
         back_after=last,
         rebuilt=False,
+        known_names={**wanted.known_names, **manifest.version.known_names},
         checkpoint=None,
     )
     folder.write_manifest(replace(manifest, current=epoch, versions=(*manifest.versions, made)))

@@ -231,7 +231,7 @@ class MemoryPipeline:
         """
         match node:
             case Scan():
-                return (node.table.name,)
+                return (node.table.identity,)
             case Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
@@ -330,7 +330,7 @@ class _Batch:
                 return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
-        split = node.table.name
+        split = node.table.identity
         table = self.rows.get(node.table.name)
         if table is None:
             table = node.schema.arrow.empty_table()
