@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ANY_TABLE = "*"
 """Stands for every table in the answers of `--source` and `--sink`."""
+_NO_TABLES: Mapping[str, CheckedTable] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
     before = _read_script(script, options, is_old=True)
     changed: list[ChangedTable] = []
     pairs: list[QueryPair] = []
+    starts: list[_Start] = []
     for old, new in _pair_submits(before.submits, after.submits):
         if old is None or new is None or not runs_as_stream(old):
             pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
@@ -178,14 +180,19 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
         if manifest is None:
             pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
         else:
-            start = _plan_start(manifest, new, after)
+            number = after.submits.index(new)
+            start = _plan_start(manifest, new, after, number, old_sources=_check_sources(old.roots))
+            starts.append(start)
             pairs += start.pairs
             sources = _check_sources(start.roots or new.roots)
             changed += compare_sources(_check_sources(old.roots, start.resumed), sources, folder)
             changed += start.changed_sinks
     rules = CompatOptions.of(after.settings)
+    judgement = add_alternative(judge_pairs(pairs, rules), pairs, rules)
+    if len(starts) == 1 and starts[0].judgement.alternative is not None:
+        judgement = replace(judgement, alternative=starts[0].judgement.alternative)
     return _Comparison(
-        judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
+        judgement=judgement,
         notes=[*before.notes, *describe_compared_functions(after.roots)],
         changed=changed,
         plans={},
@@ -382,13 +389,18 @@ class _Start:
 
 
 def _plan_start(
-    manifest: Manifest, submit: Submit, after: _Queries, number: int = 0, job_dir: JobDir | None = None
+    manifest: Manifest,
+    submit: Submit,
+    after: _Queries,
+    number: int = 0,
+    job_dir: JobDir | None = None,
+    old_sources: Mapping[str, CheckedTable] = _NO_TABLES,
 ) -> _Start:
     """Plan how a job starts with a statement.
 
-    number: of the statement, counted from 0. job_dir: of the job, None for an imagined one. Raises
-    UsageError `reshaped-query` and similar if the state is compatible, but the job cannot be
-    changed.
+    number: of the statement, counted from 0. job_dir: of the job, None for an imagined one.
+    old_sources: the tables that an imagined job has read, as declared. Raises UsageError
+    `reshaped-query` and similar if the state is compatible, but the job cannot be changed.
     """
     from everfold.jobs.answers import ChangedJob, Inputs
     from everfold.jobs.change import OnChange
@@ -398,7 +410,9 @@ def _plan_start(
     from everfold.plan.nodes import Sink
 
     query = rename_sources(_new_query(submit, after.script.folder), manifest.version, after.renamed_sources)
-    inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
+    inputs = Inputs()
+    if after.jobs is not None:
+        inputs = replace(Inputs.of(after.jobs[number].tables, after.script.folder), old_declared=old_sources)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
         return _Start(job.judgement, job.pairs, {})
@@ -413,10 +427,10 @@ def _plan_start(
     if isinstance(accepted, StateError):
         raise _refuse(accepted)
     answers = job.list_answers() if plans and job_dir is not None and not is_running else ()
-    old_sources = manifest.version.sources or ()
+    old_notes = manifest.version.sources or ()
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
-            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
+            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_notes)
             return _Start(
                 job.judgement, job.pairs, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers
             )

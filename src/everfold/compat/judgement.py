@@ -65,12 +65,13 @@ class Alternative:
     """Options under which more of the state would be kept (`compat.alternatives`).
 
     settings: what a session would have to set. columns: those that would be kept then, and are not
-    kept now.
+    kept now. options: of the command line that would be needed (`jobs.suggested_renamings`).
     """
 
     settings: Mapping[str, str]
     verdict: Verdict
     columns: tuple[ColumnJudgement, ...]
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

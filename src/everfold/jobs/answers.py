@@ -7,28 +7,31 @@ errors of `everfold run`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.logs import last_finished_batch, last_planned_batch
-from everfold.compat import CompatOptions, Judgement, QueryPair, judge_pairs, pair_queries
+from everfold.compat import CompatOptions, Judgement, QueryPair, Verdict, judge_pairs, pair_queries
 from everfold.compat.alternatives import add_alternative
 from everfold.connectors.contract import Source, no_past_error
-from everfold.errors import StateError
+from everfold.errors import EverfoldError, StateError
 from everfold.jobs.change import MEANINGS, OnChange
 from everfold.jobs.change_plan import BackfillCalls, ChangePlan, plan_change
-from everfold.jobs.changed_tables import ChangedTable, list_changed_sinks
+from everfold.jobs.changed_tables import ChangedTable, describe_location, list_changed_sinks
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.read_cost import NOTHING, ReadCost, measure_cost
 from everfold.jobs.readiness import check_batches, check_may_change
 from everfold.jobs.rewind import check_duplicates
-from everfold.jobs.sink_tables import SinkComparison, compare_sinks, sink_notes
-from everfold.plan.nodes import Scan, Sink
+from everfold.jobs.sink_tables import SinkComparison, compare_sinks, may_share_location, sink_notes
+from everfold.jobs.suggested_renamings import suggest_renaming
+from everfold.plan.nodes import Scan, Sink, Table
 from everfold.plan.walk import operators_of, scans_of, walk_streamed
 
 if TYPE_CHECKING:
-    from everfold.connectors.validate import CheckedTables
+    from everfold.compat.operator_ids import SourceNote
+    from everfold.connectors.validate import CheckedTable, CheckedTables
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.sql.settings import Settings
 
@@ -68,18 +71,39 @@ class Inputs:
     """The tables that a query reads.
 
     sources: by name, without those whose rows the caller provides. forgotten: those of the caller
-    whose rows cannot be provided again. base_folder: start of relative paths.
+    whose rows cannot be provided again. base_folder: start of relative paths. declared: the tables
+    as declared. old_declared: likewise those of an imagined job, which has opened no source.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     forgotten: Collection[str] = ()
     base_folder: Path = Path()
+    declared: Mapping[str, CheckedTable] = field(default_factory=dict)
+    old_declared: Mapping[str, CheckedTable] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: CheckedTables, base_folder: Path, forgotten: Collection[str] = ()) -> Inputs:
         """Return the tables of a job that were checked."""
         sources = {table.name: checked.source() for table, checked in tables.sources.items()}
-        return cls(sources=sources, forgotten=forgotten, base_folder=base_folder)
+        declared = {table.name: checked for table, checked in tables.sources.items()}
+        return cls(sources=sources, forgotten=forgotten, base_folder=base_folder, declared=declared)
+
+    def is_same_location(self, note: SourceNote, table: Table) -> bool:
+        """Return whether a table that the job has read is at the location of a table of the query.
+
+        Asks an external system if its connector cannot tell otherwise.
+        """
+        old, new = self.old_declared.get(note["table"]), self.declared.get(table.name)
+        if new is None:
+            return False
+        if old is not None:
+            return may_share_location(
+                describe_location(old, self.base_folder), describe_location(new, self.base_folder)
+            )
+        with suppress(EverfoldError):
+            location = self.sources[table.name].location(self.base_folder)
+            return (note.get("connector"), note.get("location")) == (new.connector.name, location)
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +140,18 @@ class ChangedJob:
         declared = [root for root in query.roots if isinstance(root, Sink) and root.table.connector is not None]
         sinks = compare_sinks(known.version.sinks or (), sink_notes(declared, query.base_folder))
         pairs = pair_queries(known.version.read_shapes(query), query.shapes, sinks.renamed)
+        judgement = add_alternative(judge_pairs(pairs, options), pairs, options)
+        if judgement.verdict is not Verdict.FULLY:
+            suggested = suggest_renaming(
+                known.version, query, judgement, options, sinks.renamed, inputs.is_same_location
+            )
+            judgement = judgement if suggested is None else replace(judgement, alternative=suggested)
         return cls(
             job_dir=job_dir,
             known=known,
             query=query,
             pairs=pairs,
-            judgement=add_alternative(judge_pairs(pairs, options), pairs, options),
+            judgement=judgement,
             options=options,
             inputs=inputs,
             sinks=sinks,

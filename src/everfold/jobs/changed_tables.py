@@ -111,13 +111,14 @@ def compare_sources(
     for name, after in new.items():
         if name not in old:
             continue
-        notes = (_note(checked, base_folder) for checked in (old[name], after))
+        notes = (describe_location(checked, base_folder) for checked in (old[name], after))
         before, current = notes
         if not may_share_location(before, current):
             yield changed_source(after.table, before, current)
 
 
-def _note(checked: CheckedTable, base_folder: Path) -> LocationNote:
+def describe_location(checked: CheckedTable, base_folder: Path) -> LocationNote:
+    """Return where a table is by its options. base_folder: start of relative paths."""
     return {"connector": checked.connector.name, "location": "\n".join(sorted(checked.locations(base_folder)))}
 
 

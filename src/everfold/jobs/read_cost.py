@@ -78,7 +78,7 @@ def measure_cost(
             position = read_position(checkpoint, notes[table.identity]["spark_name"])
             if position is not None:
                 size = sources[table.name].measure_read(base_folder, position)
-        if size.rows is None and table.name in read_rows:
+        if size.rows is None and table.name in read_rows and times_read[table.identity]:
             size = size._replace(rows=round(read_rows[table.name] / times_read[table.identity]))
         sizes.append(size)
     rows = _add(size.rows for size in sizes)
