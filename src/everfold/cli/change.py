@@ -68,6 +68,11 @@ class TableFinding:
     changed: ChangedTable
     answer: str | None
 
+    @property
+    def rebuilds(self) -> bool:
+        """Whether the job reads all its tables from their beginning, wherever they are."""
+        return self.answer == f"--sink {self.changed.table.name}=rebuild"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -115,6 +120,8 @@ def judge_change(
         else _compare_with_jobs(old, after, options)
     )
     answered = tuple(map(_find_answer(options), comparison.changed))
+    if len(after.submits) == 1 and any(finding.rebuilds for finding in answered):
+        answered = tuple(finding for finding in answered if finding.changed.option == "--sink")
     used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
     unused = [
         f"table `{name}` is at its old location: {option} {name}={answer} has no effect"
@@ -427,10 +434,12 @@ def _plan_start(
     if isinstance(accepted, StateError):
         raise _refuse(accepted)
     answers = job.list_answers() if plans and job_dir is not None and not is_running else ()
-    old_notes = manifest.version.sources or ()
+    old_names = {note["name"] for note in manifest.version.sources or ()}
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
-            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_notes)
+            resumed = frozenset(
+                note["table"] for note in plan.manifest.version.sources or () if note["name"] in old_names
+            )
             return _Start(
                 job.judgement, job.pairs, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers
             )

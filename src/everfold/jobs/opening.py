@@ -158,10 +158,10 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec, in
         how = OnChange.REBUILD
     else:
         how = decide_change(str(job_dir.path), job, spec.decide)
-        if how is not OnChange.REBUILD:
-            check_sink_answers(changed, consent.sinks)
     job.check_state(how)
     plan = job.plan(how)
+    if how is not OnChange.REBUILD:
+        check_sink_answers(changed, consent.sinks)
     _note_answers([] if how is OnChange.REBUILD else changed, query, consent)
     return plan
 
