@@ -12,6 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from everfold.compat import matching
+from everfold.jobs import sink_tables
 from everfold.memory import pipeline
 from everfold.operators import changelog, clock, group, protocol, window
 from everfold.plan.changelog import KIND, RowKind
@@ -59,6 +61,20 @@ def round_averages_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pl.Expr, "truncdiv", pl.Expr.floordiv)
 
 
+def copy_the_state_of_another_query(patch: pytest.MonkeyPatch) -> None:
+    old_positions = matching.QueryPair.old_positions.fget  # type: ignore[attr-defined]
+
+    def shift(self: Any) -> list[int | None]:
+        found: list[int | None] = old_positions(self)
+        return [0 if self.is_copy and position is not None else position for position in found]
+
+    patch.setattr(matching.QueryPair, "old_positions", property(shift))
+
+
+def overlook_moved_sinks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sink_tables, "may_share_location", lambda *_: True)
+
+
 DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     function.__name__: function
     for function in (
@@ -68,6 +84,8 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         forget_the_watermark,
         wait_for_idle_splits,
         round_averages_down,
+        copy_the_state_of_another_query,
+        overlook_moved_sinks,
     )
 }
 

@@ -119,7 +119,11 @@ def judge_change(
         if isinstance(old, Script)
         else _compare_with_jobs(old, after, options)
     )
-    answered = tuple(map(_find_answer(options), comparison.changed))
+    answered = tuple(
+        finding
+        for finding in map(_find_answer(options), comparison.changed)
+        if finding.answer is not None or finding.changed not in comparison.unasked
+    )
     if len(after.submits) == 1 and any(finding.rebuilds for finding in answered):
         answered = tuple(finding for finding in answered if finding.changed.option == "--sink")
     used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
@@ -142,11 +146,16 @@ def judge_change(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is known about a change before the answers of the user, see `Change`."""
+    """What is known about a change before the answers of the user, see `Change`.
+
+    changed: the tables at another location. unasked: those that need no answer, as their job can
+    only be rebuilt.
+    """
 
     judgement: Judgement
     notes: Sequence[str] = ()
     changed: Sequence[ChangedTable] = ()
+    unasked: Sequence[ChangedTable] = ()
     unreachable: Sequence[str] = ()
     plans: Mapping[str, Sequence[str]]
     answers: Sequence[Answer] = ()
@@ -173,6 +182,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
 
     before = _read_script(script, options, is_old=True)
     changed: list[ChangedTable] = []
+    unasked: list[ChangedTable] = []
     pairs: list[QueryPair] = []
     starts: list[_Start] = []
     for old, new in _pair_submits(before.submits, after.submits):
@@ -194,6 +204,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
             sources = _check_sources(start.roots or new.roots)
             changed += compare_sources(_check_sources(old.roots, start.resumed), sources, folder)
             changed += start.changed_sinks
+            unasked += [] if start.can_resume else start.changed_sinks
     rules = CompatOptions.of(after.settings)
     judgement = add_alternative(judge_pairs(pairs, rules), pairs, rules)
     if len(starts) == 1 and starts[0].judgement.alternative is not None:
@@ -202,6 +213,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
         judgement=judgement,
         notes=[*before.notes, *describe_compared_functions(after.roots)],
         changed=changed,
+        unasked=unasked,
         plans={},
     )
 
@@ -294,6 +306,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
         ),
         notes=[note for one in comparisons for note in one.notes],
         changed=[table for one in comparisons for table in one.changed],
+        unasked=[table for one in comparisons for table in one.unasked],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
         answers=comparisons[0].answers if len(comparisons) == 1 else (),
@@ -325,6 +338,7 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
         judgement=start.judgement,
         notes=describe_changed_functions(manifest.version.functions, submit.roots),
         changed=changed,
+        unasked=() if start.can_resume else start.changed_sinks,
         unreachable=unreachable,
         plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
         answers=start.answers,
@@ -379,7 +393,8 @@ class _Start:
     """How a job starts with a statement.
 
     pairs: of its old and new queries. plans: by value of `--on-change`, the plan of the change, or
-    why it is refused. changed_sinks: the tables that are now written elsewhere. manifest, roots:
+    why it is refused. changed_sinks: the tables that are now written elsewhere. can_resume: whether
+    the job can resume with its state or at its position. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
     tables from their beginning, wherever they are. resumed: the tables that are read further.
     answers: those that would not be refused.
@@ -389,6 +404,7 @@ class _Start:
     pairs: Sequence[QueryPair]
     plans: Mapping[str, ChangePlan | StateError]
     changed_sinks: Sequence[ChangedTable] = ()
+    can_resume: bool = True
     manifest: Manifest | None = None
     roots: Sequence[Root] = ()
     resumed: frozenset[str] = frozenset()
@@ -426,7 +442,7 @@ def _plan_start(
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
         return _Start(
-            job.judgement, job.pairs, {}, job.changed_sinks, renew_version(manifest, query), query.roots, tables
+            job.judgement, job.pairs, {}, job.changed_sinks, True, renew_version(manifest, query), query.roots, tables
         )
     is_running = job_dir is not None and find_owner(job_dir.path) is not None
     plans = _plan_change(job, is_running=is_running) if after.complete else {}
@@ -441,9 +457,9 @@ def _plan_start(
                 note["table"] for note in plan.manifest.version.sources or () if note["name"] in old_names
             )
             return _Start(
-                job.judgement, job.pairs, plans, job.changed_sinks, plan.manifest, plan.roots, resumed, answers
+                job.judgement, job.pairs, plans, job.changed_sinks, True, plan.manifest, plan.roots, resumed, answers
             )
-    return _Start(job.judgement, job.pairs, plans, [] if plans else job.changed_sinks, answers=answers)
+    return _Start(job.judgement, job.pairs, plans, job.changed_sinks, can_resume=not plans, answers=answers)
 
 
 def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:

@@ -56,9 +56,8 @@ def keep_names_apart(tables: Iterable[Table], names: KnownNames) -> dict[str, Kn
             known[name] = KnownTable(_find_free_name(name, taken | present.keys()))
             taken.add(known[name].name)
         if name in known:
-            columns = dict(known[name].columns)
+            columns = {column: former for column, former in known[name].columns.items() if column != former}
             others = {column.name for column in table.columns}
-            columns = {column: former for column, former in columns.items() if column in others}
             for column in sorted(others - columns.keys()):
                 if column in columns.values():
                     columns[column] = _find_free_name(column, {*others, *columns.values()})
