@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from everfold.compat import matching
+from everfold.aggregates import folding
+from everfold.compat import columns, judgement, matching
 from everfold.jobs import sink_tables
 from everfold.memory import pipeline
 from everfold.operators import changelog, clock, group, protocol, window
+from everfold.plan import branches, canonical
 from everfold.plan.changelog import KIND, RowKind
 
 
@@ -75,6 +78,61 @@ def overlook_moved_sinks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sink_tables, "may_share_location", lambda *_: True)
 
 
+def forget_which_occurrence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(branches, "_suffix", lambda number: "")
+
+
+def forget_which_window(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(canonical, "name_window_columns", lambda number: branches.name_window_columns(1))
+
+
+def pool_the_parts_of_branches(patch: pytest.MonkeyPatch) -> None:
+    number = canonical._number_paths
+
+    def pool(plan: Any) -> Any:
+        found = number(plan)
+        filters, joins = ({text for each in found for text in getattr(each, part)} for part in ("filters", "joins"))
+        return tuple(replace(each, filters=tuple(sorted(filters)), joins=tuple(sorted(joins))) for each in found)
+
+    patch.setattr(canonical, "_number_paths", pool)
+
+
+def sort_the_texts_of_branches(patch: pytest.MonkeyPatch) -> None:
+    join = branches.join_alternatives
+    patch.setattr(canonical, "join_alternatives", lambda texts: join(sorted(texts)))
+
+
+def begin_new_aggregates_at_zero(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(folding.Fold, "_is_set", property(lambda fold: None))
+
+
+def show_new_columns_of_old_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pipeline, "hide_new_columns", lambda root: root)
+
+
+def report_no_affected_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(columns.ColumnJudge, "find_row_effects", lambda judge: iter(()))
+
+
+def report_mixed_columns_as_kept(patch: pytest.MonkeyPatch) -> None:
+    judged = columns.ColumnJudge._judge_state
+
+    def keep(judge: Any, column: Any) -> Any:
+        status, *rest = judged(judge, column)
+        return (columns.Status.KEPT if status is columns.Status.MIXED else status, *rest)
+
+    patch.setattr(columns.ColumnJudge, "_judge_state", keep)
+
+
+def ignore_other_windows_below(patch: pytest.MonkeyPatch) -> None:
+    compare = judgement._PairJudge._compare
+
+    def ignore(judge: Any, one: int, other: int, *, is_history: bool) -> Any:
+        return replace(compare(judge, one, other, is_history=is_history), resliced_below=())
+
+    patch.setattr(judgement._PairJudge, "_compare", ignore)
+
+
 DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     function.__name__: function
     for function in (
@@ -86,6 +144,15 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         round_averages_down,
         copy_the_state_of_another_query,
         overlook_moved_sinks,
+        forget_which_occurrence,
+        forget_which_window,
+        pool_the_parts_of_branches,
+        sort_the_texts_of_branches,
+        begin_new_aggregates_at_zero,
+        show_new_columns_of_old_rows,
+        report_no_affected_rows,
+        report_mixed_columns_as_kept,
+        ignore_other_windows_below,
     )
 }
 

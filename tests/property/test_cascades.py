@@ -217,5 +217,5 @@ def test_a_window_is_not_taken_for_another_one() -> None:
 def test_another_spelling_of_a_cascade_keeps_the_state() -> None:
     for number in range(60):
         query = make_cascade(random.Random(number))
-        old, new = ([shape_of(make_plan(each.sql))] for each in (query, respell(query)))
-        assert judge(old, new).verdict is Verdict.FULLY, (query.sql, respell(query).sql)
+        before, after = ([shape_of(make_plan(each.sql))] for each in (query, respell(query)))
+        assert judge(before, after).verdict is Verdict.FULLY, (query.sql, respell(query).sql)

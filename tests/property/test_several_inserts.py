@@ -19,6 +19,7 @@ from property.halves import PipelineRun, make_plan, rows, sort_rows
 
 from everfold.compat import CompatOptions, QueryShape, Verdict, judge_pairs, pair_queries, shape_of
 from everfold.compat.columns import Status
+from everfold.errors import StateError
 from everfold.jobs.sink_tables import SinkNote, compare_sinks
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.operators.change_plan import OperatorChange, plan_operators
@@ -157,10 +158,14 @@ def check(seed: int) -> Verdict:
     changes = iter(plan.operators)
     for insert, root, pair in zip(new, plan.roots, pairs, strict=False):
         own = [next(changes) for _ in operators_of([root])]
-        if any(change.old_position is None for change in own):
+        assert [change.old_position is not None for change in own] == [at in pair.matching for at in range(len(own))]
+        if len(pair.matching) < len(own):
             continue
         changed, whole = PipelineRun(root, resume(root, own, stored)), PipelineRun(new_roots[new.index(insert)])
-        changed.feed(second, last=True)
+        try:
+            changed.feed(second, last=True)
+        except StateError as error:  # the state of another query
+            raise AssertionError(shown) from error
         whole.feed(first)
         before = len(whole.rows)
         whole.feed(second, last=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from everfold.compat.reuse import starts_complete
 from everfold.compat.rules import Change
@@ -106,7 +107,7 @@ a backfill.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ColumnJudge:
     """Judges the columns of the result of a pair of queries whose change reuses state.
 
@@ -121,13 +122,17 @@ class ColumnJudge:
     changes: Mapping[int, Change]
     is_backfilled: bool
 
+    @cached_property
+    def _meanings(self) -> _Meanings:
+        return _Meanings(self.old, self.new)
+
     def judge_columns(self) -> Iterator[ColumnJudgement]:
         """Yield the columns of the new query, then the dropped ones: columns of the old query whose
         name and meaning are both missing in the new one.
         """
         for column in self.new.columns:
             status, reason, since = self._judge_state(column)
-            meaning, was = compare_meaning(self.old, self.new, column)
+            meaning, was = self._meanings.compare(column)
             yield ColumnJudgement(
                 name=column.name,
                 status=status,
@@ -210,7 +215,7 @@ class ColumnJudge:
         (version,) = since or (0,)
         if not column.origins:
             return Status.KEPT, "computed from each row alone", 0
-        is_changed = compare_meaning(self.old, self.new, column)[0] in (Meaning.CHANGED, Meaning.NEW)
+        is_changed = self._meanings.compare(column)[0] in (Meaning.CHANGED, Meaning.NEW)
         reason = "computed from state that is kept" if is_changed else "computed as before"
         return Status.KEPT, f"{reason}, {_describe_since(version)}" if version else reason, version
 
@@ -232,7 +237,11 @@ class ColumnJudge:
         return since
 
     def _find_call(self, position: int, text: str) -> CallShape:
-        return next(call for call in self.new.operators[position].calls if call.text == text)
+        return self._calls[position][text]
+
+    @cached_property
+    def _calls(self) -> list[dict[str, CallShape]]:
+        return [{call.text: call for call in operator.calls} for operator in self.new.operators]
 
     def _find_version(self, position: int, text: str) -> int | None:
         """Return the version since which a call counts, None if it starts with the current rows
@@ -242,10 +251,14 @@ class ColumnJudge:
             return None
         change = self.changes[position]
         call = self._find_call(position, text)
-        if call in change.added_calls:
+        if call in self._new_calls[position]:
             return _FILLED if self.is_backfilled or (change.is_history and not call.counts_since) else _NOW
         source = change.derived_calls.get(call) or change.find_old(call)
         return None if source is None else source.counts_since
+
+    @cached_property
+    def _new_calls(self) -> dict[int, frozenset[CallShape]]:
+        return {position: frozenset(change.added_calls) for position, change in self.changes.items()}
 
     def _list_new_calls(self, condition: ConditionShape) -> list[str]:
         return self._count_since([(position, call, True) for position, call in condition.origins]).get(_NOW, [])
@@ -253,7 +266,7 @@ class ColumnJudge:
     def _starts_complete(self, position: int) -> bool:
         return starts_complete(self.new, position, frozenset(self.matching))
 
-    @property
+    @cached_property
     def _added_columns(self) -> list[str]:
         """The columns that were added to the rows of operators."""
         return [
@@ -275,8 +288,9 @@ class ColumnJudge:
 
 def lose_columns(old: QueryShape, new: QueryShape, reason: str) -> Iterator[ColumnJudgement]:
     """Yield the columns of a pair of queries of a job that cannot resume."""
+    meanings = _Meanings(old, new)
     for column in new.columns:
-        meaning, was = compare_meaning(old, new, column)
+        meaning, was = meanings.compare(column)
         yield ColumnJudgement(
             name=column.name,
             status=Status.LOST,
@@ -306,22 +320,29 @@ def drop_columns(old: QueryShape, new: QueryShape) -> Iterator[ColumnJudgement]:
             )
 
 
-def compare_meaning(old: QueryShape, new: QueryShape, column: ColumnShape) -> tuple[Meaning, str]:
-    """Compare the meaning of a column of the new query with that of the old query's columns.
+class _Meanings:
+    """Compares the meaning of columns of the new query with that of the old query's columns."""
 
-    Return it with the old name of a renamed column, or the old expression of a changed one.
-    """
-    same_name = next((each for each in old.columns if each.name == column.name), None)
-    if same_name is not None and same_name.text == column.text:
-        return Meaning.SAME, ""
-    unchanged = {(each.name, each.text) for each in new.columns}
-    renamed = (each for each in old.columns if each.text == column.text and (each.name, each.text) not in unchanged)
-    same_text = next(renamed, None)
-    if same_text is not None:
-        return Meaning.RENAMED, same_text.name
-    if same_name is not None:
-        return Meaning.CHANGED, describe_text(same_name.text, old.operators)
-    return Meaning.NEW, ""
+    def __init__(self, old: QueryShape, new: QueryShape) -> None:
+        self._operators = old.operators
+        self._texts = {each.name: each.text for each in reversed(old.columns)}
+        unchanged = {(each.name, each.text) for each in new.columns}
+        self._old_names = {
+            each.text: each.name for each in reversed(old.columns) if (each.name, each.text) not in unchanged
+        }
+
+    def compare(self, column: ColumnShape) -> tuple[Meaning, str]:
+        """Return the meaning of a column, with the old name of a renamed one, or the old expression
+        of a changed one.
+        """
+        same_name = self._texts.get(column.name)
+        if same_name == column.text:
+            return Meaning.SAME, ""
+        if column.text in self._old_names:
+            return Meaning.RENAMED, self._old_names[column.text]
+        if same_name is not None:
+            return Meaning.CHANGED, describe_text(same_name, self._operators)
+        return Meaning.NEW, ""
 
 
 def _emits_once(operator: OperatorShape) -> bool:

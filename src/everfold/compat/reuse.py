@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from everfold.aggregates.registry import lookup
 from everfold.aggregates.shared_state import related_calls
@@ -12,14 +12,14 @@ from everfold.plan.canonical import NO_CLOCK
 from everfold.plan.windows import duration
 
 
-def find_source_call(call: CallShape, old: Sequence[CallShape]) -> CallShape | None:
+def find_source_call(call: CallShape, old: Mapping[str, CallShape]) -> CallShape | None:
     """Return the old call whose state a new call can use; if there are several, the one with the
-    longest history. None if there is none.
+    longest history. None if there is none. old: by their texts.
     """
     if call.python:
         return None
     texts = related_calls(call.text, call.function)
-    return min((each for each in old if each.text in texts), key=lambda each: each.since, default=None)
+    return min((old[text] for text in texts if text in old), key=lambda each: each.since, default=None)
 
 
 def can_recount(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:

@@ -54,7 +54,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
 )
-from everfold.plan.walk import tables_of, walk_plan
+from everfold.plan.walk import tables_of, walk_plan, walk_without
 from everfold.plan.windows import duration, simplify, window_text
 
 KINDS: dict[type[StatefulNode], str] = {
@@ -87,7 +87,13 @@ def branches_of(plan: Plan) -> tuple[Branch, ...]:
 
     Raises SqlError `too-complex`.
     """
-    return plan.remember("branches", lambda node: tuple(number_joins(path) for path in _paths_of(node)))
+    return plan.remember("branches", _number_paths)
+
+
+def _number_paths(plan: Plan) -> tuple[Branch, ...]:
+    for node in reversed([*walk_without("paths", plan)]):
+        _paths_of(node)
+    return tuple(map(number_joins, _paths_of(plan)))
 
 
 def check_length(texts: Sequence[str], plan: Plan) -> None:

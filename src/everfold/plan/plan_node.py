@@ -45,6 +45,10 @@ class PlanNode:
         found: T = self._facts[what]
         return found
 
+    def remembers(self, what: str) -> bool:
+        """Return whether a value has been computed from the node."""
+        return what in self._facts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorNode(PlanNode):

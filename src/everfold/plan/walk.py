@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from everfold.plan.nodes import Join, Plan, Root, Scan, StatefulNode, Table, is_stateful
 from everfold.plan.parts import children, streamed_children
@@ -13,6 +13,14 @@ def walk_plan(node: Plan) -> Iterator[Plan]:
     return _walk(node, children)
 
 
+def walk_without(fact: str, node: Plan) -> Iterator[Plan]:
+    """Yield the node and all nodes below it that do not remember a fact yet, topmost first.
+
+    Computed in the reverse order, the fact of each node needs no deep recursion.
+    """
+    return _walk(node, lambda each: [below for below in children(each) if not below.remembers(fact)])
+
+
 def walk_streamed(node: Plan) -> Iterator[Plan]:
     """Yield the node and all streamed nodes below it, topmost first.
 
@@ -21,7 +29,7 @@ def walk_streamed(node: Plan) -> Iterator[Plan]:
     return _walk(node, streamed_children)
 
 
-def _walk(node: Plan, below: Callable[[Plan], tuple[Plan, ...]]) -> Iterator[Plan]:
+def _walk(node: Plan, below: Callable[[Plan], Sequence[Plan]]) -> Iterator[Plan]:
     waiting = [node]
     while waiting:
         each = waiting.pop()

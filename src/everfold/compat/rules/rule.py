@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from everfold.compat.reuse import can_recount, can_reuse_slices, find_source_call
@@ -39,7 +40,7 @@ REFERENCE = CompatOptions()
 """The options of the reference rules."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Change:
     """A change of one operator, from the old to the new query.
 
@@ -57,8 +58,15 @@ class Change:
 
     def find_old(self, call: CallShape) -> CallShape | None:
         """Return the old call that a call of the new operator continues, None if there is none."""
-        same = (old for old in self.old.calls if old == call and not (self.is_history and old.since != call.since))
-        return next(same, None)
+        same = self._old_calls.get(call, ())
+        return next((old for old in same if not self.is_history or old.since == call.since), None)
+
+    @cached_property
+    def _old_calls(self) -> dict[CallShape, list[CallShape]]:
+        found: dict[CallShape, list[CallShape]] = {}
+        for call in self.old.calls:
+            found.setdefault(call, []).append(call)
+        return found
 
     @property
     def has_same_keys(self) -> bool:
@@ -68,17 +76,17 @@ class Change:
         old, new = self.old.keys, self.new.keys
         return sorted(old) == sorted(new) if self.options.extended else old == new
 
-    @property
+    @cached_property
     def added_columns(self) -> tuple[str, ...]:
         """Columns of the rows that only the new operator has."""
         return tuple(sorted({*self.new.columns} - {*self.old.columns}))
 
-    @property
+    @cached_property
     def dropped_columns(self) -> tuple[str, ...]:
         """Columns of the rows that only the old operator has."""
         return tuple(sorted({*self.old.columns} - {*self.new.columns}))
 
-    @property
+    @cached_property
     def tolerates_column_changes(self) -> bool:
         """Whether stored rows may lack the added columns: with the extended rules, if all of them
         are nullable.
@@ -110,7 +118,7 @@ class Change:
         over_sessions = bool(self.below) and all(each.window.startswith("SESSION(") for each in self.below)
         return over_sessions and {*new.keys} <= {*old.keys} and not reads_tables
 
-    @property
+    @cached_property
     def derived_calls(self) -> dict[CallShape, CallShape]:
         """Calls that only the new operator has, each with the old call whose state it can use.
 
@@ -119,10 +127,11 @@ class Change:
         if not self.options.extended:
             return {}
         new = (call for call in self.new.calls if self.find_old(call) is None)
-        found = ((call, find_source_call(call, self.old.calls)) for call in new)
+        old = {call.text: call for call in sorted(self.old.calls, key=lambda call: -call.since)}
+        found = ((call, find_source_call(call, old)) for call in new)
         return {call: source for call, source in found if source is not None}
 
-    @property
+    @cached_property
     def recounted_calls(self) -> tuple[CallShape, ...]:
         """Calls that only the new operator has and that can be computed from the rows of the
         operators below. Empty without the extended rules.
@@ -131,19 +140,19 @@ class Change:
         calls = (call for call in self.new.calls if self.find_old(call) is None and call not in derived)
         return tuple(call for call in calls if self.options.extended and can_recount(call, self.new, self.below))
 
-    @property
+    @cached_property
     def kept_calls(self) -> tuple[CallShape, ...]:
         """Calls of the new operator that have state."""
         complete = {*self.derived_calls, *self.recounted_calls}
         return tuple(call for call in self.new.calls if self.find_old(call) is not None or call in complete)
 
-    @property
+    @cached_property
     def added_calls(self) -> tuple[CallShape, ...]:
         """Calls of the new operator that have no state."""
         kept = {*self.kept_calls}
         return tuple(call for call in self.new.calls if call not in kept)
 
-    @property
+    @cached_property
     def dropped_calls(self) -> tuple[CallShape, ...]:
         """Calls that only the old operator has."""
         known = {*self.new.calls}

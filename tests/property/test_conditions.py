@@ -1,0 +1,146 @@
+"""Conditions between an operator and the result, as HAVING: a change that is accepted may leave
+rows in the table, or leave some out, only where the report says so.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from property.halves import ROWS, PipelineRun, batch, make_plan, pick_values, rows
+
+from everfold.compat import REFERENCE, CompatOptions, judge, shape_of
+from everfold.compat.judgement import Judgement
+from everfold.plan.changelog import KIND, RowKind
+from everfold.plan.nodes import Root
+from everfold.sql.planner import Session
+
+CALLS = ("SUM(b)", "MAX(b)", "MIN(c)", "COUNT(*)", "COUNT(c)", "MAX(d)")
+TESTS = (
+    "{call} > 2",
+    "{call} IS NOT NULL",
+    "COALESCE({call}, 0) < 4",
+    "{call} BETWEEN 1 AND 9",
+    "{call} IS NULL",
+    "{call} <> 5",
+)
+FROM = {
+    "groups": "SELECT a, {columns} FROM MyTable GROUP BY a HAVING {condition}",
+    "subquery": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a) WHERE {condition_on_names}",
+    "windows": "SELECT a, window_end, {columns} FROM TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '20' SECOND) GROUP BY window_start, window_end, a HAVING {condition}",
+    "top": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a HAVING {condition})",
+}  # fmt: skip
+
+
+def make_query(kind: str, calls: list[str], columns: list[str], conditions: list[tuple[str, str]]) -> str:
+    """Return a query. columns: the calls of its result. conditions: each with its call."""
+    named = {call: f"k{CALLS.index(call)}" for call in calls}
+    shown = calls if kind == "subquery" else columns
+    written = [test.format(call=call) for test, call in conditions]
+    on_names = [test.format(call=named[call]) for test, call in conditions]
+    return FROM[kind].format(
+        columns=", ".join(f"{call} AS {named[call]}" for call in shown),
+        names=", ".join(named[call] for call in columns),
+        condition=" AND ".join(written) or "TRUE",
+        condition_on_names=" AND ".join(on_names) or "TRUE",
+    )
+
+
+def make_change(kind: str, chance: random.Random) -> tuple[str, str]:
+    """Return a query, and one with other conditions or another column."""
+    columns = chance.sample(CALLS, 2)
+    conditions = [(chance.choice(TESTS), chance.choice(CALLS)) for _ in range(chance.choice([0, 1, 1, 2]))]
+
+    def write(columns: list[str], conditions: list[tuple[str, str]]) -> str:
+        return make_query(kind, list(dict.fromkeys([*columns, *(call for _, call in conditions)])), columns, conditions)
+
+    before = write(columns, conditions)
+    edit = chance.choice(["add", "add", "drop", "replace", "column", "order"])
+    match edit:
+        case "add":
+            conditions = [*conditions, (chance.choice(TESTS), chance.choice(CALLS))]
+        case "drop":
+            conditions = conditions[1:]
+        case "replace":
+            conditions = [(chance.choice(TESTS), chance.choice(CALLS)), *conditions[1:]]
+        case "column":
+            columns = [*columns, *chance.sample([call for call in CALLS if call not in columns], 1)]
+        case "order":
+            conditions = conditions[::-1]
+    return before, write(columns, conditions)
+
+
+class Table:
+    """The rows that the sink holds of each key."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self.keys = keys
+        self.rows: dict[tuple[Any, ...], bool] = {}
+
+    def read(self, root: Root, run: PipelineRun, part: list[dict[str, Any]], size: int, *, last: bool) -> None:
+        """Feed rows, and take what is emitted."""
+        fed = [run.pipeline.feed(batch(root, part[at : at + size]), now_ms=0) for at in range(0, len(part), size)]
+        for table in [*fed, *([run.pipeline.flush(now_ms=0)] if last else [])]:
+            for row in table.to_pylist():
+                comes = row.pop(KIND, 0) in (RowKind.INSERT, RowKind.UPDATE_AFTER)
+                key = pick_values(dict(zip(run.names, row.values(), strict=True)), self.keys)
+                self.rows[key] = comes
+
+    @property
+    def present(self) -> set[tuple[Any, ...]]:
+        """The keys that have a row."""
+        return {key for key, is_there in self.rows.items() if is_there}
+
+
+def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
+    chance = random.Random(f"{kind} {seed}")
+    texts = make_change(kind, chance)
+    before, after = map(make_plan, texts)
+    judgement = judge([shape_of(before)], [shape_of(after)], terms)
+    if not judgement.verdict.reuses_state:
+        return judgement
+    given = rows(seed)
+    first, second = given[: ROWS // 2], given[ROWS // 2 :]
+    keys, size = ["a", "window_end"] if kind == "windows" else ["a"], chance.choice([1, 7])
+    settings = Session().settings
+    if terms.extended:
+        settings = settings.with_option("everfold.compat.rules", "extended")
+    is_final = kind == "windows"
+
+    def run(*, refresh: bool) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
+        """Return the table of the changed query, and that of a query that never stopped."""
+        changed, whole = Table(keys), Table(keys)
+        running, never_stopped = PipelineRun(before), PipelineRun(after)
+        changed.read(before, running, first, size, last=False)
+        whole.read(after, never_stopped, first, size, last=False)
+        if is_final:  # results that were emitted before do not change
+            changed, whole = Table(keys), Table(keys)
+        pipeline = running.pipeline.change_query(after, 1, settings, refresh=refresh)
+        changed.read(after, PipelineRun(after, pipeline), second, size, last=True)
+        whole.read(after, never_stopped, second, size, last=True)
+        return changed.present, whole.present
+
+    changed, right = run(refresh=False)
+    assert judgement.rows or changed == right, texts
+    if judgement.rows:
+        assert shape_of(before).conditions != shape_of(after).conditions, texts
+        if not is_final and not any("has no value for" in effect.message for effect in judgement.rows):
+            refreshed, right = run(refresh=True)
+            assert refreshed == right, texts
+    return judgement
+
+
+@pytest.mark.parametrize("kind", FROM)
+def test_a_condition_affects_rows_only_as_the_report_says(kind: str) -> None:
+    named = 0
+    for seed in range(25):
+        named += bool(check(kind, seed).rows)
+    assert named >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FROM)
+def test_many_conditions_affect_rows_only_as_the_report_says(kind: str) -> None:
+    for seed in range(100, 250):
+        check(kind, seed, CompatOptions(extended=seed % 3 == 0))
