@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from everfold.aggregates import folding
-from everfold.compat import columns, judgement
+from everfold.compat import columns, judgement, matching
+from everfold.jobs import sink_tables
 from everfold.memory import pipeline
 from everfold.operators import changelog, clock, group, layout, protocol, window
 from everfold.plan import branches, canonical
@@ -61,6 +62,20 @@ def wait_for_idle_splits(patch: pytest.MonkeyPatch) -> None:
 
 def round_averages_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pl.Expr, "truncdiv", pl.Expr.floordiv)
+
+
+def copy_the_state_of_another_query(patch: pytest.MonkeyPatch) -> None:
+    old_positions = matching.QueryPair.old_positions.fget  # type: ignore[attr-defined]
+
+    def shift(self: Any) -> list[int | None]:
+        found: list[int | None] = old_positions(self)
+        return [0 if self.is_copy and position is not None else position for position in found]
+
+    patch.setattr(matching.QueryPair, "old_positions", property(shift))
+
+
+def overlook_moved_sinks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sink_tables, "may_share_location", lambda *_: True)
 
 
 def forget_which_occurrence(patch: pytest.MonkeyPatch) -> None:
@@ -128,6 +143,8 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         forget_the_watermark,
         wait_for_idle_splits,
         round_averages_down,
+        copy_the_state_of_another_query,
+        overlook_moved_sinks,
         forget_which_occurrence,
         forget_which_window,
         pool_the_parts_of_branches,

@@ -5,6 +5,7 @@ The answer is the same with the job's directory and with the old script.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,13 @@ SOURCES = (
     "'connector' = 'datagen'",
     "'connector' = 'datagen', 'rows-per-second' = '5'",
 )
+SINKS = (
+    "'connector' = 'print'",
+    "'connector' = 'filesystem', 'path' = 'totals', 'format' = 'debezium-json'",
+    "'connector' = 'filesystem', 'path' = '{folder}/totals', 'format' = 'debezium-json'",
+    "'connector' = 'filesystem', 'path' = 'totals2', 'format' = 'debezium-json'",
+    "'connector' = 'filesystem', 'path' = 's3a://bucket/totals', 'format' = 'debezium-json'",
+)
 WRONG_SOURCES = ("'connector' = 'filesystem', 'path' = 'orders'", "'connector' = 'datagn'")
 QUERIES = (
     "SELECT k, SUM(v) AS a, MAX(v) AS b FROM orders GROUP BY k",
@@ -65,16 +73,24 @@ class Version:
     source: str
     query: str
     settings: tuple[str, ...] = ()
+    sink: str = SINKS[0]
+    table: str = "orders"
+    column: str = "v"
+    target: str = "totals"
 
     def write(self, folder: Path) -> str:
         return "".join(
             [
                 *(f"SET {setting};\n" for setting in self.settings),
-                f"CREATE TABLE orders (k STRING, j STRING, v INT) WITH ({self.source.replace('{folder}', str(folder))});\n",
-                f"CREATE TABLE totals (k STRING, a INT, b INT{', c BIGINT' * (' AS c' in self.query)}) WITH ('connector' = 'print');\n",
-                f"INSERT INTO totals {self.query};\n",
+                f"CREATE TABLE {self.table} (k STRING, j STRING, {self.column} INT) WITH ({self.source.replace('{folder}', str(folder))});\n",
+                f"CREATE TABLE {self.target} (k STRING, a INT, b INT{', c BIGINT' * (' AS c' in self.query)}) WITH ({self.sink.replace('{folder}', str(folder))});\n",
+                f"INSERT INTO {self.target} {self.renamed_query};\n",
             ]
         )
+
+    @property
+    def renamed_query(self) -> str:
+        return re.sub(r"\bv\b", self.column, self.query.replace("FROM orders", f"FROM {self.table}"))
 
 
 def choose_change(random: Random) -> tuple[Version, Version, list[str]]:
@@ -84,7 +100,7 @@ def choose_change(random: Random) -> tuple[Version, Version, list[str]]:
         return (random.choice(settings),) if random.random() < share else ()
 
     rules = sometimes(0.3, "'everfold.compat.rules' = 'extended'")
-    old = Version(random.choice(SOURCES), random.choice((QUERIES[0], *QUERIES[:-1])), rules)
+    old = Version(random.choice(SOURCES), random.choice((QUERIES[0], *QUERIES[:-1])), rules, random.choice(SINKS))
     source = old.source if random.random() < 0.4 else random.choice((*SOURCES, *SOURCES, *WRONG_SOURCES))
     query = old.query if random.random() < 0.3 else random.choice((*QUERIES[:2], *QUERIES, *QUERIES, *WRONG_QUERIES))
     settings = (
@@ -92,8 +108,18 @@ def choose_change(random: Random) -> tuple[Version, Version, list[str]]:
         *sometimes(0.12, "'table.local-time-zone' = 'Asia/Tokyo'", "'table.local-time-zone' = 'Nowhere'"),
         *sometimes(0.08, "'execution.runtime-mode' = 'batch'"),
     )
-    answers = sometimes(0.4, "orders=moved", "orders=new", "orders=new", "ordrs=new", "orders=old")
-    return old, Version(source, query, settings), [part for answer in answers for part in ("--source", answer)]
+    sink = old.sink if random.random() < 0.5 else random.choice(SINKS)
+    table, target = ("purchases" if random.random() < 0.2 else "orders"), random.choice(("totals",) * 5 + ("sums",))
+    column = "amount" if random.random() < 0.15 else "v"
+    answers = [*sometimes(0.4, f"{table}=moved", f"{table}=new", f"{table}=new", "ordrs=new", "orders=old")]
+    if random.random() < 0.7:
+        answers += ["orders=purchases"] * (table == "purchases") + [f"orders.v={column}"] * (column == "amount")
+    of_sinks = sometimes(
+        0.4, f"{target}=refresh", f"{target}=empty", f"{target}=empty", f"{target}=rebuild", "totls=empty"
+    )
+    options = [part for answer in answers for part in ("--source", answer)]
+    options += [part for answer in of_sinks for part in ("--sink", answer)]
+    return old, Version(source, query, settings, sink, table, column, target), options
 
 
 @pytest.fixture
@@ -149,15 +175,19 @@ def compare(random: Random, project: Path, number: int) -> str:
     refused, _ = invoke("run", str(files[1]), "--on-change", "accept", *state)
     code, result = invoke("check", str(files[1]), *state)
     shown = f"{files[0].read_text()}\n{files[1].read_text()}\n{answers}\nrun: {refused}\n{result.output}"
-    asks = "changed-source: " in result.output and result.exit_code == 2
+    findings = re.findall(r"^changed-(?:source|sink): .*\n(.*)", result.output, re.MULTILINE)
+    asks = result.exit_code == 2 and not all(finding.startswith("  answered: ") for finding in findings)
+    rebuilds = bool(re.search(r"^  answered: --sink \w+=rebuild", result.output, re.MULTILINE))
     match refused:
+        case "" if rebuilds:
+            assert (code, result.exit_code) in {("", 0), ("", 3), ("", 4), ("", 5)}, shown
         case "":
             assert (code, result.exit_code) in {("", 0), ("", 3)}, shown
         case "incompatible-change" | "unknown-change":
             expected = 2 if asks else 5 if refused == "incompatible-change" else 4
             assert (code, result.exit_code) == ("", expected), shown
-        case "changed-source":
-            assert asks, shown
+        case "changed-source" | "changed-sink":
+            assert (asks, f"\n{refused}: " in result.output) == (True, True), shown
         case _:
             assert code == refused, shown
     code_of_scripts, of_scripts = invoke("check", *map(str, files), *answers)
@@ -168,7 +198,15 @@ def compare(random: Random, project: Path, number: int) -> str:
 def compare_many(project: Path, *, seed: int, count: int) -> None:
     random = Random(seed)
     answers = Counter(compare(random, project, number) for number in range(count))
-    expected: set[Any] = {"exit code 0", "exit code 3", "changed-source", "changed-zone", "streaming-job", *REUSED[:1]}
+    expected: set[Any] = {
+        "exit code 0",
+        "exit code 3",
+        "changed-source",
+        "changed-sink",
+        "changed-zone",
+        "streaming-job",
+        *REUSED[:1],
+    }
     assert expected <= answers.keys(), answers
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from everfold.checkpoint.damage import check_file
 from everfold.checkpoint.files import replace_file
@@ -38,8 +39,19 @@ def find_job_dir_in_state(checkpoint: Location) -> str | None:
     return None
 
 
-def list_operators(checkpoint: Location) -> Iterator[tuple[str, int]]:
-    """Yield the name and Spark's number of each operator with state in a checkpoint.
+@dataclass(frozen=True, slots=True)
+class StoredOperator:
+    """An operator whose state is in a checkpoint.
+
+    position: of the operator in its job, which is Spark's number. name: that it has in the state.
+    """
+
+    position: int
+    name: str
+
+
+def list_operators(checkpoint: Location) -> Iterator[StoredOperator]:
+    """Yield the operators with state in a checkpoint.
 
     Raises StateError `damaged-checkpoint`.
     """
@@ -52,4 +64,4 @@ def list_operators(checkpoint: Location) -> Iterator[tuple[str, int]]:
             found = json.loads(facts)
             variables = json.loads(found["operatorPropertiesJson"])["stateVariables"]
             number = int(found["operatorInfo"]["operatorId"])
-        yield from ((each["stateName"].removeprefix("pages_"), number) for each in variables)
+        yield from (StoredOperator(number, each["stateName"].removeprefix("pages_")) for each in variables)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +19,23 @@ from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageErro
 from everfold.storage import Location
 
 if TYPE_CHECKING:
-    from everfold.compat import Judgement, QueryShape
+    from everfold.compat import Judgement, QueryPair, QueryShape
     from everfold.connectors.validate import CheckedTable
     from everfold.jobs.answers import Answer, ChangedJob
     from everfold.jobs.change_plan import ChangePlan
-    from everfold.jobs.changed_tables import ChangedTable, DeclaredTables
+    from everfold.jobs.changed_tables import ChangedTable
     from everfold.jobs.folders import FolderName
     from everfold.jobs.job_dir import JobDir
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.jobs.preflight import CheckedJob
-    from everfold.plan.nodes import Root, Table
+    from everfold.plan.nodes import Root
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Settings
     from everfold.sql.statements import Statement
 
 ANY_TABLE = "*"
 """Stands for every table in the answers of `--source` and `--sink`."""
+_NO_TABLES: Mapping[str, CheckedTable] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,12 @@ class _Queries:
     settings: Settings
     complete: bool
     jobs: tuple[CheckedJob, ...] | None = None
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roots(self) -> tuple[Root, ...]:
         """The plans of all queries."""
         return tuple(root for submit in self.submits for root in submit.roots)
-
-    @property
-    def shapes(self) -> list[QueryShape]:
-        """The shapes of all queries."""
-        return _shapes_of(self.roots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +67,11 @@ class TableFinding:
 
     changed: ChangedTable
     answer: str | None
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether the job reads all its tables from their beginning, wherever they are."""
+        return self.answer == f"--sink {self.changed.table.name}=rebuild"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +111,21 @@ def judge_change(
     from everfold.plan.explain import explain
 
     after = _read_script(new, options, lenient=lenient)
-    names = [[name for name in answers if name != ANY_TABLE] for answers in (options.sources, options.sinks)]
-    check_answers(after.submits, *names)
+    sources, sinks = (answers.keys() - {ANY_TABLE} for answers in (options.sources, options.sinks))
+    check_answers(after.submits, sources, sinks, options.renamed_sources)
+    after = replace(after, renamed_sources=options.renamed_sources)
     comparison = (
         _compare_with_script(old, after, options)
         if isinstance(old, Script)
         else _compare_with_jobs(old, after, options)
     )
-    answered = tuple(map(_find_answer(options), comparison.changed))
+    answered = tuple(
+        finding
+        for finding in map(_find_answer(options), comparison.changed)
+        if finding.answer is not None or finding.changed not in comparison.unasked
+    )
+    if len(after.submits) == 1 and any(finding.rebuilds for finding in answered):
+        answered = tuple(finding for finding in answered if finding.changed.option == "--sink")
     used = {(finding.changed.option, finding.changed.table.name) for finding in answered}
     unused = [
         f"table `{name}` is at its old location: {option} {name}={answer} has no effect"
@@ -137,11 +146,16 @@ def judge_change(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is known about a change before the answers of the user, see `Change`."""
+    """What is known about a change before the answers of the user, see `Change`.
+
+    changed: the tables at another location. unasked: those that need no answer, as their job can
+    only be rebuilt.
+    """
 
     judgement: Judgement
     notes: Sequence[str] = ()
     changed: Sequence[ChangedTable] = ()
+    unasked: Sequence[ChangedTable] = ()
     unreachable: Sequence[str] = ()
     plans: Mapping[str, Sequence[str]]
     answers: Sequence[Answer] = ()
@@ -162,41 +176,69 @@ def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
 def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
     from everfold.compat import CompatOptions, judge_pairs, pair_queries
     from everfold.compat.alternatives import add_alternative
-    from everfold.jobs.changed_tables import compare_declared
+    from everfold.jobs.changed_tables import compare_sources
     from everfold.jobs.function_sources import describe_compared_functions
     from everfold.jobs.preflight import runs_as_stream
 
     before = _read_script(script, options, is_old=True)
     changed: list[ChangedTable] = []
+    unasked: list[ChangedTable] = []
+    pairs: list[QueryPair] = []
+    starts: list[_Start] = []
     for old, new in _pair_submits(before.submits, after.submits):
-        if not runs_as_stream(old):
+        if old is None or new is None or not runs_as_stream(old):
+            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
             continue
         job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
         _check_mode(job, old.settings.local_time_zone, new)
-        manifest = _imagine_manifest(old) if after.jobs is not None else None
-        if manifest is not None:
-            start = _plan_start(manifest, new, after)
-            # The scripts are versions of one script: the paths of both start in the same folder.
-            folder = after.script.folder
-            changed += compare_declared(_declare_tables(old, start.resumed), _declare_tables(new), folder)
-    pairs, rules = pair_queries(before.shapes, after.shapes), CompatOptions.of(after.settings)
+        # The scripts are versions of one script: the paths of both start in the same folder.
+        folder = after.script.folder
+        manifest = _imagine_manifest(old, folder) if after.jobs is not None else None
+        if manifest is None:
+            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
+        else:
+            number = after.submits.index(new)
+            start = _plan_start(manifest, new, after, number, old_sources=_check_sources(old.roots))
+            starts.append(start)
+            pairs += start.pairs
+            sources = _check_sources(start.roots or new.roots)
+            changed += compare_sources(_check_sources(old.roots, start.resumed), sources, folder)
+            changed += start.changed_sinks
+            unasked += [] if start.can_resume else start.changed_sinks
+    rules = CompatOptions.of(after.settings)
+    judgement = add_alternative(judge_pairs(pairs, rules), pairs, rules)
+    if len(starts) == 1 and starts[0].judgement.alternative is not None:
+        judgement = replace(judgement, alternative=starts[0].judgement.alternative)
     return _Comparison(
-        judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules),
+        judgement=judgement,
         notes=[*before.notes, *describe_compared_functions(after.roots)],
         changed=changed,
+        unasked=unasked,
         plans={},
     )
 
 
-def _pair_submits(old: Sequence[Submit], new: Sequence[Submit]) -> Iterator[tuple[Submit, Submit]]:
-    """Pair the statements that write one of the same tables, and bare SELECTs by their order."""
+def _pair_submits(
+    old: Sequence[Submit], new: Sequence[Submit]
+) -> Iterator[tuple[Submit, Submit] | tuple[None, Submit] | tuple[Submit, None]]:
+    """Pair the statements that write one of the same tables, and bare SELECTs by their order.
+
+    Of those that are left, the first ones have the same job directory, and are paired, too.
+    """
     left = list(old)
-    for submit in new:
+    matches: dict[int, Submit] = {}
+    for number, submit in enumerate(new):
         tables = _sinks_of(submit)
         match = next((one for one in left if _sinks_of(one) & tables or not (_sinks_of(one) | tables)), None)
         if match is not None:
             left.remove(match)
-            yield match, submit
+            matches[number] = match
+    if left and left[0] is old[0] and new and 0 not in matches:
+        matches[0] = left.pop(0)
+    for number, submit in enumerate(new):
+        match = matches.get(number)
+        yield (None, submit) if match is None else (match, submit)
+    yield from ((submit, None) for submit in left)
 
 
 def _sinks_of(submit: Submit) -> set[str]:
@@ -205,11 +247,11 @@ def _sinks_of(submit: Submit) -> set[str]:
     return {root.table.name for root in submit.roots if isinstance(root, Sink)}
 
 
-def _imagine_manifest(submit: Submit) -> Manifest | None:
+def _imagine_manifest(submit: Submit, base_folder: Path) -> Manifest | None:
     """Return the manifest of a job that a statement has started, None if it cannot start one."""
     from everfold.jobs.manifest import Manifest, create_version
 
-    query = _new_query(submit)
+    query = _new_query(submit, base_folder)
     try:
         version = create_version(0, 0, query, query.roots)
     except EverfoldError:
@@ -217,25 +259,21 @@ def _imagine_manifest(submit: Submit) -> Manifest | None:
     return Manifest(job="", buckets=1, partitions=1, current=0, versions=(version,))
 
 
-def _declare_tables(submit: Submit, resumed: Collection[str] | None = None) -> DeclaredTables:
-    """Return the tables that a stream reads and writes, if they are declared rightly.
+def _check_sources(roots: Iterable[Root], resumed: Collection[str] | None = None) -> dict[str, CheckedTable]:
+    """Return the tables that a stream reads, by their names in the job, if declared rightly.
 
-    resumed: the tables whose positions are used again, None for all that are read.
+    resumed: those whose positions are used again, None for all that are read.
     """
     from everfold.connectors.contract import Role
     from everfold.connectors.validate import check_table
-    from everfold.jobs.changed_tables import DeclaredTables
-    from everfold.plan.nodes import Sink
     from everfold.plan.walk import scans_of
 
-    def check_all(tables: Iterable[Table], role: Role) -> Iterator[tuple[str, CheckedTable]]:
-        for table in dict.fromkeys(tables):
+    checked: dict[str, CheckedTable] = {}
+    for table in dict.fromkeys(scan.table for scan in scans_of(roots)):
+        if resumed is None or table.identity in resumed:
             with suppress(EverfoldError):
-                yield table.name, check_table(table, role)
-
-    read = [scan.table for scan in scans_of(submit.roots) if resumed is None or scan.table.name in resumed]
-    written = [root.table for root in submit.roots if isinstance(root, Sink)]
-    return DeclaredTables(dict(check_all(read, Role.SOURCE)), dict(check_all(written, Role.SINK)))
+                checked[table.identity] = check_table(table, Role.SOURCE)
+    return checked
 
 
 def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
@@ -268,6 +306,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
         ),
         notes=[note for one in comparisons for note in one.notes],
         changed=[table for one in comparisons for table in one.changed],
+        unasked=[table for one in comparisons for table in one.unasked],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
         answers=comparisons[0].answers if len(comparisons) == 1 else (),
@@ -278,20 +317,28 @@ def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, numb
     """Compare a statement with its job. number: of the statement, counted from 0."""
     from everfold.jobs.function_sources import describe_changed_functions
     from everfold.jobs.locations import Locations
+    from everfold.jobs.moving import move_sinks
+    from everfold.jobs.sink_tables import sink_notes
 
     submit = after.submits[number]
     _check_mode(_Job(f"the job in `{job_dir.path}`", f"the state in `{job_dir.path}`"), manifest.version.zone, submit)
+    if after.jobs is not None:
+        manifest = move_sinks(job_dir, manifest, sink_notes(submit.roots, after.script.folder))
     start = _plan_start(manifest, submit, after, number, job_dir)
     changed: list[ChangedTable] = []
     unreachable: list[str] = []
+    if after.jobs is not None:
+        changed += start.changed_sinks
     if after.jobs is not None and start.manifest is not None:
         locations = Locations(job_dir, after.script.folder)
         tables = after.jobs[number].tables.sources
-        changed, unreachable = locations.find_changed(start.manifest, start.roots, tables)
+        sources, unreachable = locations.find_changed(start.manifest, start.roots, tables)
+        changed += sources
     return _Comparison(
         judgement=start.judgement,
         notes=describe_changed_functions(manifest.version.functions, submit.roots),
         changed=changed,
+        unasked=() if start.can_resume else start.changed_sinks,
         unreachable=unreachable,
         plans={decision: _describe_plan(plan) for decision, plan in start.plans.items()},
         answers=start.answers,
@@ -328,7 +375,7 @@ def _refuse(error: StateError) -> UsageError:
     return UsageError(*error.diagnostics)
 
 
-def _new_query(submit: Submit) -> NewQuery:
+def _new_query(submit: Submit, base_folder: Path) -> NewQuery:
     from everfold.jobs.manifest import NewQuery
     from everfold.plan.naming import number_operators
 
@@ -336,6 +383,7 @@ def _new_query(submit: Submit) -> NewQuery:
         roots=number_operators(submit.roots),
         zone=submit.settings.local_time_zone,
         sql=submit.text,
+        base_folder=base_folder,
         bind=submit.bind,
     )
 
@@ -344,14 +392,19 @@ def _new_query(submit: Submit) -> NewQuery:
 class _Start:
     """How a job starts with a statement.
 
-    plans: by value of `--on-change`, the plan of the change, or why it is refused. manifest, roots:
+    pairs: of its old and new queries. plans: by value of `--on-change`, the plan of the change, or
+    why it is refused. changed_sinks: the tables that are now written elsewhere. can_resume: whether
+    the job can resume with its state or at its position. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
     tables from their beginning, wherever they are. resumed: the tables that are read further.
     answers: those that would not be refused.
     """
 
     judgement: Judgement
+    pairs: Sequence[QueryPair]
     plans: Mapping[str, ChangePlan | StateError]
+    changed_sinks: Sequence[ChangedTable] = ()
+    can_resume: bool = True
     manifest: Manifest | None = None
     roots: Sequence[Root] = ()
     resumed: frozenset[str] = frozenset()
@@ -359,40 +412,54 @@ class _Start:
 
 
 def _plan_start(
-    manifest: Manifest, submit: Submit, after: _Queries, number: int = 0, job_dir: JobDir | None = None
+    manifest: Manifest,
+    submit: Submit,
+    after: _Queries,
+    number: int = 0,
+    job_dir: JobDir | None = None,
+    old_sources: Mapping[str, CheckedTable] = _NO_TABLES,
 ) -> _Start:
     """Plan how a job starts with a statement.
 
-    number: of the statement, counted from 0. job_dir: of the job, None for an imagined one. Raises
-    UsageError `reshaped-query` and similar if the state is compatible, but the job cannot be
-    changed.
+    number: of the statement, counted from 0. job_dir: of the job, None for an imagined one.
+    old_sources: the tables that an imagined job has read, as declared. Raises UsageError
+    `reshaped-query` and similar if the state is compatible, but the job cannot be changed.
     """
     from everfold.jobs.answers import ChangedJob, Inputs
     from everfold.jobs.change import OnChange
     from everfold.jobs.opening import renew_version
+    from everfold.jobs.renamed_sources import rename_sources
     from everfold.jobs.status import find_owner
     from everfold.plan.nodes import Sink
 
-    query = _new_query(submit)
-    inputs = Inputs() if after.jobs is None else Inputs.of(after.jobs[number].tables, after.script.folder)
+    query = rename_sources(_new_query(submit, after.script.folder), manifest.version, after.renamed_sources)
+    inputs = Inputs()
+    if after.jobs is not None:
+        inputs = replace(Inputs.of(after.jobs[number].tables, after.script.folder), old_declared=old_sources)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
-        return _Start(job.judgement, {})
+        return _Start(job.judgement, job.pairs, {})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
-        return _Start(job.judgement, {}, renew_version(manifest, query), query.roots, tables)
+        return _Start(
+            job.judgement, job.pairs, {}, job.changed_sinks, True, renew_version(manifest, query), query.roots, tables
+        )
     is_running = job_dir is not None and find_owner(job_dir.path) is not None
     plans = _plan_change(job, is_running=is_running) if after.complete else {}
     accepted = plans.get(OnChange.ACCEPT.value)
     if isinstance(accepted, StateError):
         raise _refuse(accepted)
     answers = job.list_answers() if plans and job_dir is not None and not is_running else ()
-    old_sources = manifest.version.sources or ()
+    old_names = {note["name"] for note in manifest.version.sources or ()}
     for plan in plans.values():
         if not isinstance(plan, StateError) and not plan.manifest.version.rebuilt:
-            resumed = frozenset(note["table"] for note in plan.manifest.version.sources or () if note in old_sources)
-            return _Start(job.judgement, plans, plan.manifest, plan.roots, resumed, answers)
-    return _Start(job.judgement, plans, answers=answers)
+            resumed = frozenset(
+                note["table"] for note in plan.manifest.version.sources or () if note["name"] in old_names
+            )
+            return _Start(
+                job.judgement, job.pairs, plans, job.changed_sinks, True, plan.manifest, plan.roots, resumed, answers
+            )
+    return _Start(job.judgement, job.pairs, plans, job.changed_sinks, can_resume=not plans, answers=answers)
 
 
 def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:
@@ -432,10 +499,11 @@ def _describe_plan(plan: ChangePlan | StateError) -> list[str]:
 # --- scripts --------------------------------------------------------------------------------------
 
 
-def _shapes_of(roots: Iterable[Root]) -> list[QueryShape]:
+def _shapes_of_statement(submit: Submit | None) -> list[QueryShape]:
+    """Return the shapes of the queries of a statement, none without one."""
     from everfold.compat import shape_of
 
-    return [shape_of(root) for root in roots]
+    return [] if submit is None else [shape_of(root) for root in submit.roots]
 
 
 def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, lenient: bool = False) -> _Queries:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everfold import __version__
-from everfold.cli.pairs import parse_answers, parse_pairs
+from everfold.cli.pairs import parse_answers, parse_pairs, parse_sources
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError, UsageError
 from everfold.local_paths import parse_local_path
 
@@ -238,9 +238,19 @@ part of the state, or none:
     "--source",
     "sources",
     multiple=True,
-    metavar="TABLE=moved|new",
+    metavar="TABLE=moved|new|NAME",
     help="What to do when the location of a source table has changed. moved: it holds the same data, resume in it. "
-    "new: it holds other data, read it from the start.",
+    "new: it holds other data, read it from the start. NAME: the table has this name now. TABLE.COLUMN=NAME: the "
+    "column has this name now.",
+)
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar="TABLE=refresh|empty|rebuild",
+    help="What a table receives whose location has changed, or that the job has not written yet. refresh: the current "
+    "result, as far as the state holds it. empty: only what changes from now on. rebuild: the whole result, computed "
+    "from the beginning of the input.",
 )
 @click.option(
     "--prune",
@@ -287,6 +297,7 @@ def run(
     on_change: Any,
     sink_duplicates: str,
     sources: tuple[str, ...],
+    sinks: tuple[str, ...],
     prune: bool,
     refresh: bool,
     metrics_port: int | None,
@@ -309,12 +320,13 @@ def run(
     everfold run orders.sql
     everfold run orders.sql --state /var/lib/orders --conf spark.driver.memory=4g
     everfold run orders.sql --on-change rebuild --prune
+    everfold run orders.sql --source orders=moved --sink totals=refresh
     everfold run orders.sql --metrics-port 9249
     everfold run -e "SELECT 1 + 1 AS two" --engine memory
     cat orders.sql | everfold run - --batch --format json
     """
     from everfold.cli import run as command
-    from everfold.jobs.rewind import Moved
+    from everfold.jobs.rewind import NewSink
     from everfold.jobs.spec import STOP_TIMEOUT_S
 
     metrics = None
@@ -322,6 +334,7 @@ def run(
         from everfold.metrics.server import MetricsOptions
 
         metrics = MetricsOptions(port=metrics_port, host=metrics_host, stale_after_s=stale_after)
+    answers, renamed = parse_sources(sources)
     options = command.RunOptions(
         state=state,
         batch=batch,
@@ -339,7 +352,9 @@ def run(
         sink_duplicates=sink_duplicates == "accept",
         prune=prune,
         refresh=refresh,
-        sources=parse_answers(sources, "--source", Moved),
+        sources=answers,
+        renamed_sources=renamed,
+        sinks=parse_answers(sinks, "--sink", NewSink),
         metrics=metrics,
     )
     command.run(command.Script.read(script, text), options)
@@ -557,15 +572,17 @@ def explain(
     "--source",
     "sources",
     multiple=True,
-    metavar="TABLE=moved|new",
-    help="The answer about a table that NEW reads at another location, as in `everfold run`. * stands for all tables.",
+    metavar="TABLE=moved|new|NAME",
+    help="The answer about a table that NEW reads at another location, or under another name, as in `everfold run`. "
+    "* stands for all tables.",
 )
 @click.option(
     "--sink",
     "sinks",
     multiple=True,
     metavar="TABLE=refresh|empty|rebuild",
-    help="The answer about a table that NEW writes at another location. * stands for all tables.",
+    help="The answer about a table that NEW writes at another location, or that OLD does not write, as in "
+    "`everfold run`. * stands for all tables.",
 )
 @_options_of_scripts
 def check(
@@ -595,22 +612,25 @@ def check(
     everfold check orders-new.sql --state /var/lib/orders --format json
     everfold check orders.sql orders-new.sql --rules extended
     everfold check orders.sql orders-new.sql --source orders=moved
+    everfold check orders.sql orders-new.sql --source orders=purchases --source orders.price=amount
     everfold explain AGG006
     """
     from everfold.cli import check as command
     from everfold.cli.run import RunOptions, Script
-    from everfold.jobs.rewind import Moved, NewSink
+    from everfold.jobs.rewind import NewSink
 
     if len(scripts) != (1 if state is not None else 2):
         raise click.UsageError("name two scripts, OLD and NEW, or NEW and --state")
     old = Script.read(scripts[0], None) if state is None else state
     chosen = {} if rules is None else {"everfold.compat.rules": rules}
+    answers, renamed = parse_sources(sources)
     options = RunOptions(
         batch=batch,
         conf={**parse_pairs(conf, "--conf"), **chosen},
         variables=parse_pairs(variables, "--var"),
         dialect=dialect,
-        sources=parse_answers(sources, "--source", Moved),
+        sources=answers,
+        renamed_sources=renamed,
         sinks=parse_answers(sinks, "--sink", NewSink),
     )
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))

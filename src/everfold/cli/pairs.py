@@ -1,4 +1,4 @@
-"""Values of repeatable options: `--conf k=v`, `--var k=v`, `--source table=answer`.
+"""Values of repeatable options: `--conf k=v`, `--var k=v`, `--sink table=answer`.
 
 This module imports little: the shell reads its options before its prompt is on the screen.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from everfold.errors import UsageError
 from everfold.secrets import redact_log
+
+if TYPE_CHECKING:
+    from everfold.jobs.rewind import Moved
 
 _Answer = TypeVar("_Answer", bound=StrEnum)
 
@@ -31,7 +34,7 @@ def parse_pairs(values: Sequence[str], option: str) -> dict[str, str]:
 
 
 def parse_answers(values: Sequence[str], option: str, answers: type[_Answer]) -> dict[str, _Answer]:
-    """Parse the `table=answer` values of `--source` and `--sink`.
+    """Parse the `table=answer` values of an option.
 
     Raises UsageError `wrong-option-value`.
     """
@@ -46,3 +49,22 @@ def parse_answers(values: Sequence[str], option: str, answers: type[_Answer]) ->
                 help=f"write {options}",
             )
     return {table: answers(answer) for table, answer in parsed.items()}
+
+
+def parse_sources(values: Sequence[str]) -> tuple[dict[str, Moved], dict[str, str]]:
+    """Parse the values of `--source`: answers, and the present names of renamed tables and columns.
+
+    A name can be quoted with backticks: the table `new` is not the answer `new`. Raises UsageError
+    `wrong-option-value`.
+    """
+    from everfold.jobs.rewind import Moved
+
+    answers: dict[str, Moved] = {}
+    renamed: dict[str, str] = {}
+    for value in values:
+        ((old, new),) = parse_pairs([value], "--source").items()
+        if new in list(Moved):
+            answers[old] = Moved(new)
+        else:
+            renamed[old] = new.strip("`")
+    return answers, renamed

@@ -107,6 +107,7 @@ class RunOptions:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, NewSink] = field(default_factory=dict)
     metrics: MetricsOptions | None = None
 
@@ -167,7 +168,7 @@ def run(script: Script, options: RunOptions) -> None:
                     click.echo(action.message, err=True)
     submits = [each for each in actions if isinstance(each, Submit)]
     jobs = check_jobs(submits, script.folder, engine=options.engine, note=note)
-    check_answers(submits, options.sources)
+    check_answers(submits, options.sources, options.sinks, options.renamed_sources)
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little([job.tables for job in jobs], script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
@@ -270,7 +271,12 @@ def _specify_job(
         stop_timeout_s=options.stop_timeout_s,
         decide=_make_decide(options.on_change),
         consent=Consent(
-            duplicates=options.sink_duplicates, prune=options.prune, refresh=options.refresh, sources=options.sources
+            duplicates=options.sink_duplicates,
+            prune=options.prune,
+            refresh=options.refresh,
+            sources=options.sources,
+            renamed_sources=options.renamed_sources,
+            sinks=options.sinks,
         ),
     )
 

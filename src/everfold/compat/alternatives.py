@@ -23,10 +23,21 @@ def add_alternative(judgement: Judgement, pairs: Sequence[QueryPair], options: C
         return judgement
     for settings, other in _widen(options):
         wider = judge_pairs(pairs, other)
-        if _rank(wider) > _rank(judgement):
-            kept = tuple(column for column in wider.columns if column.status in (Status.KEPT, Status.MIXED))
-            return replace(judgement, alternative=Alternative(settings, wider.verdict, _list_gained(judgement, kept)))
+        gained = compare_judgements(judgement, wider)
+        if gained is not None:
+            return replace(judgement, alternative=Alternative(settings, wider.verdict, gained))
     return judgement
+
+
+def compare_judgements(judgement: Judgement, wider: Judgement) -> tuple[ColumnJudgement, ...] | None:
+    """Return the columns that only another judgement keeps, None if it keeps no more of the state.
+
+    If it keeps the same columns with a better verdict, these are returned.
+    """
+    if _rank(wider) <= _rank(judgement):
+        return None
+    kept = tuple(column for column in wider.columns if column.status in (Status.KEPT, Status.MIXED))
+    return _list_gained(judgement, kept)
 
 
 def _widen(options: CompatOptions) -> Iterator[tuple[dict[str, str], CompatOptions]]:

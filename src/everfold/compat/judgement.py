@@ -65,12 +65,13 @@ class Alternative:
     """Options under which more of the state would be kept (`compat.alternatives`).
 
     settings: what a session would have to set. columns: those that would be kept then, and are not
-    kept now.
+    kept now. options: of the command line that would be needed (`jobs.suggested_renamings`).
     """
 
     settings: Mapping[str, str]
     verdict: Verdict
     columns: tuple[ColumnJudgement, ...]
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,10 @@ class _PairJudge:
 
     def __init__(self, pair: QueryPair, options: CompatOptions, *, is_history: bool) -> None:
         self._old, self._new, self._matching, self._options = pair.old, pair.new, pair.matching, options
+        if pair.is_copy:  # no column is dropped: the old query goes on
+            texts, names = ({getattr(column, part) for column in pair.new.columns} for part in ("text", "name"))
+            columns = (column for column in pair.old.columns if column.text in texts or column.name in names)
+            self._old = replace(pair.old, columns=tuple(columns))
         self._kept = frozenset(pair.matching)
         self._changes = {
             position: self._compare(old, position, is_history=is_history) for position, old in pair.matching.items()
@@ -141,7 +146,7 @@ class _PairJudge:
         dropped = [
             self._judge_dropped(operator)
             for position, operator in enumerate(pair.old.operators)
-            if position not in pair.matching.values()
+            if position not in pair.matching.values() and not pair.is_copy
         ]
         self.operators = [*verdicts, *dropped]
 

@@ -1,11 +1,13 @@
 """Match the operators of a new query with those of the old one.
 
-They are matched by kind, keys and the tables below, from the sink down, never by position.
+Queries are paired by the tables that they write and by their likeness. Operators are matched by
+kind, keys and the tables below, from the sink down. The order decides nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,6 +16,7 @@ from everfold.compat.shape import OperatorShape, QueryShape
 
 NO_QUERY = QueryShape("", (), ())
 """The shape of a query that does not exist."""
+_NOT_RENAMED: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,17 @@ class QueryPair:
     matching: the position of the same operator in the old query, by that in the new one. Operators
         without a match are left out.
     offset: the number of operators in the old queries before the old one.
+    is_redirected: whether the new query writes the result of the old one to another table.
+    is_copy: whether another new query continues the old one, and this one starts with a copy of its
+        state.
     """
 
     old: QueryShape
     new: QueryShape
     matching: Mapping[int, int]
     offset: int = 0
+    is_redirected: bool = False
+    is_copy: bool = False
 
     @property
     def old_positions(self) -> list[int | None]:
@@ -46,23 +54,94 @@ class QueryPair:
         return QueryPair(NO_QUERY, self.new, {})
 
 
-def pair_queries(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> list[QueryPair]:
+def pair_queries(
+    old: Sequence[QueryShape], new: Sequence[QueryShape], renamed_sinks: Mapping[str, str] = _NOT_RENAMED
+) -> list[QueryPair]:
     """Pair the queries of two jobs, and match their operators.
 
-    Each new query is paired with the old one that writes the same table, bare SELECTs by their
-    order. Old queries that are left come last.
+    Each new query is paired with the old one that writes the same table. Of several, the two that
+    are most alike are paired first. A new query without an old one continues one that computes the
+    same for another table, or starts with a copy of its state. Old queries that are left come last.
+    renamed_sinks: the old name of each table of the new queries that was renamed.
     """
-    left = list(range(len(old)))
-    offsets = list(accumulate((len(each.operators) for each in old), initial=0))
-    found = []
-    for each in new:
-        at = next((at for at in left if old[at].sink == each.sink), None)
-        if at is None:
-            found.append(QueryPair(NO_QUERY, each, {}))
+    offsets = list(accumulate((len(query.operators) for query in old), initial=0))
+    same_table = [
+        (a, b)
+        for b, query in enumerate(new)
+        for a in range(len(old))
+        if old[a].sink == renamed_sinks.get(query.sink, query.sink)
+    ]
+    sources = _choose_alike(old, new, same_table)
+    left = [a for a in range(len(old)) if a not in sources.values()]
+    candidates = [
+        (a, b) for b in range(len(new)) if b not in sources for a in range(len(old)) if _continues(old[a], new[b])
+    ]
+    redirected = _choose_alike(old, new, [(a, b) for a, b in candidates if a in left])
+    copied: dict[int, int] = {}
+    for b in dict.fromkeys(b for _, b in candidates if b not in redirected):
+        copied |= _choose_alike(old, new, [candidate for candidate in candidates if candidate[1] == b])
+    pairs = []
+    for b, query in enumerate(new):
+        a = sources.get(b, redirected.get(b, copied.get(b)))
+        if a is None:
+            pairs.append(QueryPair(NO_QUERY, query, {}))
         else:
-            left.remove(at)
-            found.append(QueryPair(old[at], each, match_operators(old[at], each), offsets[at]))
-    return [*found, *(QueryPair(old[at], NO_QUERY, {}, offsets[at]) for at in left)]
+            matching = match_operators(old[a], query)
+            is_redirected, is_copy = b not in sources, b in copied
+            pairs.append(QueryPair(old[a], query, matching, offsets[a], is_redirected, is_copy))
+    dropped = [a for a in left if a not in redirected.values()]
+    return [*pairs, *(QueryPair(old[a], NO_QUERY, {}, offsets[a]) for a in dropped)]
+
+
+def _choose_alike(
+    old: Sequence[QueryShape], new: Sequence[QueryShape], candidates: Sequence[tuple[int, int]]
+) -> dict[int, int]:
+    """Return the position of an old query by that of the new one, the most alike ones first.
+
+    candidates: the positions of an old and a new query. Equally alike ones are chosen in this
+    order.
+    """
+    rivals = Counter(a for a, _ in candidates) + Counter(b + len(old) for _, b in candidates)
+    likeness = {
+        (a, b): _compare_queries(old[a], new[b]) if max(rivals[a], rivals[b + len(old)]) > 1 else (0.0,)
+        for a, b in candidates
+    }
+    chosen: dict[int, int] = {}
+    for a, b in sorted(candidates, key=likeness.__getitem__, reverse=True):
+        if b not in chosen and a not in chosen.values():
+            chosen[b] = a
+    return chosen
+
+
+def _compare_queries(old: QueryShape, new: QueryShape) -> tuple[float, ...]:
+    """Return how much two queries have in common: operators over the same rows, calls, columns."""
+    old_rows, new_rows = identify_rows(old), identify_rows(new)
+    matching = match_operators(old, new)
+    count = max(len(old.operators), len(new.operators), 1)
+    same_rows = sum(old_rows[one] == new_rows[other] for other, one in matching.items())
+    calls = sum(_common(old.operators[one], new.operators[other]) for other, one in matching.items())
+    texts = [Counter(column.text for column in query.columns) for query in (old, new)]
+    columns = (texts[0] & texts[1]).total() / max(texts[0].total(), texts[1].total(), 1)
+    conditions = [{condition.text for condition in query.conditions} for query in (old, new)]
+    return same_rows / count, calls / count, float(conditions[0] == conditions[1]), columns
+
+
+def _continues(old: QueryShape, new: QueryShape) -> bool:
+    """Return whether a new query for another table computes what an old one does: each of its
+    operators is over the same rows as one of the old query, and shares a call with it.
+    """
+    matching = match_operators(old, new)
+    if not new.operators or len(matching) < max(len(new.operators), len(old.operators)):
+        return False
+    old_rows, new_rows = identify_rows(old), identify_rows(new)
+    return all(
+        old_rows[one] == new_rows[other] and _shares_calls(old.operators[one], new.operators[other])
+        for other, one in matching.items()
+    )
+
+
+def _shares_calls(old: OperatorShape, new: OperatorShape) -> bool:
+    return not (old.calls or new.calls) or not {*old.calls}.isdisjoint(new.calls)
 
 
 def match_operators(old: QueryShape, new: QueryShape) -> dict[int, int]:

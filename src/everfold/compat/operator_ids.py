@@ -74,7 +74,7 @@ def _reads(roots: Sequence[Root]) -> Iterator[tuple[str, str]]:
 
     def below(node: Plan, reader: str) -> Iterator[tuple[str, str]]:
         if isinstance(node, Scan):
-            yield node.table.name, reader
+            yield node.table.identity, reader
         for child in streamed_children(node):
             yield from below(child, node.operator_id if is_stateful(node) else reader)
 

@@ -73,6 +73,7 @@ def as_json(
         "alternatives": [
             {
                 "settings": dict(alternative.settings),
+                "options": list(alternative.options),
                 "verdict": alternative.verdict.value,
                 "columns": [
                     {"name": column.name, **({"sink": column.sink} if several else {})}
@@ -219,6 +220,7 @@ def _describe_alternative(alternative: Alternative) -> str:
     settings = " and ".join(f"SET '{name}' = '{value}'" for name, value in alternative.settings.items())
     if alternative.settings == {"everfold.compat.rules": "extended"}:
         settings = f"--rules extended ({settings})"
+    settings = settings or " ".join(alternative.options)
     names = [row[0] for row in _column_rows(alternative.columns)]
     shown = names if len(names) <= _SHOWN_NAMES else [*names[:_SHOWN_NAMES], f"{len(names) - _SHOWN_NAMES} more"]
     kept = f", and keeps {', '.join(shown)}" if shown else ""

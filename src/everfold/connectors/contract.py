@@ -310,7 +310,7 @@ class Source(ABC):
 
     def splits(self, context: SourceContext) -> tuple[str, ...]:
         """Return the splits known at the start; more may appear later."""
-        return (self.table.name,)
+        return (self.table.identity,)
 
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the source's error that the text of an engine failure contains.

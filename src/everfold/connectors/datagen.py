@@ -126,7 +126,7 @@ class DatagenSource(Source):
             f"{_value(column.type, field, at)} AS {physical_name(at)}"
             for at, (column, field) in enumerate(zip(self.table.columns, self.fields, strict=True))
         ]
-        return frame.selectExpr(*out, f"{spark_string(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr(*out, f"{spark_string(self.table.identity)} AS {SPLIT}")
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
         """Return whether all rows are emitted. The offset of Spark's rate source is in seconds."""

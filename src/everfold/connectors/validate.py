@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everfold.connectors.contract import ClusterSink, Connector, LocalSink, OptionValues, Role, SinkContext, Source
@@ -42,6 +42,11 @@ class CheckedTables:
 
     sources: Mapping[Table, CheckedTable]
     sinks: Mapping[Table, CheckedTable]
+
+    def rename_sources(self, roots: Sequence[Root]) -> CheckedTables:
+        """Return the tables with the names by which a job knows them. roots: its plans."""
+        checked = ((table, self.sources[table]) for table in tables_read(roots) if table in self.sources)
+        return CheckedTables({table: replace(found, table=table) for table, found in checked}, self.sinks)
 
 
 def check_table(table: Table, role: Role) -> CheckedTable:

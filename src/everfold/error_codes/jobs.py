@@ -81,10 +81,11 @@ ENTRIES = (
     ErrorCode(
         "changed-sink",
         Family.JOB,
-        "A table that the job writes now has another location.",
-        "The rows that the job has written so far are at the old location. The new one would receive only what "
-        "changes from now on.",
-        "pass `--sink TABLE=refresh` to re-emit the current result, `--sink TABLE=empty` to emit changes only, or "
+        "A table that the job writes now has another location, or the job has not written it yet.",
+        "The rows that the job has written so far are at the old location, or in another table. This one would "
+        "receive only what changes from now on.",
+        "pass `--sink TABLE=refresh` to write the current result to it, as far as the state holds it, "
+        "`--sink TABLE=empty` to write changes only (also if you have copied the rows there), or "
         "`--sink TABLE=rebuild` to compute the whole result again.",
     ),
     ErrorCode(

@@ -177,8 +177,9 @@ class Inspection:
         """Return the pages of an operator by bucket, without those of an epoch that was
         discarded.
         """
-        epoch = self.manifest.version.state_epoch
-        pages = read_pages(session, self._checkpoint, operator.name, epoch, batch).toArrow()
+        version = self.manifest.version
+        epoch = version.state_epoch
+        pages = read_pages(session, self._checkpoint, version.find_operator(operator.name), epoch, batch).toArrow()
         stores: dict[int, MemoryStore] = {}
         for bucket, table, at, part, blob in zip(*(column.to_pylist() for column in pages.columns), strict=True):
             stores.setdefault(bucket, MemoryStore()).pages[PageKey(epoch, table, at, part)] = blob

@@ -7,26 +7,31 @@ errors of `everfold run`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.checkpoint.logs import last_finished_batch
-from everfold.compat import CompatOptions, Judgement, QueryPair, judge_pairs, pair_queries
+from everfold.checkpoint.logs import last_finished_batch, last_planned_batch
+from everfold.compat import CompatOptions, Judgement, QueryPair, Verdict, judge_pairs, pair_queries
 from everfold.compat.alternatives import add_alternative
 from everfold.connectors.contract import Source, no_past_error
-from everfold.errors import StateError
+from everfold.errors import EverfoldError, StateError
 from everfold.jobs.change import MEANINGS, OnChange
 from everfold.jobs.change_plan import BackfillCalls, ChangePlan, plan_change
+from everfold.jobs.changed_tables import ChangedTable, describe_location, list_changed_sinks
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.read_cost import NOTHING, ReadCost, measure_cost
 from everfold.jobs.readiness import check_batches, check_may_change
 from everfold.jobs.rewind import check_duplicates
-from everfold.plan.nodes import Scan
+from everfold.jobs.sink_tables import SinkComparison, compare_sinks, may_share_location, sink_notes
+from everfold.jobs.suggested_renamings import suggest_renaming
+from everfold.plan.nodes import Scan, Sink, Table
 from everfold.plan.walk import operators_of, scans_of, walk_streamed
 
 if TYPE_CHECKING:
-    from everfold.connectors.validate import CheckedTables
+    from everfold.compat.operator_ids import SourceNote
+    from everfold.connectors.validate import CheckedTable, CheckedTables
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.sql.settings import Settings
 
@@ -66,18 +71,39 @@ class Inputs:
     """The tables that a query reads.
 
     sources: by name, without those whose rows the caller provides. forgotten: those of the caller
-    whose rows cannot be provided again. base_folder: start of relative paths.
+    whose rows cannot be provided again. base_folder: start of relative paths. declared: the tables
+    as declared. old_declared: likewise those of an imagined job, which has opened no source.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     forgotten: Collection[str] = ()
     base_folder: Path = Path()
+    declared: Mapping[str, CheckedTable] = field(default_factory=dict)
+    old_declared: Mapping[str, CheckedTable] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: CheckedTables, base_folder: Path, forgotten: Collection[str] = ()) -> Inputs:
         """Return the tables of a job that were checked."""
         sources = {table.name: checked.source() for table, checked in tables.sources.items()}
-        return cls(sources=sources, forgotten=forgotten, base_folder=base_folder)
+        declared = {table.name: checked for table, checked in tables.sources.items()}
+        return cls(sources=sources, forgotten=forgotten, base_folder=base_folder, declared=declared)
+
+    def is_same_location(self, note: SourceNote, table: Table) -> bool:
+        """Return whether a table that the job has read is at the location of a table of the query.
+
+        Asks an external system if its connector cannot tell otherwise.
+        """
+        old, new = self.old_declared.get(note["table"]), self.declared.get(table.name)
+        if new is None:
+            return False
+        if old is not None:
+            return may_share_location(
+                describe_location(old, self.base_folder), describe_location(new, self.base_folder)
+            )
+        with suppress(EverfoldError):
+            location = self.sources[table.name].location(self.base_folder)
+            return (note.get("connector"), note.get("location")) == (new.connector.name, location)
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +111,9 @@ class ChangedJob:
     """A job whose query has changed.
 
     job_dir: None for a job that is only imagined. known: its manifest. query: the new query.
-    pairs, judgement: of the old and the new query. options: by which they were judged. refresh:
-    whether operators re-emit the result.
-    inputs: the tables that the new query reads.
+    pairs, judgement: of the old and the new query. options: by which they were judged. inputs: the
+    tables that the new query reads. sinks: the tables that it writes. refresh: the positions of the
+    queries whose operators re-emit the result.
     """
 
     job_dir: JobDir | None
@@ -96,8 +122,9 @@ class ChangedJob:
     pairs: Sequence[QueryPair]
     judgement: Judgement
     options: CompatOptions
-    refresh: bool
     inputs: Inputs
+    sinks: SinkComparison
+    refresh: Collection[int] = ()
 
     @classmethod
     def of(
@@ -107,22 +134,44 @@ class ChangedJob:
         query: NewQuery,
         inputs: Inputs,
         settings: Settings,
-        *,
-        refresh: bool = False,
     ) -> ChangedJob:
         """Judge a query that is to continue a job, by the rules that a session has set."""
         options = CompatOptions.of(settings)
-        pairs = pair_queries(known.version.read_shapes(query), query.shapes)
+        declared = [root for root in query.roots if isinstance(root, Sink) and root.table.connector is not None]
+        sinks = compare_sinks(known.version.sinks or (), sink_notes(declared, query.base_folder))
+        pairs = pair_queries(known.version.read_shapes(query), query.shapes, sinks.renamed)
+        judgement = add_alternative(judge_pairs(pairs, options), pairs, options)
+        if judgement.verdict is not Verdict.FULLY:
+            suggested = suggest_renaming(
+                known.version, query, judgement, options, sinks.renamed, inputs.is_same_location
+            )
+            judgement = judgement if suggested is None else replace(judgement, alternative=suggested)
         return cls(
             job_dir=job_dir,
             known=known,
             query=query,
             pairs=pairs,
-            judgement=add_alternative(judge_pairs(pairs, options), pairs, options),
+            judgement=judgement,
             options=options,
-            refresh=refresh,
             inputs=inputs,
+            sinks=sinks,
         )
+
+    @property
+    def changed_sinks(self) -> list[ChangedTable]:
+        """The tables that the user must be asked about if the job resumes with its state."""
+        if self.job_dir is not None and not has_planned_batch(self.job_dir, self.known):
+            return []
+        return list_changed_sinks(self.query.roots, self.pairs, self.sinks)
+
+    def refresh_tables(self, tables: Collection[str] | None = None) -> ChangedJob:
+        """Return the job with operators that re-emit their rows to tables, by default to all."""
+        refresh = [
+            position
+            for position, root in enumerate(self.query.roots)
+            if tables is None or (isinstance(root, Sink) and root.table.name in tables)
+        ]
+        return replace(self, refresh=refresh)
 
     def list_answers(self) -> list[Answer]:
         """Return the answers that would not be refused."""
@@ -148,7 +197,14 @@ class ChangedJob:
         Raises StateError `no-backfill`, `no-past`, `reshaped-query`.
         """
         plan = plan_change(
-            self.known, self.query, self.pairs, self.judgement, how, terms=self.options, refresh=self.refresh
+            self.known,
+            self.query,
+            self.pairs,
+            self.judgement,
+            how,
+            terms=self.options,
+            refresh=self.refresh,
+            renamed_sinks=self.sinks.renamed,
         )
         if how is OnChange.BACKFILL:
             self._check_past(plan)
@@ -166,7 +222,7 @@ class ChangedJob:
 
     def measure(self, plan: ChangePlan) -> ReadCost:
         """Return what it costs to read again what a plan needs. Asks no external system."""
-        tables = [scan.table.name for scan in _list_scans(plan)]
+        tables = [scan.table for scan in _list_scans(plan)]
         if not tables or self.job_dir is None:
             return NOTHING
         return measure_cost(self.job_dir, self.known, tables, self.inputs.sources, self.inputs.base_folder)
@@ -179,9 +235,14 @@ class ChangedJob:
         names = {note["table"]: note.get("spark_name", "") for note in self.known.version.sources or ()}
         for table in dict.fromkeys(scan.table for scan in _list_scans(plan)):
             if table.name in self.inputs.sources:
-                self.inputs.sources[table.name].check_history(job_dir.path, names.get(table.name, ""))
+                self.inputs.sources[table.name].check_history(job_dir.path, names.get(table.identity, ""))
             elif table.name in self.inputs.forgotten:
                 raise no_past_error(table)
+
+
+def has_planned_batch(job_dir: JobDir, manifest: Manifest) -> bool:
+    """Return whether a job has begun. manifest: the one in place."""
+    return last_planned_batch(job_dir.checkpoint(manifest, manifest.current)) >= 0
 
 
 def _list_scans(plan: ChangePlan) -> list[Scan]:
@@ -204,7 +265,7 @@ def _may_duplicate(plan: ChangePlan) -> bool:
     if not plan.manifest.version.rebuilt:
         return False
     try:
-        check_duplicates(plan.manifest.version.sinks, accepted=False)
+        check_duplicates(plan.manifest.rewritten_sinks, accepted=False)
     except StateError:
         return True
     return False

@@ -10,13 +10,14 @@ finds that batch finished. So a process that is killed in between neither loses 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import last_finished_batch
+from everfold.checkpoint.state_metadata import StoredOperator
 from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
@@ -89,6 +90,7 @@ class Backfill:
     checkpoint: the checkpoint with the current position of the job.
     target: folder for the control files.
     epoch: epoch of the state (`Version.state_epoch`).
+    stored: the operators whose state is in the checkpoint, by their ids in the plans.
     lost_input: input that no longer exists, as sentences.
     """
 
@@ -99,6 +101,7 @@ class Backfill:
     target: Location
     version: int
     epoch: int
+    stored: Mapping[str, StoredOperator]
     sources: Sources
     zone: str
     bucket_ids: tuple[int, ...]
@@ -174,7 +177,7 @@ class Backfill:
         """Return the head page of each bucket of an operator."""
         if operator not in self._read:
             batch = last_finished_batch(self.checkpoint)
-            pages = read_pages(self.reading, self.checkpoint, operator, self.epoch, batch)
+            pages = read_pages(self.reading, self.checkpoint, self.stored[operator], self.epoch, batch)
             blobs = pages.where(f"tbl = '{HEAD}'").select("blob").collect()
             self._read[operator] = [decode_head(row["blob"]) for row in blobs]
         return self._read[operator]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from everfold.activity import report_activity
 from everfold.checkpoint.copying import clear_checkpoint
 from everfold.checkpoint.logs import add_source_positions, last_finished_batch, restore_positions
+from everfold.checkpoint.state_metadata import StoredOperator
 from everfold.jobs.backfill import Backfill
 from everfold.jobs.change_plan import (
     BackfillCalls,
@@ -94,6 +95,18 @@ class ChangeExecutor:
             case _:
                 assert_never(stage)
 
+    def _find_stored(self) -> dict[str, StoredOperator]:
+        """Return the operators whose state is in the old checkpoint, by their ids in the plans."""
+        operators = [
+            each for stage in self.plan.stages if isinstance(stage, CopyCheckpoint) for each in stage.operators
+        ]
+        names = self.plan.manifest.version.state_names
+        return {
+            each.operator_id: StoredOperator(each.old_position, names.get(each.operator_id, each.operator_id))
+            for each in operators
+            if each.old_position is not None
+        }
+
     def _backfill(self, stage: BackfillCalls) -> None:
         """Write the backfill of a new version, if the job has run."""
         manifest, last = self.plan.manifest, self.plan.replaces
@@ -109,6 +122,7 @@ class ChangeExecutor:
             target=self.job_dir.backfill_folder(manifest.version.number),
             version=manifest.version.number,
             epoch=manifest.version.state_epoch,
+            stored=self._find_stored(),
             sources=self.open_sources(),
             zone=self.zone,
             bucket_ids=manifest.bucket_ids,

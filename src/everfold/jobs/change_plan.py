@@ -7,11 +7,12 @@ that is killed before it leaves the old version, and one that is killed after it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from everfold.compat import CompatOptions, Judgement, QueryPair, carry_state, record_coverage
+from everfold.compat.operator_ids import SourceNote
 from everfold.compat.serde import to_json
 from everfold.errors import StateError
 from everfold.jobs.change import OnChange
@@ -65,12 +66,18 @@ class CopyCheckpoint:
     @property
     def summary(self) -> str:
         """What the stage does, for people."""
-        carried = [each.label for each in self.operators if each.old_position is not None]
+        copied = [each.label for each in self.operators if each.copied_from]
+        carried = [each.label for each in self.operators if each.old_position is not None and not each.copied_from]
         new = [each.label for each in self.operators if each.old_position is None]
         kept = "discard the state of" if self.reset else "keep the state of"
         parts = [
             f"{what} {', '.join(labels)}"
-            for what, labels in ((kept, carried), ("start", new), ("drop", self.dropped))
+            for what, labels in (
+                (kept, carried),
+                ("start without state" if self.reset else "start with a copy of the state of", copied),
+                ("start", new),
+                ("drop", self.dropped),
+            )
             if labels
         ]
         return "; ".join([f"copy checkpoint {self.old_epoch} to checkpoint {self.epoch}", *parts])
@@ -156,6 +163,8 @@ class SettleTables:
         return f"take a key snapshot of {names}" if self.rewinds else f"leave the rows of {names} as they are"
 
 
+_NOT_RENAMED: Mapping[str, str] = {}
+
 Stage: TypeAlias = (
     Judge | BackfillCalls | CopyCheckpoint | StartEpoch | PositionSources | Reemit | SwitchManifest | SettleTables
 )
@@ -183,12 +192,14 @@ def plan_change(
     how: OnChange,
     *,
     terms: CompatOptions,
-    refresh: bool,
+    refresh: Collection[int] = (),
+    renamed_sinks: Mapping[str, str] = _NOT_RENAMED,
 ) -> ChangePlan:
     """Plan how a job continues with a new query.
 
     pairs, judgement: of the current version and the new query. how: what the user has decided.
-    terms: the options by which the change was judged. refresh: operators re-emit the result.
+    terms: the options by which the change was judged. refresh: the positions of the queries whose
+    operators re-emit the result. renamed_sinks: see `pair_queries`.
 
     Raises StateError `no-backfill`, or `reshaped-query` if operators cannot be added to the job.
     """
@@ -198,7 +209,7 @@ def plan_change(
         version = replace(create_version(number, epoch, new, roots), rebuilt=True, decision=how.value)
         start: list[Stage] = [StartEpoch(epoch)]
     else:
-        version, roots, start = _plan_continuation(known, new, pairs, how, terms, refresh=refresh)
+        version, roots, start = _plan_continuation(known, new, pairs, how, terms, refresh, renamed_sinks)
     version = replace(version, partitions=known.version.partitions)
     manifest = replace(known, current=epoch, versions=(*known.versions, version))
     stages = (Judge(judgement, how), *start, SwitchManifest(number), SettleTables.of(version))
@@ -211,14 +222,14 @@ def _plan_continuation(
     pairs: Sequence[QueryPair],
     how: OnChange,
     terms: CompatOptions,
-    *,
-    refresh: bool,
+    refresh: Collection[int],
+    renamed_sinks: Mapping[str, str],
 ) -> tuple[Version, tuple[Root, ...], list[Stage]]:
     """Plan a new version that continues at the position of the current one."""
     last = known.version
     number, epoch = known.next_ids
     backfill, reset = how is OnChange.BACKFILL, how is OnChange.RESET
-    if any(position is None for pair in pairs for position in pair.old_positions):
+    if any(pair.is_copy or position is None for pair in pairs for position in pair.old_positions):
         _check_added_operators(last)
     change = plan_operators(
         pairs,
@@ -232,7 +243,7 @@ def _plan_continuation(
         reset=reset,
     )
     reemitting = tuple(each for each in change.operators if each.reemits)
-    version = create_version(number, epoch, new, change.roots, known.sources)
+    version = create_version(number, epoch, new, change.roots, _rename_readers(known.sources, renamed_sinks))
     covered = [
         record_coverage(pair.discard_old() if reset else pair, shape, number, terms, is_backfilled=backfill)
         for pair, shape in zip(pairs, version.query_shapes, strict=False)
@@ -247,6 +258,7 @@ def _plan_continuation(
         history=number if backfill or reemitting else None,
         filled=backfill,
         again=tuple(each.operator_id for each in reemitting),
+        state_names=last.carry_state_names({each.operator_id: each.copied_from for each in change.operators}),
     )
     kept = {each.old_position for each in change.operators}
     labels = [operator.label for shape in last.query_shapes for operator in shape.operators]
@@ -254,7 +266,7 @@ def _plan_continuation(
     earlier = tuple(each.epoch for each, _ in known.lineage(last)[1:])
     stages: list[Stage] = [
         CopyCheckpoint(last.epoch, epoch, change.operators, dropped, reset),
-        PositionSources(epoch, earlier, tuple(_donors(known, version).items())),
+        PositionSources(epoch, earlier, tuple(_donors(known, version, renamed_sinks).items())),
     ]
     filled = tuple(each for each in change.operators if each.backfill)
     if filled:
@@ -276,7 +288,17 @@ def _check_added_operators(last: Version) -> None:
         raise StateError.of("reshaped-query", message, help="run the old query once more, and then change it")
 
 
-def _donors(known: Manifest, version: Version) -> dict[str, str]:
+def _rename_readers(
+    sources: Sequence[Sequence[SourceNote]], renamed_sinks: Mapping[str, str]
+) -> list[tuple[SourceNote, ...]]:
+    """Return the sources of versions with the present names of the tables that read them."""
+    present = {old: new for new, old in renamed_sinks.items()}
+    return [
+        tuple(note | {"reader": present.get(note["reader"], note["reader"])} for note in notes) for notes in sources
+    ]
+
+
+def _donors(known: Manifest, version: Version, renamed_sinks: Mapping[str, str]) -> dict[str, str]:
     """Map each new source that does not start at the beginning to a source with its position.
 
     All operators read control files from the same position, and a new operator reads its input from
@@ -284,7 +306,7 @@ def _donors(known: Manifest, version: Version) -> dict[str, str]:
     the table holds.
     """
     before = known.version
-    tables = {shape.sink for shape in before.query_shapes}
+    tables = {shape.sink for shape in before.query_shapes} | renamed_sinks.keys()
     fresh = [name for name in version.operators if name not in before.operators]
     found = {f"control_{name}": f"control_{before.operators[0]}" for name in fresh}
     notes = [note for notes in known.sources for note in notes]

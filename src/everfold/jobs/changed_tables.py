@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from everfold.compat import QueryPair
 from everfold.connectors.validate import CheckedTable
-from everfold.errors import Diagnostic
+from everfold.errors import Diagnostic, StateError
 from everfold.jobs.rewind import Moved, NewSink
-from everfold.plan.nodes import Table
+from everfold.jobs.sink_tables import SinkComparison, may_share_location
+from everfold.operators.reemit import can_reemit
+from everfold.plan.nodes import Root, Sink, Table
+from everfold.plan.walk import last_operators
 
 LocationNote = Mapping[str, str]
 """The `connector` and the `location` of a table; an early release recorded neither."""
@@ -19,8 +23,8 @@ _SOURCE_ANSWERS: dict[str, str] = {
     Moved.NEW: "other data: read it from its start, and keep the state",
 }
 _SINK_ANSWERS: dict[str, str] = {
-    NewSink.REFRESH: "re-emit the current result of every operator that still holds it",
-    NewSink.EMPTY: "emit only what changes from now on",
+    NewSink.REFRESH: "write the current result to it, as far as the state holds it",
+    NewSink.EMPTY: "write only what changes from now on, also if you have copied the rows there",
     NewSink.REBUILD: "discard the state, and compute the whole result from the beginning of the input",
 }
 
@@ -65,53 +69,92 @@ def changed_source(table: Table, old: LocationNote, new: LocationNote) -> Change
     )
 
 
-def changed_sink(table: Table, old: LocationNote, new: LocationNote) -> ChangedTable:
-    """Return a table that is now written elsewhere, where the rows written so far are missing."""
+def changed_sink(table: Table, old: LocationNote, new: LocationNote, *, can_refresh: bool) -> ChangedTable:
+    """Return a table that is now written elsewhere, where the rows written so far are missing.
+
+    can_refresh: whether the state of any operator holds the rows.
+    """
     message = f"table `{table.name}`: the job has written {show_location(old)}, but the table is now at"
-    return ChangedTable(
-        table=table,
-        code="changed-sink",
-        message=f"{message} {show_location(new)}",
-        option="--sink",
-        answers=_SINK_ANSWERS,
-    )
+    return _ask_about_sink(table, f"{message} {show_location(new)}", can_refresh=can_refresh)
+
+
+def added_sink(table: Table, source: str, *, can_refresh: bool) -> ChangedTable:
+    """Return a table that the job has not written yet, and that gets the rows of kept operators.
+
+    source: the table that the job has written their rows to, empty for a bare SELECT.
+    """
+    written = f"into `{source}` only" if source else "into no table"
+    message = f"table `{table.name}`: the job has written the rows of this query {written} so far"
+    return _ask_about_sink(table, message, can_refresh=can_refresh)
+
+
+def _ask_about_sink(table: Table, message: str, *, can_refresh: bool) -> ChangedTable:
+    answers = {answer: text for answer, text in _SINK_ANSWERS.items() if can_refresh or answer != NewSink.REFRESH}
+    return ChangedTable(table=table, code="changed-sink", message=message, option="--sink", answers=answers)
 
 
 def show_location(note: LocationNote) -> str:
     """Return a location for people."""
     if "location" not in note:
         return "a location that an earlier everfold did not record"
-    return f"`{note['location']}` ({note['connector']})" if note["location"] else f"`{note['connector']}`"
+    location = note["location"].replace("\n", ", ")
+    return f"`{location}` ({note['connector']})" if location else f"`{note['connector']}`"
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredTables:
-    """The tables that a stream reads and writes, by name."""
+def compare_sources(
+    old: Mapping[str, CheckedTable], new: Mapping[str, CheckedTable], base_folder: Path
+) -> Iterator[ChangedTable]:
+    """Compare where two versions of a script read their tables of the same name.
 
-    sources: Mapping[str, CheckedTable]
-    sinks: Mapping[str, CheckedTable]
-
-
-def compare_declared(old: DeclaredTables, new: DeclaredTables, base_folder: Path) -> Iterator[ChangedTable]:
-    """Compare where two versions of a script declare their tables of the same name.
-
-    Touches no external system. A sink that keeps no rows, such as `print`, may replace any other.
-    base_folder: start of relative paths.
+    Touches no external system. base_folder: start of relative paths.
     """
-    for name, after in new.sources.items():
-        before = old.sources.get(name)
-        if before is not None and not _is_same(before, after, base_folder):
-            yield changed_source(after.table, _note(before, base_folder), _note(after, base_folder))
-    for name, after in new.sinks.items():
-        before = old.sinks.get(name)
-        if before is not None and after.locations(base_folder) and not _is_same(before, after, base_folder):
-            yield changed_sink(after.table, _note(before, base_folder), _note(after, base_folder))
+    for name, after in new.items():
+        if name not in old:
+            continue
+        notes = (describe_location(checked, base_folder) for checked in (old[name], after))
+        before, current = notes
+        if not may_share_location(before, current):
+            yield changed_source(after.table, before, current)
 
 
-def _is_same(old: CheckedTable, new: CheckedTable, base_folder: Path) -> bool:
-    before, after = old.locations(base_folder), new.locations(base_folder)
-    return old.connector.name == new.connector.name and (before == after or bool(before & after))
+def describe_location(checked: CheckedTable, base_folder: Path) -> LocationNote:
+    """Return where a table is by its options. base_folder: start of relative paths."""
+    return {"connector": checked.connector.name, "location": "\n".join(sorted(checked.locations(base_folder)))}
 
 
-def _note(checked: CheckedTable, base_folder: Path) -> LocationNote:
-    return {"connector": checked.connector.name, "location": ", ".join(sorted(checked.locations(base_folder)))}
+def list_changed_sinks(
+    roots: Sequence[Root], pairs: Sequence[QueryPair], comparison: SinkComparison
+) -> list[ChangedTable]:
+    """Return the tables that lack rows which the job has written: moved ones, and new ones for the
+    result of operators that keep their state.
+
+    pairs: the old and new queries, the new ones in the order of `roots`.
+    """
+    sinks = [
+        (root, pair)
+        for root, pair in zip(roots, pairs, strict=False)
+        if isinstance(root, Sink) and root.table.name in comparison.notes
+    ]
+    refreshable = {root.table.name for root, _ in sinks if any(can_reemit(node) for node in last_operators(root.input))}
+    changed: dict[str, ChangedTable] = {}
+    for root, pair in sinks:
+        table = root.table
+        note, can_refresh = comparison.notes[table.name], table.name in refreshable
+        if table.name in comparison.moved:
+            changed[table.name] = changed_sink(table, comparison.moved[table.name], note, can_refresh=can_refresh)
+        elif pair.is_redirected and note.get("location"):
+            changed.setdefault(table.name, added_sink(table, pair.old.sink, can_refresh=can_refresh))
+    return list(changed.values())
+
+
+def select_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSink]) -> dict[str, NewSink]:
+    """Return the valid answers about tables that are now written elsewhere, by table."""
+    names = (table.table.name for table in changed if answers.get(table.table.name) in table.answers)
+    return {name: answers[name] for name in names}
+
+
+def check_sink_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSink]) -> None:
+    """Raise StateError `changed-sink` with all tables without a valid answer."""
+    asked = [table.diagnostic for table in changed if answers.get(table.table.name) not in table.answers]
+    if asked:
+        raise StateError(*asked)

@@ -30,10 +30,11 @@ from everfold.jobs.manifest import Manifest, Version, fingerprint, now
 from everfold.jobs.opening import open_job
 from everfold.jobs.preflight import check_streamable
 from everfold.jobs.rescale import rescale
-from everfold.jobs.rewind import Consent, check_duplicates, describe_effects, sink_name
+from everfold.jobs.rewind import Consent, check_duplicates, describe_effects
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.run_record import RunRecorder, describe_version, record_run
 from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
+from everfold.jobs.sink_tables import sink_name
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
 from everfold.jobs.stop import StopSignal
@@ -61,7 +62,7 @@ _IGNORED = "retractions of rows that do not exist"
 
 def _announce_rebuild(manifest: Manifest, consent: Consent) -> None:
     """Report the effect of a rebuild on the job's tables. Raises StateError `sink-duplicates`."""
-    notes = manifest.version.sinks or ()
+    notes = manifest.rewritten_sinks
     for line in describe_effects(notes, lambda again: again.on_rebuild):
         consent.note(line)
     check_duplicates(notes, accepted=consent.duplicates)
@@ -78,10 +79,12 @@ def _report_stale_rows(plan: ChangePlan, consent: Consent) -> None:
     new = plan.manifest.new_operators
     for root in plan.roots:
         name = f"`{root.table.name}`" if isinstance(root, Sink) else "the result"
-        parts = {can_reemit(node) for node in last_operators(root.input) if node.operator_id not in new}
+        operators = [node for node in last_operators(root.input) if node.operator_id not in new]
+        parts = {can_reemit(node) for node in operators}
+        is_refreshed = any(node.operator_id in plan.manifest.version.again for node in operators)
         if consent.refresh and False in parts:
             consent.note(f"{name}: rows that state no longer holds, as those of closed windows, stay as they are")
-        elif not consent.refresh and True in parts:
+        elif not is_refreshed and True in parts:
             consent.note(f"{name}: rows stay as they are until they change; --refresh re-emits them all")
 
 
@@ -245,6 +248,7 @@ class Engine:
         forgotten = [name for name, external in self.externals.items() if external.history is None]
         inputs = Inputs.of(tables, spec.base_folder, forgotten)
         plan = open_job(job_dir, spec, inputs, buckets=self.buckets(partitions), partitions=partitions)
+        tables = tables.rename_sources(plan.roots)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
         for line in located.notes:

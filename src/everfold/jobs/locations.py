@@ -23,7 +23,7 @@ from everfold.errors import Diagnostic, EverfoldError, StateError
 from everfold.jobs.changed_tables import ChangedTable, changed_source
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version
-from everfold.jobs.moving import Move, find_job_dir, move_checkpoints, read_files
+from everfold.jobs.moving import Move, find_previous_folder, move_checkpoints, path_before, read_files
 from everfold.jobs.rewind import Moved
 from everfold.plan.nodes import Root, Table
 from everfold.plan.walk import scans_of
@@ -213,7 +213,7 @@ class Locations:
 
     def _look_at(self, manifest: Manifest) -> None:
         self._known = manifest
-        self._before = manifest.folder or find_job_dir(self._checkpoint) or str(self.job_dir.path)
+        self._before = find_previous_folder(self.job_dir, manifest)
 
     @property
     def _checkpoint(self) -> Location:
@@ -249,14 +249,8 @@ class Locations:
         return not files or any(each.exists() for each in there)
 
     def _seen_before(self, current: TableLocation) -> str | None:
-        """Return the old location of a table if it was moved together with the job directory.
-
-        Returns None for a table in another store than the directory was.
-        """
-        folder = self.job_dir.path.local_path
-        if folder is None or not os.path.isabs(self._before):
-            return None
-        return os.path.normpath(os.path.join(self._before, os.path.relpath(current.location, folder)))
+        """Return the old location of a table if it was moved together with the job directory."""
+        return path_before(current.location, self.job_dir, self._before)
 
     def _files(self, spark_name: str) -> Collection[Path]:
         return read_files(self._checkpoint / "sources" / spark_name)
@@ -333,7 +327,7 @@ class Locations:
         for name, current in locations.items():
             if name in kept:
                 continue
-            alike = (each for each in others if current.is_at(each) and each["table"] == current.table.name)
+            alike = (each for each in others if current.is_at(each) and each["table"] == current.table.identity)
             one = None if name in changed else next(alike, None)
             suffixes = (_digest(current, number) for number in count())
             fresh = next(each for each in suffixes if f"{name}{each}" not in taken)

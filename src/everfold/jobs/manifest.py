@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from everfold.checkpoint.state_metadata import StoredOperator
 from everfold.compat import QueryShape, Verdict, judge, shape_of
 from everfold.compat.new_columns import hide_new_columns
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
@@ -32,7 +33,8 @@ from everfold.jobs.earlier_shapes import (
     read_alone,
 )
 from everfold.jobs.function_sources import digest_functions
-from everfold.jobs.rewind import SinkNote, sink_name, sink_notes
+from everfold.jobs.sink_tables import SinkNote, compare_sinks, list_rewritten, sink_name, sink_notes
+from everfold.plan.known_names import KnownTable
 from everfold.plan.naming import name_operators, name_sources
 from everfold.plan.nodes import Root
 from everfold.plan.plan_text import PLAN_TEXT_VERSION, root_text
@@ -91,6 +93,9 @@ class Version:
     checkpoint: name of the folder of its checkpoint, None for that of its epoch.
     partitions: its shuffle partitions, None for those that the job was created with.
     expired: whether `everfold expire` has removed its state, so that no rollback leads to it.
+    known_names: the names by which the job knows the tables and columns that were renamed since.
+    state_names: for operators that have started with a copy of the state of another one, the name
+        of that one, which their state still has.
     sinks, sources: tables that the version writes and reads, in plan order; None if an earlier
         release did not record them.
     """
@@ -119,6 +124,8 @@ class Version:
     partitions: int | None = None
     expired: bool = False
     script: str = ""
+    known_names: dict[str, KnownTable] = field(default_factory=dict)
+    state_names: dict[str, str] = field(default_factory=dict)
     sinks: tuple[SinkNote, ...] | None = None
     sources: tuple[SourceNote, ...] | None = None
 
@@ -151,6 +158,20 @@ class Version:
             completed = (complete_shapes(shapes, planned) for planned in plans)
             return next((found for found in completed if found is not None), [*map(read_alone, shapes)])
         return shapes
+
+    def find_operator(self, name: str) -> StoredOperator:
+        """Return where the state of an operator is in the checkpoint of the version."""
+        return StoredOperator(self.operators.index(name), self.state_names.get(name, name))
+
+    def carry_state_names(self, copied: Mapping[str, str]) -> dict[str, str]:
+        """Return the `state_names` of the next version.
+
+        copied: by operator of that version, the operator whose state it starts with a copy of, or
+        an empty string.
+        """
+        origins = {name: origin or name for name, origin in copied.items()}
+        names = {name: self.state_names.get(origin, origin) for name, origin in origins.items()}
+        return {name: state_name for name, state_name in names.items() if state_name != name}
 
     def is_query(self, query: NewQuery) -> bool:
         """Whether a query means the same as that of the version."""
@@ -275,7 +296,7 @@ class Manifest:
     def new_operators(self) -> frozenset[str]:
         """The names of the operators that are new in the current version."""
         before = [name for version, _ in self.lineage(self.version)[1:2] for name in version.operators]
-        return frozenset(self.version.operators).difference(before)
+        return frozenset(self.version.operators).difference(before, self.version.state_names)
 
     @property
     def foreign_operators(self) -> dict[str, tuple[str, ...]]:
@@ -284,7 +305,8 @@ class Manifest:
         Such an operator starts with a copy of the state of one of them (`change.copy_checkpoint`).
         """
         later = self.operators.difference(self.versions[0].operators)
-        return {name: tuple(sorted(self.operators - {name})) for name in later}
+        own = self.version.state_names
+        return {name: tuple(sorted(self.operators - {name, own.get(name, name)})) for name in later}
 
     @property
     def sources(self) -> list[tuple[SourceNote, ...]]:
@@ -333,13 +355,24 @@ class Manifest:
         )
 
     @property
+    def rewritten_sinks(self) -> list[SinkNote]:
+        """The tables of the current version that may already hold rows of the job."""
+        notes, earlier = self.version.sinks or (), self.versions[:-1]
+        if any(version.sinks is None for version in earlier):
+            return [*notes]
+        return list_rewritten(notes, [note for version in earlier for note in version.sinks or ()])
+
+    @property
     def sink_names(self) -> dict[str, frozenset[str]]:
-        """The sink names of each table over all versions."""
-        found: dict[str, set[str]] = {}
-        for version in self.versions:
+        """The sink names of each table over all versions, also those under an earlier name."""
+        names: dict[str, set[str]] = {}
+        for before, version in zip((None, *self.versions), self.versions, strict=False):
+            if before is not None:
+                renamed = compare_sinks(before.sinks or (), version.sinks or ()).renamed
+                names |= {table: names.get(table, set()) | names.get(old, set()) for table, old in renamed.items()}
             for at, shape in enumerate(version.query_shapes):
-                found.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
-        return {table: frozenset(names) for table, names in found.items()}
+                names.setdefault(shape.sink, set()).add(sink_name(at, shape.sink))
+        return {table: frozenset(of_table) for table, of_table in names.items()}
 
     @classmethod
     def parse(cls, text: str, path: Location | Path) -> Manifest:
@@ -405,6 +438,7 @@ def _parse_version(found: Any) -> Version:
         "operators": tuple(members.get("operators", ())),
         "again": tuple(members.get("again", ())),
         **{name: None if found is None else tuple(found) for name, found in notes.items()},
+        "known_names": {name: KnownTable(**table) for name, table in members.get("known_names", {}).items()},
     }
     version = Version(**{**members, **lists})
     try:
@@ -453,7 +487,7 @@ class NewQuery:
     """A query that a job is to run.
 
     sql, script, explained: its statement, the script that it is in, and its plan, for people.
-    base_folder: start of relative paths.
+    base_folder: start of relative paths. known_names: see `Version`.
     bind: binds another statement with the declarations of the script.
     """
 
@@ -463,6 +497,7 @@ class NewQuery:
     script: str = ""
     explained: str = ""
     base_folder: Path | None = None
+    known_names: dict[str, KnownTable] = field(default_factory=dict)
     bind: BindStatement | None = None
 
     @property
@@ -498,6 +533,7 @@ def create_version(
         sinks=sink_notes(roots, query.base_folder),
         sources=source_notes(roots, sources),
         functions=digest_functions(roots),
+        known_names=query.known_names,
     )
 
 

@@ -6,8 +6,9 @@ manifest, which names the copies, carries out the move.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everfold.checkpoint.damage import check_file
@@ -16,6 +17,7 @@ from everfold.checkpoint.state_metadata import find_job_dir_in_state, move_schem
 from everfold.connectors.contract import Source
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
+from everfold.jobs.sink_tables import SinkNote
 from everfold.storage import Location
 
 
@@ -43,6 +45,50 @@ def find_job_dir(checkpoint: Location) -> str | None:
                 for file in read_log(log):
                     return decode_uri(file.uri).rsplit("/", 2)[0]
     return find_job_dir_in_state(checkpoint)
+
+
+def find_previous_folder(job_dir: JobDir, manifest: Manifest) -> str:
+    """Return the path of a job directory when the job last ran. manifest: the one in place."""
+    found = manifest.folder or find_job_dir(job_dir.checkpoint(manifest, manifest.current))
+    return found or str(job_dir.path)
+
+
+def path_before(path: str, job_dir: JobDir, previous_folder: str) -> str | None:
+    """Return the previous path of a folder if it was moved together with the job directory.
+
+    Return None for a folder in another store than the directory was.
+    """
+    folder = job_dir.path.local_path
+    if folder is None or not os.path.isabs(previous_folder):
+        return None
+    return os.path.normpath(os.path.join(previous_folder, os.path.relpath(path, folder)))
+
+
+def move_sinks(job_dir: JobDir, manifest: Manifest, notes: Iterable[SinkNote]) -> Manifest:
+    """Return a manifest with the present paths of tables that were moved together with the job
+    directory.
+
+    A table was not moved if it is still at its previous path, and not at the present one. notes:
+    the tables that the job writes now.
+    """
+    before = find_previous_folder(job_dir, manifest)
+    if before == str(job_dir.path):
+        return manifest
+    present: dict[str, str] = {}
+    for path in {note.get("location", "") for note in notes}:
+        old = path_before(path, job_dir, before) if os.path.isabs(path) else None
+        if old is not None and (os.path.exists(path) or not os.path.exists(old)):
+            present[old] = path
+
+    def move(note: SinkNote) -> SinkNote:
+        location = note.get("location", "")
+        return note | {"location": present[location]} if location in present else note
+
+    versions = (
+        version if version.sinks is None else replace(version, sinks=tuple(map(move, version.sinks)))
+        for version in manifest.versions
+    )
+    return replace(manifest, versions=tuple(versions))
 
 
 def move_checkpoints(job_dir: JobDir, manifest: Manifest, before: str, moves: Sequence[Move]) -> dict[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from everfold.checkpoint.logs import has_unfinished_batch
@@ -18,17 +19,24 @@ from everfold.compat import (
 from everfold.compat.operator_ids import source_notes
 from everfold.compat.serde import to_json
 from everfold.jobs.answers import ChangedJob, Inputs
-from everfold.jobs.change import changed_zone_error, decide_change
+from everfold.jobs.change import OnChange, changed_zone_error, decide_change
 from everfold.jobs.change_plan import ChangePlan, SettleTables, SwitchManifest
+from everfold.jobs.changed_tables import ChangedTable, check_sink_answers, select_answers
 from everfold.jobs.earlier_shapes import PlannedAgain, complete_shapes, is_earlier
 from everfold.jobs.function_sources import describe_changed_functions, digest_functions
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, Version, create_version, name_plans
+from everfold.jobs.moving import move_sinks
 from everfold.jobs.readiness import awaits_files, check_batches
-from everfold.jobs.rewind import sink_notes
+from everfold.jobs.renamed_sources import rename_sources
+from everfold.jobs.rewind import Consent, NewSink
+from everfold.jobs.sink_tables import sink_notes
 from everfold.jobs.spec import JobSpec
+from everfold.operators.reemit import can_reemit
 from everfold.plan.explain import explain
 from everfold.plan.naming import name_operators, number_operators
+from everfold.plan.nodes import Sink
+from everfold.plan.walk import last_operators
 from everfold.secrets import redact_script
 from everfold.spark.buckets import choose_modulus
 
@@ -38,12 +46,13 @@ def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, pa
 
     A new job gets its manifest at once. If the query has changed and the change is allowed, the
     plan has its stages. With `Consent.refresh`, also an unchanged query gets a new version, whose
-    operators re-emit the result. inputs: the tables that the query reads. buckets, partitions: of a
-    new job.
+    operators re-emit their rows; so it does if a table at a new location is to receive the current
+    result. inputs: the tables that the query reads. buckets, partitions: of a new job.
 
-    Raises StateError `incompatible-change` and similar (`decide_change`), `changed-zone`,
-    `unfinished-batch`, `unfinished-change`, `no-backfill`, `no-past`, `reshaped-query`,
-    `damaged-checkpoint`.
+    Raises StateError `incompatible-change` and similar (`decide_change`), `changed-sink` for tables
+    at a new location without an answer, `changed-zone`, `unfinished-batch`, `unfinished-change`,
+    `no-backfill`, `no-past`, `reshaped-query`, `damaged-checkpoint`, UsageError
+    `wrong-option-value` for wrong names of renamed tables.
     """
     explained = "\n".join(explain(root) for root in spec.roots)
     query = NewQuery(
@@ -58,13 +67,18 @@ def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, pa
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
+    query = rename_sources(query, known.version, spec.consent.renamed_sources)
+    known = move_sinks(job_dir, known, sink_notes(query.roots, query.base_folder))
     for sentence in describe_changed_functions(known.version.functions, query.roots):
         spec.consent.note(sentence)
-    if known.version.is_query(query):
-        if not spec.consent.refresh or _is_starting(job_dir, known):
+    is_same = known.version.is_query(query)
+    if is_same or (_must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes):
+        refreshes = is_same and spec.consent.refresh and not _is_starting(job_dir, known)
+        changed = ChangedJob.of(job_dir, known, query, inputs, spec.settings).changed_sinks
+        if not refreshes and not _is_computed_again(changed, spec.consent):
+            check_sink_answers(changed, spec.consent.sinks)
+            _note_answers(changed, query, spec.consent)
             return _resume(job_dir, known, query)
-    elif _must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes:
-        return _resume(job_dir, known, query)
     return _change(job_dir, known, query, spec, inputs)
 
 
@@ -100,6 +114,7 @@ def renew_version(known: Manifest, query: NewQuery) -> Manifest:
         last,
         fingerprint=query.fingerprint,
         functions=digest_functions(query.roots),
+        known_names=query.known_names,
         shapes=tuple(
             to_json(record_coverage(pair, shape_of(root), last.number, REFERENCE, is_backfilled=False))
             for pair, root in zip(pairs, roots, strict=False)
@@ -133,10 +148,46 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec, in
     last = known.version
     if last.zone != query.zone:
         raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
-    job = ChangedJob.of(job_dir, known, query, inputs, spec.settings, refresh=spec.consent.refresh)
-    how = decide_change(str(job_dir.path), job, spec.decide)
+    job, consent = ChangedJob.of(job_dir, known, query, inputs, spec.settings), spec.consent
+    changed = job.changed_sinks
+    answers = select_answers(changed, consent.sinks)
+    job = job.refresh_tables(
+        None if consent.refresh else [table for table, answer in answers.items() if answer is NewSink.REFRESH]
+    )
+    if NewSink.REBUILD in answers.values():
+        how = OnChange.REBUILD
+    else:
+        how = decide_change(str(job_dir.path), job, spec.decide)
     job.check_state(how)
-    return job.plan(how)
+    plan = job.plan(how)
+    if how is not OnChange.REBUILD:
+        check_sink_answers(changed, consent.sinks)
+    _note_answers([] if how is OnChange.REBUILD else changed, query, consent)
+    return plan
+
+
+def _is_computed_again(changed: Sequence[ChangedTable], consent: Consent) -> bool:
+    """Whether a table at a new location is to receive rows that the job has already written."""
+    return any(answer is not NewSink.EMPTY for answer in select_answers(changed, consent.sinks).values())
+
+
+def _note_answers(changed: Sequence[ChangedTable], query: NewQuery, consent: Consent) -> None:
+    """Report what tables at a new location receive. changed: those with an answer."""
+    for table, answer in select_answers(changed, consent.sinks).items():
+        roots = [root for root in query.roots if isinstance(root, Sink) and root.table.name == table]
+        operators = [node for root in roots for node in last_operators(root.input)]
+        if answer is NewSink.EMPTY:
+            consent.note(f"`{table}`: its present location receives only rows that change from now on")
+        elif all(map(can_reemit, operators)):
+            consent.note(f"`{table}`: its present location receives the current result")
+        else:
+            consent.note(
+                f"`{table}`: its present location receives the current result without the rows that state no longer"
+                " holds, as those of closed windows"
+            )
+    for table in consent.sinks.keys() - {each.table.name for each in changed}:
+        if any(isinstance(root, Sink) and root.table.name == table for root in query.roots):
+            consent.note(f"table `{table}` is at its old location: --sink {table}={consent.sinks[table]} has no effect")
 
 
 def _must_finish(job_dir: JobDir, manifest: Manifest) -> bool:

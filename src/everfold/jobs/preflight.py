@@ -6,7 +6,7 @@ scripts. No external system is accessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,14 +80,24 @@ def check_streamable(roots: Iterable[Root]) -> None:
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
 
 
-def check_answers(submits: Iterable[Submit], sources: Collection[str], sinks: Collection[str] = ()) -> None:
+def check_answers(
+    submits: Iterable[Submit], sources: Collection[str], sinks: Collection[str], renamed_sources: Mapping[str, str]
+) -> None:
     """Check that the tables of `--source` and `--sink` are read and written by a script.
+
+    renamed_sources: see `rename_sources`, which checks what only the job knows.
 
     Raises UsageError `wrong-option-value`.
     """
     submits = tuple(submits)
     read = {table.name for submit in submits for table in submit.sources}
     written = {root.table.name for submit in submits for root in submit.roots if isinstance(root, Sink)}
+    columns = {column.name for submit in submits for table in submit.sources for column in table.columns}
+    for old, new in renamed_sources.items():
+        if new not in read | (columns if "." in old else set()):
+            message = f"`--source {old}={new}`: the script reads no table `{new}`"
+            help_ = suggest_name(new, [*read, "moved", "new"]) or "write --source TABLE=moved, TABLE=new or OLD=NEW"
+            raise UsageError.of("wrong-option-value", message, help=help_)
     for option, verb, names, tables in (("--source", "read", sources, read), ("--sink", "write", sinks, written)):
         for name in names:
             if name not in tables:

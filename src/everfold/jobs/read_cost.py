@@ -13,6 +13,7 @@ from everfold.connectors.contract import ReadSize, Source
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.progress_log import History, locate_history, read_history
+from everfold.plan.nodes import Table
 from everfold.rendering.quantities import format_bytes, format_count, format_span
 
 _RECENT_BATCHES = 200
@@ -56,7 +57,7 @@ NOTHING = ReadCost(rows=0, size_bytes=0, files=0, seconds=0.0)
 
 
 def measure_cost(
-    job_dir: JobDir, manifest: Manifest, tables: Iterable[str], sources: Mapping[str, Source], base_folder: Path
+    job_dir: JobDir, manifest: Manifest, tables: Iterable[Table], sources: Mapping[str, Source], base_folder: Path
 ) -> ReadCost:
     """Return what it costs to read again what the current version of a job has read.
 
@@ -74,11 +75,11 @@ def measure_cost(
     for table in tables:
         size = ReadSize()
         with suppress(*_UNREADABLE):
-            position = read_position(checkpoint, notes[table]["spark_name"])
+            position = read_position(checkpoint, notes[table.identity]["spark_name"])
             if position is not None:
-                size = sources[table].measure_read(base_folder, position)
-        if size.rows is None and table in read_rows:
-            size = size._replace(rows=round(read_rows[table] / times_read[table]))
+                size = sources[table.name].measure_read(base_folder, position)
+        if size.rows is None and table.name in read_rows and times_read[table.identity]:
+            size = size._replace(rows=round(read_rows[table.name] / times_read[table.identity]))
         sizes.append(size)
     rows = _add(size.rows for size in sizes)
     rate = _find_rate(history)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
-from everfold.connectors.registry import connector_of
 from everfold.connectors.replay import ReplayEffect
 from everfold.errors import StateError
-from everfold.plan.nodes import Root, Sink, Table
+from everfold.jobs.sink_tables import SinkNote
 
 
 class Moved(StrEnum):
@@ -37,31 +35,6 @@ class NewSink(StrEnum):
     REBUILD = "rebuild"
 
 
-SinkNote = dict[str, str]
-"""A table that a version writes: its name as `table`, its `connector`, the effect of replayed rows
-as `again`, and as `folder` where its withdrawn files lie, if it can have any."""
-
-
-def sink_name(at: int, table: str) -> str:
-    """Return the name of a sink in its job. at: position of its INSERT, counted from 0."""
-    return f"{at}_{table}"
-
-
-def sink_notes(roots: Sequence[Root], base_folder: Path | None = None) -> tuple[SinkNote, ...]:
-    """Return the tables that queries write; a bare SELECT has none.
-
-    base_folder: start of relative paths, None to leave the folders out.
-    """
-    return tuple(_create_note(root.table, base_folder) for root in roots if isinstance(root, Sink))
-
-
-def _create_note(table: Table, base_folder: Path | None) -> SinkNote:
-    connector = connector_of(table)
-    note = {"table": table.name, "connector": connector.name, "again": connector.replay_effect(table).value}
-    folder = None if base_folder is None else connector.withdrawal_folder(table, base_folder)
-    return note if folder is None else note | {"folder": folder}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
     """What a user allows to happen to the tables of a job.
@@ -71,6 +44,8 @@ class Consent:
     refresh: when a changed job resumes, re-emit the current result of every operator that still
         holds it.
     sources: for each table whose location has changed, whether its rows are the same.
+    renamed_sources: the present names of source tables and columns (`renamed_sources`).
+    sinks: what a table receives that is written at a new location.
     note: called with a sentence for each effect on a table.
     """
 
@@ -78,6 +53,8 @@ class Consent:
     prune: bool = False
     refresh: bool = False
     sources: Mapping[str, Moved] = field(default_factory=dict)
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
+    sinks: Mapping[str, NewSink] = field(default_factory=dict)
     note: Callable[[str], None] = lambda _: None
 
 

@@ -18,6 +18,7 @@ from everfold.errors import StateError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version, now
 from everfold.jobs.rewind import check_duplicates, describe_effects
+from everfold.jobs.sink_tables import SinkNote
 from everfold.storage import Location
 
 
@@ -44,6 +45,7 @@ def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Call
             raise _expired_version_error(manifest, wanted)
         checkpoint = folder.checkpoint(manifest, wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
+        wanted = replace(wanted, sinks=_locate_sinks(manifest, wanted))
         for line in describe_rollback(manifest, wanted):
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)
@@ -66,6 +68,14 @@ def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
         *describe_effects(wanted.sinks, lambda again: again.on_rollback),
         *describe_effects(others.values(), lambda _: stays),
     ]
+
+
+def _locate_sinks(manifest: Manifest, wanted: Version) -> tuple[SinkNote, ...] | None:
+    """Return the tables of a version where the job writes them now."""
+    if wanted.sinks is None:
+        return None
+    present = {note["table"]: note for note in manifest.version.sinks or ()}
+    return tuple(present.get(note["table"], note) for note in wanted.sinks)
 
 
 def _expired_version_error(manifest: Manifest, wanted: Version) -> StateError:
@@ -102,6 +112,7 @@ def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: 
         back_to=wanted.number,
         back_after=last,
         rebuilt=False,
+        known_names={**wanted.known_names, **manifest.version.known_names},
         checkpoint=None,
     )
     folder.write_manifest(replace(manifest, current=epoch, versions=(*manifest.versions, made)))

@@ -141,7 +141,7 @@ class Sources:
         if external is not None:
             self.opened.append(OpenedSource(name, table.name, external.is_bounded, True))
             frame = external.open(self.spark, name, table)
-            return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.name,))
+            return SourceStream(frame.selectExpr("*", f"CAST(NULL AS STRING) AS {SPLIT}"), (table.identity,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         frame = source.stream(context)
@@ -161,7 +161,7 @@ class Sources:
         if external is not None:
             assert external.open_in_worker is not None
             self.opened.append(OpenedSource(name, table.name, external.is_bounded, True))
-            return WorkerSource(external.open_in_worker(self.spark, name, table), (table.name,))
+            return WorkerSource(external.open_in_worker(self.spark, name, table), (table.identity,))
         context = self._context(table, self._spark_name(table, name))
         source = self._source(table)
         found = source.stream_in_worker(context, columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.damage import damaged_checkpoint_error
-from everfold.checkpoint.state_metadata import list_operators
+from everfold.checkpoint.state_metadata import StoredOperator, list_operators
 from everfold.spark.session import create_session
 from everfold.storage import Location
 
@@ -23,16 +23,17 @@ def reading_session(spark: SparkSession, partitions: int) -> SparkSession:
     return session
 
 
-def read_pages(session: SparkSession, checkpoint: Location, operator: str, epoch: int, batch: int) -> DataFrame:
+def read_pages(
+    session: SparkSession, checkpoint: Location, operator: StoredOperator, epoch: int, batch: int
+) -> DataFrame:
     """Return the pages of an operator after a batch.
 
     Columns: `bucket` BIGINT, `tbl` STRING, `at` BIGINT, `part` INT, `blob` BINARY. epoch: of the
     state; pages of other epochs are left out. Raises StateError `damaged-checkpoint`.
     """
-    numbers = dict(list_operators(checkpoint))
-    if operator not in numbers:
+    if operator not in list_operators(checkpoint):
         raise damaged_checkpoint_error(checkpoint / "state")
-    reader = session.read.format("statestore").option("operatorId", numbers[operator]).option("batchId", batch)
-    pages = reader.option("stateVarName", f"pages_{operator}").load(checkpoint.uri)
+    reader = session.read.format("statestore").option("operatorId", operator.position).option("batchId", batch)
+    pages = reader.option("stateVarName", f"pages_{operator.name}").load(checkpoint.uri)
     of_key = [f"user_map_key.{name}" for name in ("tbl", "at", "part")]
     return pages.where(f"user_map_key.epoch = {epoch}").select("key.bucket", *of_key, "user_map_value.blob")

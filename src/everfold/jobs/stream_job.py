@@ -142,6 +142,7 @@ class StreamJob:
             drop_null_rowtime=settings.null_rowtime == "drop",
             epoch=self.manifest.version.state_epoch,
             foreign_operators=self.manifest.foreign_operators,
+            state_names=self.manifest.version.state_names,
             has_batch_time=True,
             has_reemitted_rows=bool(self.manifest.version.again),
             read_lookup_table=lookup_tables,

@@ -157,7 +157,9 @@ class MemoryPipeline:
             )
         names = [node.operator_id for node in operators_of([self._root])]
         backfill = history is not None
-        plan = plan_operators(pairs, names, [root], version, terms, taken=names, backfill=backfill, refresh=refresh)
+        plan = plan_operators(
+            pairs, names, [root], version, terms, taken=names, backfill=backfill, refresh=[0] * refresh
+        )
         pipeline = self._continue(plan.roots[0], settings)
         for change in plan.operators:
             pipeline._stages[change.operator_id].repeat = change.reemits
@@ -229,7 +231,7 @@ class MemoryPipeline:
         """
         match node:
             case Scan():
-                return (node.table.name,)
+                return (node.table.identity,)
             case Sort() | Limit() | SetOperation():
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
@@ -328,7 +330,7 @@ class _Batch:
                 return self._step(node, self.stream(node.input))
 
     def _scan(self, node: Scan) -> _Stream:
-        split = node.table.name
+        split = node.table.identity
         table = self.rows.get(node.table.name)
         if table is None:
             table = node.schema.arrow.empty_table()

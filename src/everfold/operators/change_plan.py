@@ -31,6 +31,8 @@ class OperatorChange:
         without state.
     backfill: the calls whose past is computed, for people; None if there are none.
     reemits: whether it re-emits its current rows in the first batch.
+    copied_from: the name of the operator with whose state it starts, if that operator continues,
+        too; empty otherwise.
     """
 
     operator_id: str
@@ -38,6 +40,7 @@ class OperatorChange:
     old_position: int | None
     backfill: tuple[str, ...] | None
     reemits: bool
+    copied_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def plan_operators(
     *,
     taken: Collection[str],
     backfill: bool = False,
-    refresh: bool = False,
+    refresh: Collection[int] = (),
     reset: bool = False,
 ) -> QueryChange:
     """Plan a change of a job's queries.
@@ -67,14 +70,19 @@ def plan_operators(
     pairs: the old and new queries, the new ones in the order of `roots`. old_names: the names of
     the old operators, by position. version: the number of the new version. taken: the names of all
     operators that the job has ever had. backfill: new aggregates are computed from past input.
-    refresh: operators re-emit the result. reset: all operators start without state.
+    refresh: the positions of the queries whose operators re-emit the result. reset: all operators
+    start without state.
 
     Raises StateError `no-backfill` if a new aggregate or operator cannot be backfilled.
     """
     pairs = pairs[: len(roots)]
     old_positions = [position for pair in pairs for position in pair.old_positions]
+    copies = [pair.is_copy for pair in pairs for _ in pair.old_positions]
     fresh = fresh_names(taken)
-    names = [next(fresh) if position is None else old_names[position] for position in old_positions]
+    names = [
+        next(fresh) if position is None or is_copy else old_names[position]
+        for position, is_copy in zip(old_positions, copies, strict=True)
+    ]
     carried = name_operators(
         [
             carry_state(pair.discard_old() if reset else pair, root, version, terms)
@@ -83,7 +91,10 @@ def plan_operators(
         names,
     )
     new = {name for name, position in zip(names, old_positions, strict=True) if position is None}
-    reemitting = () if reset else (operators_to_reemit(root, version, refresh=refresh, fresh=new) for root in carried)
+    reemitting = (
+        operators_to_reemit(root, version, refresh=number in refresh, fresh=new)
+        for number, root in enumerate([] if reset else carried)
+    )
     reemitting_names = {node.operator_id for node in chain.from_iterable(reemitting)}
     changes = []
     for pair, root in zip(pairs, carried, strict=True):
@@ -100,6 +111,7 @@ def plan_operators(
                     pair.old_positions[at],
                     None if new_calls is None else list_calls(new_calls),
                     node.operator_id in reemitting_names,
+                    old_names[position] if pair.is_copy and (position := pair.old_positions[at]) is not None else "",
                 )
             )
     return QueryChange(carried, tuple(changes))

@@ -104,6 +104,7 @@ class Clock:
         An operator whose splits are all idle is idle too, and forwards no watermark.
         """
         meta = Meta.merge(metas)
+        name = self.spec.name or name
         has_watermark = live and self.watermark != NO_WATERMARK
         return Meta(meta.now_ms, {name: self.watermark} if has_watermark else {}, ended=(name,) if self.flush else ())
 

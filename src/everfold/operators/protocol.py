@@ -141,13 +141,14 @@ class ClockSpec:
 
     splits: those that must have delivered before the watermark can advance. inputs: those that must
     have ended before the operator flushes: operators below, TABLES for the tables that it reads
-    itself.
+    itself. name: by which the operators above know this one, empty for the name of the operator.
     """
 
     splits: tuple[str, ...]
     idle_timeout_ms: int | None = None
     processing_time: bool = False
     inputs: tuple[str, ...] = (TABLES,)
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

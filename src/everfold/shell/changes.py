@@ -32,7 +32,7 @@ def find_change(job_dir: JobDir, manifest: Manifest, submit: Submit, inputs: Inp
     )
     if manifest.version.is_query(query):
         return None
-    return ChangedJob.of(job_dir, manifest, query, inputs, submit.settings, refresh=False)
+    return ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

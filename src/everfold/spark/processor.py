@@ -54,7 +54,8 @@ class BucketProcessor(StatefulProcessor):
     """Runs one operator.
 
     The name of the state variable has the operator's name, so a checkpoint shows which folder
-    belongs to which.
+    belongs to which. An operator that has started with a copy of the state of another one keeps the
+    name of that one.
     """
 
     def __init__(

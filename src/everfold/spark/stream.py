@@ -170,7 +170,8 @@ class StreamLowering:
     control_folder: the folder where the runner writes control files.
     bucket_ids: see `buckets`.
     epoch: the epoch of the state; pages of earlier epochs are discarded.
-    query_digest, foreign_operators: see `BucketProcessor`.
+    query_digest, foreign_operators: see `BucketProcessor`. state_names: the names that operators
+    have in the state, where these differ from their own.
     named_sources: whether Spark knows the sources by name; False if a stream of the caller has no
     name.
     has_batch_time: whether the runner sets the time of a batch (`task_input.BATCH_TIME`).
@@ -189,6 +190,7 @@ class StreamLowering:
     epoch: int = 0
     query_digest: str | None = None
     foreign_operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    state_names: Mapping[str, str] = field(default_factory=dict)
     named_sources: bool = True
     has_batch_time: bool = False
     has_reemitted_rows: bool = False
@@ -362,7 +364,8 @@ class StreamLowering:
     # --- operators --------------------------------------------------------------------------------
 
     def _operator(self, node: StatefulNode) -> Stream:
-        name = node.operator_id
+        # Operators of one query have different names in the state: they are copied together.
+        name, state_name = node.operator_id, self._state_name(node)
         timed = isinstance(node, WindowTableFunction | WindowAggregate)
         ship_functions(node)
         packed, operator = self._pack_input(node)
@@ -371,13 +374,17 @@ class StreamLowering:
         pickled = pickle_operator(operator)
 
         def step(delivery: Delivery | None) -> DataFrame:
-            processor = BucketProcessor(name, pickled, first, self.query_digest, self.epoch, strangers, delivery)
+            processor = BucketProcessor(state_name, pickled, first, self.query_digest, self.epoch, strangers, delivery)
             return packed.groupBy("bucket").transformWithState(processor, PAYLOAD, "Append", "None")
 
         changes = is_updating(node)
         tail = Tail(step, OutputRows.of(operator, is_timed=timed, has_row_kinds=changes))
-        stream = Stream(tail, operator.schema, (name,), is_guarded=True, has_row_kinds=changes, inputs=(name,))
+        names = (state_name,)
+        stream = Stream(tail, operator.schema, names, is_guarded=True, has_row_kinds=changes, inputs=names)
         return stream if self.fused else replace(stream, rows=stream.frame)
+
+    def _state_name(self, node: StatefulNode) -> str:
+        return self.state_names.get(node.operator_id, node.operator_id)
 
     def _pack_input(self, node: StatefulNode) -> tuple[DataFrame, Operator]:
         """Return the packed rows of an operator's input, and the operator."""
@@ -405,7 +412,7 @@ class StreamLowering:
     def _create_operator(
         self, node: StatefulNode, splits: tuple[str, ...], inputs: tuple[str, ...], *, updating: bool
     ) -> Operator:
-        clock = clock_of(node, splits, self.idle_timeout_ms, inputs)
+        clock = replace(clock_of(node, splits, self.idle_timeout_ms, inputs), name=self._state_name(node))
         return operator_of(node, node.operator_id, clock, self.epoch, updating=updating)
 
     def _scan_in_workers(self, node: StatefulNode) -> tuple[DataFrame, Operator] | None:

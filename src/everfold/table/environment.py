@@ -19,7 +19,7 @@ from everfold.jobs.change import Decide, OnChange, refuse
 from everfold.jobs.engine import Engine
 from everfold.jobs.folders import FolderName, parse_folder
 from everfold.jobs.lookup_tables import LookupTables
-from everfold.jobs.rewind import Consent, Moved
+from everfold.jobs.rewind import Consent, Moved, NewSink
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.local_paths import parse_local_path, spark_path
@@ -107,7 +107,8 @@ class JobOptions(TypedDict, total=False):
     sink_duplicates: Literal["refuse", "accept"]
     prune: bool
     refresh: bool
-    sources: Mapping[str, Literal["moved", "new"]] | None
+    sources: Mapping[str, str] | None
+    sinks: Mapping[str, Literal["refresh", "empty", "rebuild"]] | None
 
 
 class TableEnvironment:
@@ -179,7 +180,8 @@ class TableEnvironment:
         sink_duplicates: Literal["refuse", "accept"] = "refuse",
         prune: bool = False,
         refresh: bool = False,
-        sources: Mapping[str, Literal["moved", "new"]] | None = None,
+        sources: Mapping[str, str] | None = None,
+        sinks: Mapping[str, Literal["refresh", "empty", "rebuild"]] | None = None,
     ) -> TableResult | RunningJob:
         """Run statements in order, wait for each and return the result of the last one.
 
@@ -196,13 +198,26 @@ class TableEnvironment:
         refresh: re-emit the current result of every operator that still holds it.
         sources: for tables whose location has changed since the job last ran. `moved`: the same
         data was moved, and the job resumes at its position in it. `new`: other data, which is read
-        from its start.
+        from its start. Another value: the present name of a table that was renamed, or of a column
+        whose key is `table.column`.
+        sinks: for tables whose location has changed, or that the job has not written yet.
+        `refresh`: they receive the current result, as far as the state holds it. `empty`: only what
+        changes from now on. `rebuild`: the whole result, computed from the beginning of the input.
 
         Raises EverfoldError.
         """
-        answers = {name: _parse(Moved, f"sources[{name!r}]", each) for name, each in (sources or {}).items()}
+        answers = {name: Moved(each) for name, each in (sources or {}).items() if each in list(Moved)}
+        renamed = {name: each.strip("`") for name, each in (sources or {}).items() if name not in answers}
         duplicates = _parse(_Duplicates, "sink_duplicates", sink_duplicates) is _Duplicates.ACCEPT
-        consent = Consent(duplicates=duplicates, prune=prune, refresh=refresh, sources=answers)
+        tables = {name: _parse(NewSink, f"sinks[{name!r}]", each) for name, each in (sinks or {}).items()}
+        consent = Consent(
+            duplicates=duplicates,
+            prune=prune,
+            refresh=refresh,
+            sources=answers,
+            renamed_sources=renamed,
+            sinks=tables,
+        )
         choice = _parse(OnChange, "on_change", on_change)
         with errors_of_python():
             folder = None if state_dir is None else parse_folder(state_dir)

@@ -66,7 +66,7 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, checkpoint, created, decision, epoch, expired, filled, fingerprint, functions, history, ignores_filters, number, operators, partitions, plan, rebuilt, rules, script, shapes, sinks, sources, sql, state_epoch, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, decision, epoch, expired, filled, fingerprint, functions, history, ignores_filters, known_names, number, operators, partitions, plan, rebuilt, rules, script, shapes, sinks, sources, sql, state_epoch, state_names, zone",
         ),
         (
             {"job": ...},

@@ -21,8 +21,9 @@ from everfold.errors import ConnectorError, EverfoldError, StateError, UsageErro
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest, Version
-from everfold.jobs.rewind import check_duplicates, sink_notes
+from everfold.jobs.rewind import check_duplicates
 from everfold.jobs.rollback import roll_back
+from everfold.jobs.sink_tables import sink_notes
 from everfold.storage import Location, local, local_store
 
 OTHER = QUERY.replace("SUM(n)", "MAX(n)")
@@ -402,7 +403,9 @@ def test_a_start_records_the_tables_as_declared_now(tmp_path: Path) -> None:
     run(tmp_path, insert_into("shown").replace(TABLES, other))
     manifest = JobDir(local(tmp_path)).read_manifest()
     assert manifest is not None
-    assert manifest.version.sinks == ({"table": "shown", "connector": "blackhole", "again": "forgotten"},)
+    assert manifest.version.sinks == (
+        {"table": "shown", "connector": "blackhole", "again": "forgotten", "location": ""},
+    )
     assert len(manifest.versions) == 1
 
 

@@ -193,7 +193,7 @@ class DeltaSource(Source):
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
-        split = f"{spark_string(self.table.name)} AS {SPLIT}"
+        split = f"{spark_string(self.table.identity)} AS {SPLIT}"
         return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", *filter(None, [order]))
 
     # -- where it starts ---------------------------------------------------------------------------

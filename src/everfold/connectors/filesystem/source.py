@@ -427,7 +427,7 @@ class FileSource(Source):
         ]
         frame = self._matching(frame)
         kind = [KIND] if KIND in frame.columns else []
-        split = f"{spark_string(self.table.name)} AS {SPLIT}"
+        split = f"{spark_string(self.table.identity)} AS {SPLIT}"
         # Spark reads the largest files first, but a newer row of a key replaces an older one.
         order = [f"unix_micros(__changed) AS {ORDER}"] if self.table.changelog is ChangelogMode.UPSERT else []
         return frame.selectExpr(*out, split, f"__path AS {LOCATION}", *order, *kind)

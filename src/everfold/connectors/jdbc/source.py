@@ -63,7 +63,7 @@ class JdbcSource(Source):
         shares = len(task.queries)
         fields = ", ".join(f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns))
         frame = context.spark.range(0, shares, 1, shares).mapInArrow(as_spark_function(task), fields)
-        return frame.selectExpr("*", f"{spark_string(self.table.name)} AS {SPLIT}")
+        return frame.selectExpr("*", f"{spark_string(self.table.identity)} AS {SPLIT}")
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows that existed when the job began; they are kept in the job directory."""

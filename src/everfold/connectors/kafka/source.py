@@ -265,7 +265,7 @@ class KafkaSource(Source):
         return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
 
     def _split(self) -> str:
-        name = spark_string(self.table.name + "/")
+        name = spark_string(self.table.identity + "/")
         if len(topics(self.options)) == 1:
             return f"concat({name}, __partition)"
         return f"concat({name}, __topic, '/', __partition)"
@@ -430,7 +430,7 @@ class KafkaSource(Source):
 
     def _name_split(self, topic: str, partition: int) -> str:
         """Return the name of a partition's split, as `_split` has it in SQL."""
-        named = (self.table.name, *([] if len(topics(self.options)) == 1 else [topic]), partition)
+        named = (self.table.identity, *([] if len(topics(self.options)) == 1 else [topic]), partition)
         return "/".join(map(str, named))
 
     def has_reached_end(self, context: SourceContext, offsets_json: str) -> bool:
