@@ -30,6 +30,7 @@ from everfold.compat import Judgement, Verdict
 from everfold.compat.columns import Meaning, Status
 from everfold.jobs.rollback import roll_back
 from everfold.memory.batch import run_batch
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Root
 from everfold.plan.walk import batch_inputs, tables_of, walk_plan
 from everfold.sql.planner import Session
@@ -37,14 +38,29 @@ from everfold.storage import local
 from everfold.types import StringType, TimestampType
 
 STATE = Path(".everfold", "job")
-Row = dict[str, Any]
-Key = tuple[Any, ...]
+Row = dict[str, str]
+"""A row of a result, each value as Python writes it."""
+Key = tuple[str, ...]
 
 
 # --- expected rows --------------------------------------------------------------------------------
 
 
-def confirm(root: Root, run: PipelineRun, given: list[Row]) -> PipelineRun:
+def write_values(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    return [{name: repr(value) for name, value in row.items()} for row in rows]
+
+
+def pick(row: Row, names: Iterable[str]) -> Key:
+    return tuple(row[name] for name in names)
+
+
+def current_rows(run: PipelineRun) -> dict[Key, Row]:
+    """Return the current rows of a result with changes, by key."""
+    rows = (dict(zip(run.names, values, strict=True)) for values in run.now.elements())
+    return {pick(row, run.keys): row for row in rows}
+
+
+def confirm(root: Root, run: PipelineRun, given: list[dict[str, Any]]) -> PipelineRun:
     """Return a pipeline that has read all of its input, after DuckDB has confirmed its result."""
     tables = batch(root, given)
     for plan in batch_inputs(root.input):
@@ -53,7 +69,7 @@ def confirm(root: Root, run: PipelineRun, given: list[Row]) -> PipelineRun:
             tables[table.name] = columns.rename_columns([f"c{index}" for index in range(columns.num_columns)])
     result = run_batch(root, tables, Session({"execution.runtime-mode": "batch"}).settings)
     rows = Counter(tuple(map(repr, row.values())) for row in result.to_pylist())
-    assert rows == (run.now if run.by_key or not run.rows else Counter(pick_values(row, run.names) for row in run.rows))
+    assert rows == run.now + Counter(pick_values(row, run.names) for row in run.rows)
     return run
 
 
@@ -73,7 +89,7 @@ class Expected:
     half: PipelineRun
 
     @classmethod
-    def of(cls, sql: str, first: list[Row], second: list[Row]) -> Expected:
+    def of(cls, sql: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> Expected:
         root = make_plan(sql)
         whole, half, early = PipelineRun(root), PipelineRun(root), PipelineRun(root)
         early.feed(first)
@@ -86,11 +102,11 @@ class Expected:
     @property
     def later_rows(self) -> list[Row]:
         """The rows of a result without changes that are emitted after the first half."""
-        return self.run.rows[self.early :]
+        return write_values(self.run.rows[self.early :])
 
     @property
     def is_updating(self) -> bool:
-        return bool(self.run.by_key)
+        return is_updating(self.root.input)
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -132,7 +148,7 @@ class LiveJob:
     file_format: str = "json"
     files: int = 0
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def put(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows into a few files of each table."""
         cuts = sorted(
             {0, len(rows), *(self.chance.randrange(1, len(rows)) for _ in range(self.chance.choice([0, 1, 2])))}
@@ -217,11 +233,10 @@ class LiveJob:
         types = {column.name: column.type for column in expected.root.input.schema}
         for change in (json.loads(line) for file in files for line in file.read_text().splitlines()):
             for side in ("before", "after"):
-                row = change[side]
-                if row is None:
+                if change[side] is None:
                     continue
-                row = {name: decode(value, types.get(name)) for name, value in row.items()}
-                key = tuple(repr(row.get(name)) for name in expected.run.keys)
+                (row,) = write_values([{name: decode(value, types.get(name)) for name, value in change[side].items()}])
+                key = pick(row, expected.run.keys)
                 if not expected.is_updating:
                     table.appended.append(row)
                     if side == "before":
@@ -233,7 +248,7 @@ class LiveJob:
                 else:
                     old = table.rows.pop(key, None)
                     names = row.keys() if repeated is None else repeated
-                    if old is None or any(repr(old[name]) != repr(row[name]) for name in old.keys() & names):
+                    if old is None or any(old[name] != row[name] for name in old.keys() & names):
                         table.wrong.append(f"retracted: {row} instead of {old}")
         return table
 
@@ -256,21 +271,18 @@ def decode(value: Any, type_: Any) -> Any:
 
 def check_rows(found: Iterable[Row], expected: Iterable[Row], names: Collection[str]) -> None:
     """Check that rows are equal in some columns."""
-    left, right = (Counter(pick_values(row, names) for row in rows) for rows in (found, expected))
+    left, right = (Counter(pick(row, names) for row in rows) for rows in (found, expected))
     assert left == right, (names, left - right, right - left)
 
 
-def check_whole(table: Table, expected: Expected, rows: list[Row] | None = None) -> None:
-    """Check that a table holds the result of a query that never stopped.
-
-    rows: those of a result without changes, by default all.
-    """
+def check_whole(table: Table, expected: Expected) -> None:
+    """Check that a table holds the result of a query that never stopped."""
     assert not table.wrong, table.wrong
     names = expected.run.names
     if not expected.is_updating:
-        check_rows(table.appended, expected.run.rows if rows is None else rows, names)
+        check_rows(table.appended, write_values(expected.run.rows), names)
         return
-    check_rows(table.rows.values(), expected.run.by_key.values(), names)
+    check_rows(table.rows.values(), current_rows(expected.run).values(), names)
 
 
 @dataclass(frozen=True)
@@ -314,29 +326,29 @@ def check_accepted(
         assert not later.wrong, later.wrong
         if not statuses.affects_rows:
             check_rows(later.appended, whole.later_rows, kept)
-        expected = {pick_values(row, whole.run.keys): row for row in whole.later_rows}
-        now = {pick_values(row, whole.run.keys): row for row in later.appended}
+        expected = {pick(row, whole.run.keys): row for row in whole.later_rows}
+        now = {pick(row, whole.run.keys): row for row in later.appended}
     else:
+        expected, now = current_rows(whole.run), later.rows
         if not statuses.affects_rows:
             assert not later.wrong, later.wrong
-            assert later.rows.keys() == whole.run.by_key.keys()
-        expected, now = whole.run.by_key, later.rows
+            assert now.keys() == expected.keys()
     for key in now.keys() & expected.keys():
         # A row that was not touched again was emitted by the old query.
         for name in statuses.same if now[key] == before.rows.get(key) else kept:
             if name in now[key]:
-                assert repr(now[key][name]) == repr(expected[key][name]), (key, name)
+                assert now[key][name] == expected[key][name], (key, name)
         if key not in first_keys and not statuses.affects_rows and starts_with_input:
             for name in (*statuses.mixed, *statuses.started):
-                assert repr(now[key][name]) == repr(expected[key][name]), (key, name)
+                assert now[key][name] == expected[key][name], (key, name)
     if not starts_with_input or statuses.affects_rows:
         return
-    half = whole.half.by_key or {pick_values(row, whole.half.keys): row for row in whole.half.rows}
+    half = current_rows(whole.half) or {pick(row, whole.half.keys): row for row in write_values(whole.half.rows)}
     for key, row in half.items():
         if key not in expected and (has_sessions(whole.root) or not whole.is_updating):
             continue  # a session that began earlier, or a window that was emitted before
-        nothing = dict.fromkeys(statuses.started)
-        assert pick_values({**nothing, **now.get(key, {})}, statuses.started) == pick_values(row, statuses.started), key
+        nothing = dict.fromkeys(statuses.started, "None")
+        assert pick({**nothing, **now.get(key, {})}, statuses.started) == pick(row, statuses.started), key
 
 
 def check_backfilled(later: Table, whole: Expected, statuses: Statuses) -> None:
@@ -345,16 +357,17 @@ def check_backfilled(later: Table, whole: Expected, statuses: Statuses) -> None:
         assert not later.wrong, later.wrong
         check_rows(later.appended, whole.later_rows, whole.run.names)
         return
+    expected = current_rows(whole.run)
     if not statuses.affects_rows:
         assert not later.wrong, later.wrong
-        assert later.rows.keys() == whole.run.by_key.keys()
-    for key in later.rows.keys() & whole.run.by_key.keys():
-        row = {**dict.fromkeys(whole.run.names), **later.rows[key]}
+        assert later.rows.keys() == expected.keys()
+    for key in later.rows.keys() & expected.keys():
+        row = {**dict.fromkeys(whole.run.names, "None"), **later.rows[key]}
         for name in whole.run.names:
-            assert repr(row[name]) == repr(whole.run.by_key[key][name]), (key, name)
+            assert row[name] == expected[key][name], (key, name)
 
 
-def halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def halves(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return rows[: ROWS // 2], rows[ROWS // 2 :]
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow.csv as csv
 import pytest
 from property import test_cascades, test_conditions, test_mixed_columns, test_occurrences, test_several_inserts
-from property.halves import LOOKUPS, PipelineRun, make_plan, pick_values, rows
-from property.test_succession import OVER_CALLS, RANDOM_FRAMES, over
+from property.halves import LOOKUPS, PipelineRun, make_plan, rows
+from property.test_succession import OVER_CALLS, RANDOM_FRAMES
 from spark.live_changes import (
     VERDICT_ERRORS,
     Expected,
@@ -30,7 +30,10 @@ from spark.live_changes import (
     check_backfilled,
     check_rows,
     check_whole,
+    current_rows,
     halves,
+    pick,
+    write_values,
 )
 from spark.running import Run
 
@@ -101,13 +104,9 @@ def draw_over(chance: random.Random) -> Pair:
     frame = chance.choice(RANDOM_FRAMES)
 
     def write(calls: Sequence[str], frame: str, key: str) -> str:
-        names = (f"c{OVER_CALLS.index(call)}" for call in calls)
-        query = over([key], [*calls], frame, ["a", "b", "c", "ts"])
-        for call, name in zip(calls, names, strict=True):
-            query = query.replace(f"{call} OVER", f"{call} OVER", 1).replace(
-                f"ORDER BY ts {frame})", f"ORDER BY ts  {frame}) AS {name}", 1
-            )
-        return query
+        window = f"(PARTITION BY {key} ORDER BY ts {frame})"
+        columns = (f"{call} OVER {window} AS c{OVER_CALLS.index(call)}" for call in calls)
+        return f"SELECT a, b, c, ts, {', '.join(columns)} FROM MyTable"
 
     edited = [*calls[-1:], *(call for call in chance.sample(OVER_CALLS, 1) if call not in calls[-1:])]
     chance.shuffle(edited)
@@ -182,9 +181,10 @@ class Life:
             self.files[insert.folder] = job.list_files(insert.folder)
             expected = self.old[insert.table]
             table = job.read(self.files[insert.folder], expected)
-            found = table.rows.values() if expected.is_updating else table.appended
-            right = expected.first.by_key.values() if expected.is_updating else expected.first.rows
-            check_rows(found, right, expected.run.names)
+            if expected.is_updating:
+                check_rows(table.rows.values(), current_rows(expected.first).values(), expected.run.names)
+            else:
+                check_rows(table.appended, write_values(expected.first.rows), expected.run.names)
         job.put(self.second)
         job.write(pair.new, pair.rename)
         change = job.judge()
@@ -257,7 +257,7 @@ class Life:
         """Return the keys of the groups and windows that have rows in the first half."""
         run = PipelineRun(expected.root)
         run.feed(self.first, last=True)
-        return {pick_values(row, run.keys) for row in (*run.by_key.values(), *run.rows)}
+        return {*current_rows(run), *(pick(row, run.keys) for row in write_values(run.rows))}
 
     def _check_moved(self, table: Table, expected: Expected, statuses: Statuses, answer: str | None) -> None:
         """Check a table at a location that the job has not written before."""
@@ -267,15 +267,14 @@ class Life:
         if not expected.is_updating:
             check_rows(table.appended, expected.later_rows, names)
             return
+        right, early = current_rows(expected.run), current_rows(expected.first)
         if answer == "refresh":
-            check_rows(table.rows.values(), expected.run.by_key.values(), names)
+            check_rows(table.rows.values(), right.values(), names)
             return
-        early = expected.first.by_key
-        changed = {key for key, row in expected.run.by_key.items() if early.get(key) != row}
         if not statuses.started and not statuses.mixed:
-            assert table.rows.keys() == changed
+            assert table.rows.keys() == {key for key, row in right.items() if early.get(key) != row}
         for key, row in table.rows.items():
-            assert pick_values(row, names) == pick_values(expected.run.by_key[key], names)
+            assert pick(row, names) == pick(right[key], names)
 
     def _backfill(self, change: Change, options: list[str]) -> str:
         refused = next((stage for stage in change.plans["backfill"] if stage.startswith("refused: ")), None)
