@@ -10,6 +10,9 @@ import itertools
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -197,6 +200,22 @@ class LiveJob:
         assert done.code == 0, done.err
         return done.err
 
+    def kill_after_change(self, *options: str) -> None:
+        """Run the job as a process, and kill it between a change and its first batch."""
+        command = [sys.executable, "-m", "everfold", "run", "job.sql", *options]
+        with Path("log.txt").open("ab") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+        while process.poll() is None and self.count_versions() < 2:
+            time.sleep(0.002)
+        killed = process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL) if killed else None
+        process.wait()
+        assert killed, Path("log.txt").read_text()
+
+    @staticmethod
+    def count_versions() -> int:
+        return len(json.loads(newest_manifest(STATE).read_text())["versions"])
+
     def judge(self, **answers: Any) -> Change:
         """Judge the change as `everfold check job.sql --state` does."""
         script = Script.read("job.sql", None)
@@ -205,7 +224,7 @@ class LiveJob:
 
     def roll_back(self) -> None:
         """Make version 0 current again, unless it is: a query that means the same is no new version."""
-        if len(json.loads(newest_manifest(STATE).read_text())["versions"]) > 1:
+        if self.count_versions() > 1:
             roll_back(local(STATE.absolute()), 0, duplicates=False, say=lambda _: None)
 
     def list_files(self, *folders: str) -> list[Path]:

@@ -38,7 +38,7 @@ from spark.live_changes import (
 from spark.running import Run
 
 from everfold.cli.change import Change
-from everfold.compat import Verdict
+from everfold.compat import Judgement, Verdict
 from everfold.errors import SqlError
 
 pytestmark = pytest.mark.spark
@@ -145,10 +145,11 @@ def draw(kind: str, seed: int) -> Pair:
     while True:
         pair = DRAWN[kind](chance)
         try:
-            plans = [[make_plan(insert.sql) for insert in inserts] for inserts in (pair.old, pair.new)]
+            for insert in (*pair.old, *pair.new):
+                make_plan(insert.sql)
         except SqlError:
             continue
-        if pair.old != pair.new and all(plans):
+        if pair.old != pair.new:
             return replace(pair, rename="bids") if chance.random() < 0.2 else pair
 
 
@@ -156,12 +157,15 @@ def draw(kind: str, seed: int) -> Pair:
 
 
 class Life:
-    """A job that runs by its old query over half of the rows, and is then changed."""
+    """A job that runs by its old query over half of the rows, and is then changed.
 
-    def __init__(self, start: Run, pair: Pair, seed: int, kind: str) -> None:
+    is_killed: whether the change is killed before its first batch, and then started again.
+    """
+
+    def __init__(self, start: Run, pair: Pair, seed: int, kind: str, *, is_killed: bool) -> None:
         chance = random.Random(f"life {kind} {seed}")
         conf = {**pair.conf, "everfold.scan": chance.choice(["auto", "catalyst"])}
-        self.pair, self.chance = pair, chance
+        self.pair, self.chance, self.is_killed = pair, chance, is_killed
         self.job = LiveJob(start, chance, conf, pair.rename, chance.choice(["json", "parquet"]))
         self.first, self.second = halves(rows(seed))
         Path("dim").mkdir()
@@ -220,6 +224,8 @@ class Life:
             check_whole(self.job.read(self.job.list_files(insert.folder), expected), expected)
 
     def _accept(self, change: Change, options: list[str], answers: dict[str, str]) -> str:
+        if self.is_killed:
+            self.job.kill_after_change("--on-change", "accept", *options)
         self.job.run_ok("--on-change", "accept", *options)
         folders = {insert.folder for insert in self.pair.old}
         is_rebuilt = "rebuild" in answers.values()
@@ -307,13 +313,15 @@ class Life:
 # --- tests ----------------------------------------------------------------------------------------
 
 
-def check(run: Run, kind: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def check(
+    run: Run, kind: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool = False
+) -> str:
     """Check a pair, and return what happened."""
     pair = draw(kind, seed)
     folder.mkdir()
     monkeypatch.chdir(folder)
     try:
-        return Life(run, pair, seed, kind).run()
+        return Life(run, pair, seed, kind, is_killed=is_killed).run()
     except AssertionError as error:
         raise AssertionError(f"{kind} {seed}: {pair}\n{error}") from error
 
@@ -335,3 +343,26 @@ def test_many_changed_jobs(
     record_property: Callable[[str, object], None],
 ) -> None:
     record_property("outcome", check(run, kind, seed, tmp_path / "job", monkeypatch))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), [("mixed columns", 101), ("conditions", 101), ("several inserts", 101)])
+def test_a_change_that_is_killed_before_its_first_batch(
+    run: Run, kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = check(run, kind, seed, tmp_path / "job", monkeypatch, is_killed=True)
+    assert "compatible" in outcome
+
+
+@pytest.mark.slow
+def test_a_wrong_report_is_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that starts at the restart is not taken for a kept one."""
+    of = Statuses.of
+
+    def keep_all(judgement: Judgement, table: str) -> Statuses:
+        right = of(judgement, table)
+        return replace(right, kept=[*right.kept, *right.started], started=[])
+
+    monkeypatch.setattr(Statuses, "of", keep_all)
+    with pytest.raises(AssertionError, match="'n0'"):
+        check(run, "mixed columns", 101, tmp_path / "job", monkeypatch)
