@@ -197,7 +197,7 @@ class _Query:
         numbered = f"SELECT *, sum(__begins) OVER ({by} ORDER BY __at {upto}) AS __session FROM ({begins})"
         whole = f"OVER ({by}, __session)"
         bounds = f"min(__at) {whole} AS __start, max(__at) {whole} + {gap} AS __end"
-        # Window functions lose the order of rows, and FIRST_VALUE and similar calls follow the time.
+        # Window functions lose the order of rows. FIRST_VALUE and similar calls follow the time.
         return f"SELECT *, {bounds} FROM ({numbered}) ORDER BY __at"
 
     # --- groups -----------------------------------------------------------------------------------
