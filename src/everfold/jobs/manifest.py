@@ -276,10 +276,12 @@ class Manifest:
         The version itself comes first. Each comes with the last of its batches that counts, or None
         if all of them do.
         """
+        # A rollback asks for a version whose tables have moved since, which equals none of these.
+        numbers = [version.number for version in self.versions]
         found: list[tuple[Version, int | None]] = [(of, None)]
-        while not of.rebuilt and of != self.versions[0]:
+        while not of.rebuilt and of.number != numbers[0]:
             if of.back_to is None:
-                of = self.versions[self.versions.index(of) - 1]
+                of = self.versions[numbers.index(of.number) - 1]
                 found.append((of, None))
             else:
                 last = of.back_after

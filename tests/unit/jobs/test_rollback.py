@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from everfold.errors import ConnectorError, EverfoldError, StateError, UsageErro
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import MANIFEST_FORMAT, Manifest, Version
-from everfold.jobs.rewind import check_duplicates
+from everfold.jobs.rewind import NewSink, check_duplicates
 from everfold.jobs.rollback import roll_back
 from everfold.jobs.sink_tables import sink_notes
 from everfold.storage import Location, local, local_store
@@ -48,12 +48,14 @@ def insert_into(*tables: str, query: str = "SELECT k FROM t") -> str:
     )
 
 
-def run(path: Path, script: str, how: OnChange = OnChange.REFUSE) -> Manifest:
+def run(
+    path: Path, script: str, how: OnChange = OnChange.REFUSE, sinks: Mapping[str, NewSink] | None = None
+) -> Manifest:
     from everfold.sql.planner import Session, Submit
 
     (*_, last) = Session().run(script)
     assert isinstance(last, Submit)
-    return start_job(path, last.roots, how=how)
+    return start_job(path, last.roots, how=how, sinks=sinks)
 
 
 def roll_back_to(path: Path, number: int, *, duplicates: bool = False) -> list[str]:
@@ -362,6 +364,21 @@ def test_a_rollback_reports_the_effect_on_each_table(tmp_path: Path) -> None:
         "`nowhere` (blackhole): nothing, it keeps no rows",
         "`topic` (kafka): stays as it is: version 0 does not write it",
     ]
+
+
+def test_a_rollback_over_a_moved_table(tmp_path: Path) -> None:
+    script = insert_into("files")
+    run(tmp_path, script)
+    add_checkpoint(tmp_path)
+    run(tmp_path, script.replace("'out'", "'moved'"), sinks={"files": NewSink.REBUILD})
+    assert roll_back_to(tmp_path, 0) == [
+        "`files` (filesystem): the job's files of later batches are withdrawn when it starts"
+    ]
+    manifest = JobDir(local(tmp_path)).read_manifest()
+    assert manifest is not None
+    assert [version.number for version, _ in manifest.lineage(manifest.version)] == [2, 0]
+    assert manifest.version.sinks is not None
+    assert [note.get("location", "").rpartition("/")[2] for note in manifest.version.sinks] == ["moved"]
 
 
 @pytest.mark.parametrize("table", ["topic", "added", "shown"])
