@@ -131,7 +131,7 @@ class _PairJudge:
 
     def __init__(self, pair: QueryPair, options: CompatOptions, *, is_history: bool) -> None:
         self._old, self._new, self._matching, self._options = pair.old, pair.new, pair.matching, options
-        if pair.is_copy:  # no column is dropped: the old query goes on
+        if pair.is_copy:  # no column is dropped: the old query continues
             texts, names = ({getattr(column, part) for column in pair.new.columns} for part in ("text", "name"))
             columns = (column for column in pair.old.columns if column.text in texts or column.name in names)
             self._old = replace(pair.old, columns=tuple(columns))
