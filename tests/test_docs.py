@@ -5,16 +5,20 @@ resolve.
 
 The info string of a code block decides what is checked: `sql` is bound (the blocks of a page share
 a session), `yaml case` runs as a case file, `yaml` is parsed, `python run` is executed (the blocks
-of a page share their names), `python` is compiled, and `console` runs its `everfold` commands in
-memory and compares their output with the lines below them. `sh` is parsed by the shell; with the
-name of a cluster, tests/cluster/test_recipes.py runs it there. Pages with `sh run` and `console run`
-are run block by block in an empty folder (see walk.py). `python spark` is run on Spark (the blocks
-of a page are one program).
+of a page share their names), `python` is compiled, `json` is parsed, and `console` runs its
+`everfold` commands in memory and on the engine that they name, and compares their output with the
+lines below them; commands without output are in NOT_RUN. `sh` is parsed by the shell, and its
+`everfold` commands by everfold; with the name of a cluster, tests/cluster/test_recipes.py runs it
+there. Pages with `sh run` and `console run` are run block by block in an empty folder (see walk.py).
+`python spark` is run on Spark (the blocks of a page are one program). `text` is not checked.
+
+Each script of examples/ is run on both engines.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 import shlex
@@ -29,7 +33,7 @@ import yaml
 from broker import KafkaBroker, kafka_broker
 from pages import ROOT, Block, blocks
 from postgres import PASSWORD, Database
-from walk import INFOS, split_console, walk
+from walk import INFOS, normalize, split_console, walk
 
 from everfold.cli.init import read_template
 from everfold.cli.main import everfold
@@ -62,6 +66,30 @@ SPARK_PAGES = ("docs/tutorial.md", "docs/from-spark.md")
 """Pages that are run on Spark."""
 SERVER_PAGES = ("docs/guides/kafka.md", "docs/guides/postgresql.md")
 """Pages that are run on Spark with servers, each by a test of its own."""
+NOT_RUN = {
+    "pip install": "the tests have everfold; tests/test_release.py installs the wheel",
+    "uvx everfold check old.sql new.sql": "the reader's scripts",
+    "make": "runs the tests themselves; the recipes exist",
+    ".venv/bin/pytest": "runs the tests themselves",
+    ".venv/bin/pre-commit": "changes the repository's hooks",
+    "everfold test tests/": "the reader's case files",
+    "everfold state /var/lib/orders": "a job: test_the_page_about_state_shows_the_state_of_a_job",
+    "everfold history orders/": "a job with several versions: docs/tutorial.md runs the command",
+    "everfold diff orders/": "a job with several versions: docs/tutorial.md runs the command",
+    "everfold rollback orders/": "a job with several versions: tests/spark/test_rollback.py",
+    "everfold run orders.sql": "the reader's script",
+}
+"""The commands of `console` blocks without output, by their beginning, with the reason why they are
+not run.
+"""
+EXAMPLES = sorted((ROOT / "examples").rglob("*.sql"))
+RUN_ELSEWHERE = {
+    "examples/flights": "tests/spark/test_flights.py",
+    "examples/changes": "two versions of a query without tables: docs/changing-queries.md checks them",
+    "examples/lenses/topics.sql": "test_the_example_with_topics_runs",
+}
+"""The examples that need more than everfold, by the beginning of their path, and who runs them."""
+_OPERATORS = ("|", "&", "&&", ";", ">", "<")
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -129,6 +157,10 @@ def test_python_compiles(block: Block) -> None:
 @pytest.mark.parametrize("block", [each for each in BLOCKS if each.info in SHELL], ids=lambda block: block.id)
 def test_shell_parses(block: Block) -> None:
     assert subprocess.run(["sh", "-n"], input=block.text, text=True, check=False).returncode == 0
+    for line in block.text.replace("\\\n", " ").splitlines():
+        program, *arguments = shlex.split(line, comments=True) or [""]
+        if program == "everfold":
+            check_arguments(list(itertools.takewhile(lambda word: word not in _OPERATORS, arguments)))
 
 
 @pytest.mark.parametrize(
@@ -162,38 +194,166 @@ def test_the_functions_shown_are_in_the_example_files() -> None:
         assert block in (ROOT / "examples" / "functions" / file).read_text(encoding="utf-8")
 
 
+@of("json")
+def test_json_is_json(block: Block) -> None:
+    json.loads(block.text)
+
+
+def split_command(command: str) -> list[str]:
+    """Return the words of a command, without the program that installs everfold first."""
+    words = shlex.split(command, comments=True)
+    return words[1:] if words[0] == "uvx" else words
+
+
+def run_everfold(*arguments: str) -> str:
+    """Run a command in the repository and return its output, without progress."""
+    done = subprocess.run(
+        [sys.executable, "-m", "everfold", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
+    # On a busy machine a wait becomes long enough to be reported, with the time.
+    return done.stdout + re.sub(r"(?m)^\d\d:\d\d:\d\d .*\n", "", done.stderr)
+
+
 @of("console")
 def test_commands_print_the_output_shown(block: Block) -> None:
     for command, shown in split_console(block.text):
-        program, *arguments = shlex.split(command, comments=True)
-        if program == "uvx":
-            program, *arguments = arguments
+        program, *arguments = split_command(command)
         if program == "make":
             recipes = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
             assert {each for each in arguments if "=" not in each} <= set(recipes)
         elif program == "everfold" and shown:
             memory = ["--engine", "memory"] if arguments[0] == "run" else []
-            done = subprocess.run(
-                [sys.executable, "-m", "everfold", *arguments, *memory],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-            # On a busy machine a wait becomes long enough to be reported, with the time.
-            assert done.stdout + re.sub(r"(?m)^\d\d:\d\d:\d\d .*\n", "", done.stderr) == shown
+            assert run_everfold(*arguments, *memory) == shown
         elif program == "everfold":
-            _check_arguments(arguments)
+            check_arguments(arguments)
+        elif program.endswith("/everfold"):
+            assert run_everfold(*arguments).endswith(" passed, 0 failed\n")
 
 
-def _check_arguments(arguments: list[str]) -> None:
+def test_each_command_without_output_has_a_reason() -> None:
+    commands = [
+        command
+        for block in BLOCKS
+        if block.info == "console"
+        for command, shown in split_console(block.text)
+        if not shown and not command.startswith(".venv/bin/everfold")
+    ]
+    assert [each for each in commands if not each.startswith(tuple(NOT_RUN))] == []
+    assert [name for name in NOT_RUN if not any(each.startswith(name) for each in commands)] == []
+
+
+def sort_lines(output: str) -> list[str]:
+    """Return the lines of an output: rows without a time have no order."""
+    return sorted(output.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        pytest.param(command, shown, id=block.id)
+        for block in BLOCKS
+        if block.info == "console"
+        for command, shown in split_console(block.text)
+        if shown and "everfold run" in command and "--engine" not in command
+    ],
+)
+def test_commands_print_the_output_shown_on_spark(command: str, shown: str) -> None:
+    assert sort_lines(run_everfold(*split_command(command)[1:])) == sort_lines(shown)
+
+
+def test_an_example_is_run_elsewhere_or_here() -> None:
+    names = [str(path.relative_to(ROOT)) for path in EXAMPLES]
+    assert [each for each in RUN_ELSEWHERE if not any(name.startswith(each) for name in names)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "example",
+    [name for name in (str(path.relative_to(ROOT)) for path in EXAMPLES) if not name.startswith(tuple(RUN_ELSEWHERE))],
+)
+def test_examples_print_the_same_rows_on_both_engines(example: str) -> None:
+    in_memory = run_everfold("run", example, "--engine", "memory")
+    assert "in set" in in_memory
+    assert "error" not in in_memory
+    assert sort_lines(run_everfold("run", example, "--engine", "spark")) == sort_lines(in_memory)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_example_with_topics_runs(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    """Run the script over the records of examples/lenses/sessions, until all are read."""
+    topics = ("gaming-sessions", "points-by-country", "hourly-sessions")
+    script = (ROOT / "examples" / "lenses" / "topics.sql").read_text(encoding="utf-8")
+    for topic in topics:
+        script = re.sub(rf"(?<![\w.-]){topic}", f"docs.{topic}", script)
+    bounded = "SET defaults.topic.scan.bounded.mode = latest-offset;\n"
+    (tmp_path / "topics.sql").write_text(bounded + script)
+    kafka_broker.create_topic("docs.gaming-sessions")
+    lines = sorted((ROOT / "examples" / "lenses" / "sessions").iterdir())[0].read_text(encoding="utf-8").splitlines()
+    sessions = [json.loads(line) for line in lines]
+    kafka_broker.produce("docs.gaming-sessions", [(of.pop("_key"), json.dumps(of)) for of in sessions])
+    done = run_everfold(
+        "run",
+        "--dialect",
+        "lenses",
+        str(tmp_path / "topics.sql"),
+        "--var",
+        f"BROKERS={kafka_broker.bootstrap_servers}",
+        "--state",
+        str(tmp_path / "job"),
+    )
+    assert "error" not in done
+    totals = {one.key: json.loads(one.value) for one in kafka_broker.consume("docs.points-by-country") if one.value}
+    assert {key: of["total_points"] for key, of in totals.items()} == {b"uk": 152, b"usa": 80, b"spain": 90}
+    assert len(kafka_broker.consume("docs.hourly-sessions")) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_page_about_state_shows_the_state_of_a_job(tmp_path: Path) -> None:
+    """Run the job that the page describes: COUNT(*) was added after three rows."""
+    query = "INSERT INTO totals SELECT customer, SUM(amount) AS total{} FROM orders GROUP BY customer;"
+    tables = """
+        CREATE TABLE orders (customer STRING, amount INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');
+        CREATE TABLE totals (customer STRING, total INT{}) WITH ('connector' = 'blackhole');
+    """
+    (tmp_path / "in").mkdir()
+    steps = (
+        ("", "", (("ann", 4), ("bob", 7), ("ann", 6))),
+        (", COUNT(*) AS n", ", n BIGINT", (("ann", 8), ("cid", 8))),
+    )
+    for call, column, rows in steps:
+        (tmp_path / "job.sql").write_text(tables.format(column) + query.format(call))
+        (tmp_path / "in" / f"{len(rows)}.json").write_text(
+            "".join(json.dumps({"customer": name, "amount": amount}) + "\n" for name, amount in rows)
+        )
+        run = ("run", str(tmp_path / "job.sql"), "--state", str(tmp_path / "job"), "--suspend")
+        assert "error" not in run_everfold(*run, "--on-change", "accept")
+    page = list(blocks(ROOT / "docs" / "state.md"))
+    assert page[0].text == "$ everfold state /var/lib/orders\n"
+    assert normalize(run_everfold("state", str(tmp_path / "job"))) == normalize(page[1].text)
+
+
+def check_arguments(arguments: list[str]) -> None:
     """Raise if the command line does not know a command or option."""
     name, *rest = arguments
     if name.startswith("-"):
         return
     command = everfold.commands[name]
     assert isinstance(command, click.Command)
-    command.make_context(name, rest)
+    try:
+        command.make_context(name, rest)
+    except click.BadParameter as wrong:  # the reader has the file
+        if "does not exist" not in wrong.message:
+            raise
 
 
 def walked() -> list[str]:

@@ -84,11 +84,11 @@ def walk(
             everything = done.stdout + done.stderr
             if shown:
                 output = everything if "everfold" in command else done.stdout
-                assert _normalize(output) == _normalize(shown), f"{block.id}: {command}\n{everything}"
+                assert normalize(output) == normalize(shown), f"{block.id}: {command}\n{everything}"
             else:
                 assert done.returncode in (0, *_VERDICTS), f"{block.id}: {command}\n{everything}"
 
 
-def _normalize(output: str) -> str:
+def normalize(output: str) -> str:
     """Return an output without what differs from run to run: progress and times."""
     return _TIME.sub("TIME", _PROGRESS.sub("", output))

@@ -17,7 +17,7 @@ from everfold.aggregates import folding
 from everfold.compat import columns, judgement, matching
 from everfold.jobs import sink_tables
 from everfold.memory import pipeline
-from everfold.operators import changelog, clock, group, protocol, window
+from everfold.operators import changelog, clock, group, layout, protocol, window
 from everfold.plan import branches, canonical
 from everfold.plan.changelog import KIND, RowKind
 
@@ -103,7 +103,8 @@ def sort_the_texts_of_branches(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_new_aggregates_at_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folding.Fold, "_is_set", property(lambda fold: None))
+    fold = folding.Fold
+    patch.setattr(layout, "Fold", lambda *arguments, **options: fold(*arguments, **options | {"begins_late": False}))
 
 
 def show_new_columns_of_old_rows(patch: pytest.MonkeyPatch) -> None:

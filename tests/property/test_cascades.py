@@ -39,7 +39,9 @@ OUTER_CONDITIONS = ("", "", "v > 2", "u IS NOT NULL", "ws < window_end")
 
 @dataclass(frozen=True)
 class Cascade:
-    """An aggregation by windows over another one; without an outer window, by groups over it."""
+    """An aggregation by windows over another one, by other groups of the rows of such windows, or
+    without an outer window by groups.
+    """
 
     inner_window: str
     inner_key: str
@@ -50,6 +52,7 @@ class Cascade:
     outer_keys: tuple[str, ...]
     outer_calls: tuple[str, ...]
     outer_condition: str
+    has_windows_as_keys: bool
 
     @property
     def inner(self) -> str:
@@ -70,7 +73,7 @@ class Cascade:
         source, keys = "r", list(self.outer_keys)
         if self.outer_window:
             source = self.outer_window.format("TABLE r, DESCRIPTOR(wt)")
-            keys = list(dict.fromkeys(["window_start", "window_end", *keys]))
+            keys = list(dict.fromkeys([*["window_start", "window_end"] * self.has_windows_as_keys, *keys]))
         columns = [f"{key} AS k{OUTER_KEYS.index(key)}" for key in keys if key in OUTER_KEYS]
         columns += [f"{call} AS c{ALL_CALLS.index(call)}" for call in self.outer_calls]
         return f"SELECT {', '.join(columns)} FROM {source} {where(self.outer_condition)} GROUP BY {', '.join(keys)}"
@@ -96,6 +99,7 @@ def make_cascade(chance: random.Random) -> Cascade:
         outer_keys=tuple(chance.sample(keys, chance.choice([1, 1, 2]))),
         outer_calls=tuple(chance.sample(calls, chance.choice([1, 2, 3]))),
         outer_condition=chance.choice(conditions),
+        has_windows_as_keys=chance.random() < 0.6,
     )
 
 
@@ -131,16 +135,20 @@ def edit(query: Cascade, chance: random.Random) -> Cascade:
 
 
 def respell(query: Cascade) -> Cascade:
-    """Write the same query in another way."""
+    """Write the same query in another way.
+
+    Groups of the windows of a HOP have its start among their keys, those of a TUMBLE have not.
+    """
     spellings = {"c > 1": "1 < c", "d < 5": "NOT d >= 5", "v > 2": "2 < v", "ws < window_end": "window_end > ws"}
     hops = {
         "TUMBLE({}, INTERVAL '5' SECOND)": "HOP({}, INTERVAL '5' SECOND, INTERVAL '5' SECOND)",
         "HOP({}, INTERVAL '20' SECOND, INTERVAL '20' SECOND)": "TUMBLE({}, INTERVAL '20' SECOND)",
     }
+    reads_window = "window" in " ".join([*query.outer_keys, *query.outer_calls, query.outer_condition])
     return replace(
         query,
-        inner_window=hops.get(query.inner_window, query.inner_window),
-        outer_window=hops.get(query.outer_window, query.outer_window),
+        inner_window=hops.get(query.inner_window, query.inner_window) if query.outer_window else query.inner_window,
+        outer_window=query.outer_window if reads_window else hops.get(query.outer_window, query.outer_window),
         inner_condition=spellings.get(query.inner_condition, query.inner_condition),
         outer_condition=spellings.get(query.outer_condition, query.outer_condition),
         outer_calls=tuple("COUNT(1)" if call == "COUNT(*)" else call for call in query.outer_calls),

@@ -29,7 +29,7 @@ MIXES = (
     "{kept} / NULLIF({new}, 0)", "{kept} + {new}", "COALESCE({new}, 0) - {kept}", "CASE WHEN {new} > 2 THEN {kept} ELSE -1 END",
     "{kept} * 10 + COALESCE({new}, 0)", "{new} IS NULL OR {kept} > {new}", "NULLIF({kept}, {new})",
 )  # fmt: skip
-ALONE = ("{new}", "COALESCE({new}, 0)", "{new} + 1", "CASE WHEN {new} > 2 THEN 'many' ELSE 'few' END")
+ALONE = ("COALESCE({new}, 0)", "{new} + 1", "CASE WHEN {new} > 2 THEN 'many' ELSE 'few' END")
 FROM = {
     "groups": "SELECT a, {columns} FROM MyTable GROUP BY a",
     "one group": "SELECT {columns} FROM MyTable",
@@ -53,8 +53,8 @@ class Changed:
         self.expected: dict[str, Status] = dict.fromkeys(self.names, Status.KEPT)
         more = []
         for at, call in enumerate(new):
-            more.append(f"{chance.choice(ALONE).format(new=call)} AS n{at}")
-            self.expected[f"n{at}"] = Status.STARTS
+            more.append(f"{call} AS n{at}, {chance.choice(ALONE).format(new=call)} AS o{at}")
+            self.expected |= dict.fromkeys((f"n{at}", f"o{at}"), Status.STARTS)
             mix = "{kept} / {new}" if call == "COUNT(*)" else chance.choice(MIXES)
             more.append(f"{mix.format(kept=chance.choice(kept), new=call)} AS m{at}")
             self.expected[f"m{at}"] = Status.MIXED

@@ -18,7 +18,7 @@ from everfold.errors import UsageError
 from everfold.jobs.preflight import check_memory_sink, check_memory_sources
 from everfold.jobs.progress import Progress
 from everfold.jobs.spec import Finished, JobSpec
-from everfold.plan.nodes import Collect, Root, Sink
+from everfold.plan.nodes import Collect, Root, Sink, Table
 from everfold.plan.walk import batch_inputs, tables_of, walk_plan, walk_streamed
 
 if TYPE_CHECKING:
@@ -78,22 +78,22 @@ class _Run:
         streamed_names = {table.name for table in tables_of(walk_streamed(self._root.input))}
         lookup_names = {table.name for each in batch_inputs(self._root.input) for table in tables_of(walk_plan(each))}
         folder = self._spec.base_folder
-        read = tables_of(walk_plan(self._root.input))
-        sources = {table.name: self._tables.sources[table].source() for table in read}
+        read = {table.name: table for table in tables_of(walk_plan(self._root.input))}
+        sources = {name: self._tables.sources[table].source() for name, table in read.items()}
         pieces = {
             name: source.read_local(folder)
             for name, source in sources.items()
             if name in streamed_names or not settings.streaming
         }
         if not settings.streaming:
-            tables = {name: _concat(each) for name, each in pieces.items()}
+            tables = {name: _concat(read[name], each) for name, each in pieces.items()}
             self.rows += sum(table.num_rows for table in tables.values())
             yield run_batch(self._root, tables, settings)
             return
         pipeline = MemoryPipeline(
             self._root,
             settings,
-            lookup_tables={name: _concat(sources[name].read_local(folder)) for name in lookup_names},
+            lookup_tables={name: _concat(read[name], sources[name].read_local(folder)) for name in lookup_names},
         )
         for number, batch in enumerate(_batches(pieces)):
             if self._spec.stopping():
@@ -131,8 +131,8 @@ def _batches(pieces: Mapping[str, Iterator[pa.Table]]) -> Iterator[dict[str, pa.
         yield {name: piece for name, piece in zip(pieces, batch, strict=True) if piece is not None}
 
 
-def _concat(pieces: Iterator[pa.Table]) -> pa.Table:
-    return pa.concat_tables(list(pieces))
+def _concat(table: Table, pieces: Iterator[pa.Table]) -> pa.Table:
+    return pa.concat_tables(list(pieces) or [table.schema.arrow.empty_table()])
 
 
 class _Target:

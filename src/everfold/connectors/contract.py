@@ -199,7 +199,8 @@ class Source(ABC):
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
         """Return why tasks cannot decode rows themselves, without Catalyst; None if they can.
 
-        columns: positions of the columns that are needed.
+        columns: positions of the columns that are needed. Asked only about tables whose rows do not
+        change.
         """
         return f"connector `{self.table.connector}`"
 

@@ -10,7 +10,8 @@ from everfold.connectors.contract import ClusterSink, Connector, LocalSink, Opti
 from everfold.connectors.registry import connector_of
 from everfold.connectors.sink_changelog import check_changes
 from everfold.errors import EverfoldError
-from everfold.plan.nodes import Root, Sink, Table
+from everfold.plan.emitted_changes import check_batch_input
+from everfold.plan.nodes import Plan, Root, Sink, Table
 from everfold.plan.walk import batch_inputs, scans_of, tables_of, tables_read, walk_plan
 
 
@@ -71,7 +72,8 @@ def check_tables(
     used = [(table, Role.SOURCE) for table in tables_read(roots) if table.name not in given]
     used += [(root.table, Role.SINK) for root in roots if isinstance(root, Sink)]
     streamed = {scan.table for scan in scans_of(roots)} if streaming else set[Table]()
-    read_at_once = {table for root in roots for table in _tables_read_at_once(root, streaming=streaming)}
+    batches = [plan for root in roots for plan in _find_batches(root, streaming=streaming)]
+    read_at_once = {table for plan in batches for table in tables_of(walk_plan(plan))}
     sources: dict[Table, Source] = {}
     notes: dict[str, None] = {}
     wrong: list[EverfoldError] = []
@@ -88,6 +90,11 @@ def check_tables(
                     source.check_use(as_stream=as_stream)
         except EverfoldError as error:
             wrong.append(error)
+    for plan in batches:
+        try:
+            check_batch_input(plan)
+        except EverfoldError as error:
+            wrong.append(error)
     read_per_batch = {table for table, source in sources.items() if source.is_read_per_batch()}
     for root in roots if streaming else ():
         try:
@@ -101,7 +108,6 @@ def check_tables(
     return CheckedTables(checked[Role.SOURCE], checked[Role.SINK])
 
 
-def _tables_read_at_once(root: Root, *, streaming: bool) -> Iterable[Table]:
-    """Return the tables that a query reads as a batch: all of them in batch mode, and in joins."""
-    plans = batch_inputs(root.input) if streaming else (root.input,)
-    return (table for plan in plans for table in tables_of(walk_plan(plan)))
+def _find_batches(root: Root, *, streaming: bool) -> Iterable[Plan]:
+    """Return what a query reads as a batch: everything in batch mode, and one side of joins."""
+    return batch_inputs(root.input) if streaming else (root.input,)

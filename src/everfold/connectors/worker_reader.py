@@ -34,7 +34,7 @@ class Piece:
     """Rows of a table that a reader has decoded.
 
     rows: the needed columns by position, `c<position>`, in the Arrow types of the table, texts
-        possibly as string views; at least one column; and `__kind` if the table's rows are changes.
+        possibly as string views; at least one column.
     split: the split whose watermark the rows advance; None if the table has only one.
     locate: returns where the row with an index came from, as the column `__place` does; None if
         the source does not know.

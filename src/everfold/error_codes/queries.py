@@ -282,7 +282,8 @@ ENTRIES = (
         "changes-in-batch",
         Family.UNSUPPORTED,
         "A batch query reads a table that contains changes.",
-        "In batch mode the memory engine supports inserts only. Updates and deletes, as in case files, need a stream.",
-        "run the query as a stream.",
+        "A batch, and the lookup side of a join, read rows. They cannot apply the updates and deletes of a table whose "
+        "records are changes, for example of the format `debezium-json`. Upserts are read: the last row of each key.",
+        "run the query as a stream, or write the changes to an `upsert-kafka` table and read that.",
     ),
 )

@@ -13,10 +13,10 @@ from typing import assert_never
 import pyarrow as pa
 
 from everfold.aggregates.calls import arguments_of, filter_condition_of, looks_up_row, write_duckdb_call
-from everfold.errors import UnsupportedFeature
 from everfold.memory.duck import Duck, physical_names
 from everfold.memory.python import project
 from everfold.plan.changelog import KIND, RETRACTIONS
+from everfold.plan.emitted_changes import check_batch_input
 from everfold.plan.expressions import Expr
 from everfold.plan.nodes import (
     AggCall,
@@ -64,8 +64,10 @@ def run_batch(
 ) -> pa.Table:
     """Run a query over bounded input and return its result.
 
-    rows: by table, with columns `c0, …` as in the table's scan.
+    rows: by table, with columns `c0, …` as in the table's scan. Raises UnsupportedFeature
+    `changes-in-batch`.
     """
+    check_batch_input(root.input)
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
     return duck.rows(relation_of(duck, root.input, rows), root.input.schema)
@@ -157,11 +159,6 @@ class _Query:
     def _scan(self, node: Scan) -> str:
         table = self._table(node)
         if KIND in table.column_names:
-            import pyarrow.compute as pc
-
-            if pc.any(pc.not_equal(table[KIND], 0)).as_py():
-                message = f"table `{node.table.name}` has changes, but a batch query supports only inserts"
-                raise UnsupportedFeature.of("changes-in-batch", message, node.span)
             table = table.drop_columns([KIND])
         return self.duck.register_table(table, node.schema)
 

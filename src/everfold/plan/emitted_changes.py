@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from everfold.errors import UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import (
     ChangelogNormalize,
@@ -27,6 +28,7 @@ from everfold.plan.nodes import (
     WindowEmit,
     WindowTableFunction,
 )
+from everfold.plan.walk import walk_plan
 
 
 def changelog_of(plan: Plan) -> ChangelogMode:
@@ -76,3 +78,19 @@ def _changelog_of(plan: Plan) -> ChangelogMode:
 def is_updating(plan: Plan) -> bool:
     """Return whether rows of a plan may be changed or retracted later."""
     return changelog_of(plan) is not ChangelogMode.INSERT_ONLY
+
+
+def check_batch_input(plan: Plan) -> None:
+    """Check that no table that a batch reads contains changes.
+
+    Upserts are none: a batch reads the last row of each key. Raises UnsupportedFeature
+    `changes-in-batch`.
+    """
+    for node in walk_plan(plan):
+        if isinstance(node, Scan) and node.table.changelog is ChangelogMode.ALL:
+            raise UnsupportedFeature.of(
+                "changes-in-batch",
+                f"table `{node.table.name}` contains changes, but a batch reads only rows",
+                node.span or node.table.span,
+                "run the query as a stream",
+            )

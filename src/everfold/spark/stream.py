@@ -425,7 +425,7 @@ class StreamLowering:
             return None
         sources = [opener.stream_in_worker(each.scan.table, each.scan.source_name, each.columns) for each in plans]
         splits = tuple(split for source in sources for split in source.splits)
-        operator = self._create_operator(node, splits, (TABLES,), updating=is_updating(node.input))
+        operator = self._create_operator(node, splits, (TABLES,), updating=False)
         scans = [
             WorkerScan(
                 make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime),

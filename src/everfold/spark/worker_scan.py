@@ -19,8 +19,7 @@ from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader, drop_
 from everfold.memory.duck import Duck, connect
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, to_milliseconds
-from everfold.plan.changelog import KIND, ChangelogMode, RowKind
-from everfold.plan.emitted_changes import changelog_of, is_updating
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Expr, InputRef, inputs_of, split_shift
 from everfold.plan.nodes import (
     Filter,
@@ -68,8 +67,8 @@ class ScanQuery:
         row is passed on with all its inputs.
     passed: the decoded column and whether it becomes milliseconds, for each input that is passed
         on.
-    types: Arrow types of the operator's inputs, and of `__kind` if the rows are changes. keys: the
-        inputs whose hash is that of the row. hashes: the inputs that are replaced by their hash.
+    types: Arrow types of the operator's inputs. keys: the inputs whose hash is that of the row.
+    hashes: the inputs that are replaced by their hash.
     time: one row with the greatest watermark and the number of rows without a time; None if the
         table has no time attribute. latest: the decoded column whose greatest value determines the
         greatest watermark, None if all rows are needed for it. timeless: TRUE for each row without
@@ -300,9 +299,12 @@ class ScanPlan:
 def plan_worker_scans(node: StatefulNode) -> tuple[ScanPlan, ...] | str:
     """Return the parts of the plan that workers can run below an operator, or why they cannot.
 
-    There is one part for each table of a UNION ALL.
+    There is one part for each table of a UNION ALL. Workers decode no changes: readers return rows
+    without a row kind.
     """
-    operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=is_updating(node.input))
+    if is_updating(node.input):
+        return "rows that change"
+    operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=False)
     needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
     reason = reason_not_prepared(operator)
     if reason is not None:
@@ -313,8 +315,6 @@ def plan_worker_scans(node: StatefulNode) -> tuple[ScanPlan, ...] | str:
         if isinstance(plan, str):
             return plan
         found.append(plan)
-    if len({is_updating(each.scan) for each in found}) > 1:
-        return "UNION of rows and changes"
     return tuple(found)
 
 
@@ -379,7 +379,6 @@ class _QueryWriter:
 
     def __init__(self, duck: Duck, plan: ScanPlan, drops_timeless: bool) -> None:
         self._duck, self._plan, self._drops = duck, plan, drops_timeless
-        self._kinds = (KIND,) if is_updating(plan.scan) else ()
         self._time: str | None = None
         self._latest: str | None = None
         self._timeless = self._column = ""
@@ -412,16 +411,14 @@ class _QueryWriter:
         return f"SELECT {', '.join(columns)} FROM {_LEAF}"
 
     def _write_watermark(self, node: WatermarkAssigner, hidden: tuple[str, ...]) -> str:
-        timed = self.write(node.input, self._kinds)
+        timed = self.write(node.input, ())
         columns = [physical_name(at) for at in range(len(node.input.schema))]
         missing = f"{physical_name(node.column)} IS NULL"
-        if changelog_of(node.input) is ChangelogMode.UPSERT:  # a delete has only its key
-            missing = f"({missing} AND {KIND} <> {RowKind.DELETE.value})"
         moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
         counted = f"count(*) FILTER (WHERE {missing}) AS missing"
         self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({timed})"
         shift = split_shift(node.watermark)
-        if isinstance(node.input, Scan) and not self._kinds and shift is not None and shift[0].position == node.column:
+        if isinstance(node.input, Scan) and shift is not None and shift[0].position == node.column:
             self._latest = physical_name(node.column)
         self._timeless, self._column = f"SELECT {missing} FROM ({timed})", node.schema[node.column].name
         below = self.write(node.input, hidden)
@@ -432,7 +429,7 @@ class _QueryWriter:
         import pyarrow as pa
 
         passed = self._find_passed(operator)
-        below = self.write(self._plan.node, (*self._kinds, *((_ROW,) if passed else ())))
+        below = self.write(self._plan.node, (_ROW,) if passed else ())
         columns = [physical_name(at) for at in range(len(self._plan.node.schema))]
         texts, fields = [], []
         for each in operator.inputs:
@@ -442,8 +439,6 @@ class _QueryWriter:
                 if each.as_ms:
                     text = self._duck.milliseconds(text, each.expression.type, each.zone)
                 texts.append(f"{text} AS {each.name}")
-        fields += [pa.field(name, pa.int8()) for name in self._kinds]
-        texts += [] if passed else self._kinds
         if not fields:
             texts, fields = ["CAST(0 AS BIGINT) AS __none"], [pa.field("__none", pa.int64())]
         needed = texts or not self._keeps_rows()
@@ -462,9 +457,7 @@ class _QueryWriter:
         )
 
     def _find_passed(self, operator: Operator) -> dict[str, tuple[str, bool]]:
-        """Return the decoded column of each input that is one, and whether it becomes milliseconds;
-        the kinds of rows too, if there are any inputs.
-        """
+        """Return the decoded column of each input that is one, and whether to convert it to ms."""
         found = {each.name: (each.expression, each.as_ms) for each in operator.inputs}
         node = self._plan.node
         while not isinstance(node, Scan):
@@ -477,10 +470,9 @@ class _QueryWriter:
                     name: each for name, each in found.items() if name in known and known[name][0] < len(below.schema)
                 }
             node = below
-        columns = {
+        return {
             name: (physical_name(each.position), ms) for name, (each, ms) in found.items() if isinstance(each, InputRef)
         }
-        return columns | {name: (name, False) for name in self._kinds} if columns else columns
 
     def _keeps_rows(self) -> bool:
         """Return whether all decoded rows, and no others, are the operator's input."""

@@ -173,17 +173,11 @@ class _BatchReader(WorkerReader):
     table: Table
 
     def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        fields = list(self.table.schema.arrow)
-        if _is_changing(self.table):
-            fields.append(pa.field(KIND, pa.int8()))
+        schema = self.table.schema.arrow
         for name in map(bytes.decode, handles.to_pylist()):
-            rows = pq.ParquetFile(self.folder / name).read()
-            if _is_changing(self.table) and KIND not in rows.column_names:
-                rows = rows.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), rows.num_rows))
-            yield Piece(rows.select([each.name for each in fields]).cast(pa.schema(fields)))
+            yield Piece(pq.ParquetFile(self.folder / name).read().select(schema.names).cast(schema))
 
 
 def _is_changing(table: Table) -> bool:

@@ -45,7 +45,7 @@ class Topic:
             "connector": "upsert-kafka", "topic": self.name, "properties.bootstrap.servers": self.broker.bootstrap_servers, "key.format": "json",
             "value.format": "json", **options,
         }  # fmt: skip
-        return replace(of.with_options(settings), primary_key=key or ("id",))
+        return apply_connector(replace(of.with_options(settings), primary_key=key or ("id",)))
 
     def changes(self, of: TableMaker, format_name: str, **options: str) -> Table:
         settings = {

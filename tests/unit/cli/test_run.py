@@ -108,6 +108,16 @@ def test_rows_go_into_a_table(script: Path) -> None:
     assert "out: finished; 4 rows in, 2 rows out" in result.stderr
 
 
+@pytest.mark.parametrize("mode", [[], ["--batch"]])
+def test_a_folder_without_files_has_no_rows(script: Path, mode: list[str]) -> None:
+    (script.parent / "bids" / "part.json").unlink()
+    result = run(str(script), "--format", "json", *mode)
+    assert (result.exit_code, result.stdout) == (0, "")
+    script.write_text(f"{TABLE}SELECT v, price FROM (VALUES ('x')) AS s(v) LEFT JOIN Bid ON v = supplier_id;")
+    result = run(str(script), "--format", "json", *mode)
+    assert json.loads(result.stdout) == {"v": "x", "price": None}
+
+
 @pytest.mark.parametrize(
     ("sql", "code", "exit_code"),
     [

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from property.queries import BID, Query, tuples
 
+from everfold.connectors.registry import apply_connector
+from everfold.connectors.validate import check_tables
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.memory.batch import run_batch
+from everfold.sql.planner import Session, Submit
 
 
 def at(minute: float) -> datetime:
@@ -212,11 +214,20 @@ def test_unsupported_nodes_are_refused_before_anything_runs() -> None:
 
 
 def test_a_batch_refuses_changes() -> None:
-    query = Query(TUMBLE)
-    table = query.input(Bid=SIX)["Bid"]
-    changes = table.append_column("__kind", pa.array([0, 0, 0, 0, 0, 3], pa.int8()))
-    with pytest.raises(UnsupportedFeature, match="changes"):
-        run_batch(query.root, {"Bid": changes}, query.settings)
+    source = "CREATE TABLE t (n INT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = 'debezium-json');"
+    session = Session({"execution.runtime-mode": "batch"}, connected=apply_connector)
+    *_, submit = session.run(f"{source} SELECT SUM(n) FROM t")
+    assert isinstance(submit, Submit)
+    with pytest.raises(UnsupportedFeature, match="changes-in-batch"):
+        run_batch(submit.roots[0], {}, submit.settings)
+    with pytest.raises(UnsupportedFeature, match="changes-in-batch"):
+        check_tables(submit.roots, streaming=False)
+    *_, submit = Session(connected=apply_connector).run(
+        f"{source} SELECT * FROM (VALUES (1)) AS v(k) JOIN t ON v.k = t.n"
+    )
+    assert isinstance(submit, Submit)
+    with pytest.raises(UnsupportedFeature, match="changes-in-batch"):
+        check_tables(submit.roots, streaming=True)
 
 
 def test_a_failing_expression_raises_an_error_with_a_code() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from everfold.connectors.kafka.topic_table import convert_table
+from everfold.connectors.registry import apply_connector
 from everfold.errors import SqlError, UnsupportedFeature
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.emitted_changes import changelog_of
@@ -198,3 +199,18 @@ def test_an_error_has_a_position_and_a_suggestion(text: str, line: int, marked: 
     assert found.help
     assert found.span.line == line
     assert found.span.text[found.span.start : found.span.end] == marked
+
+
+@pytest.mark.parametrize("form", ["debezium-json", "canal-json"])
+def test_changes_are_read_as_a_table_only(form: str) -> None:
+    table = (
+        "CREATE TABLE t (_key STRING, n INT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = '{}');"
+        "SET 'everfold.dialect' = 'lenses';"
+    ).replace("{}", form)
+    made = Session(connected=apply_connector)
+    with pytest.raises(SqlError, match="table-as-stream"):
+        list(made.run(f"{table} SELECT STREAM COUNT(*) AS c FROM t GROUP BY _key"))
+    for kind in ("TABLE", ""):
+        *_, submit = Session(connected=apply_connector).run(f"{table} SELECT {kind} COUNT(*) AS c FROM t GROUP BY _key")
+        assert isinstance(submit, Submit)
+        assert any(isinstance(node, ChangelogNormalize) for node in walk_plan(submit.roots[0].input))

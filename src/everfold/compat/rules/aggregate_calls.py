@@ -18,8 +18,8 @@ def python_functions(change: Change) -> Iterator[Observation]:
     """The old or the new query calls a Python aggregate function.
 
     Only the function itself knows what its accumulator means, so everfold cannot tell whether the
-    old accumulator is still valid. A query that has not changed is not judged, so such a job
-    restarts.
+    old accumulator is still valid. If only what is computed from the results has changed, in
+    SELECT or HAVING, the operator is the same, and the change is fully compatible.
 
     To resolve this, use a job without the function, or a new `--state` folder.
     """

@@ -260,8 +260,6 @@ class FileSource(Source):
         """Return why tasks cannot decode files, None if they can: local Parquet and JSON."""
         if self._is_remote:
             return "files in another store"
-        if self.table.changelog is ChangelogMode.UPSERT:
-            return "upserts"
         if self.format_name == "parquet":
             return None
         form = self.format if self.format_name == "json" else None

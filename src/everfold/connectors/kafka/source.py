@@ -28,13 +28,14 @@ from everfold.connectors.kafka.table_options import (
     topics,
     value_columns,
     value_format,
+    value_format_name,
 )
 from everfold.connectors.kafka.worker_records import IN_WORKERS, HandleLayout, RecordReader
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError
-from everfold.plan.changelog import RowKind
+from everfold.plan.changelog import ChangelogMode, RowKind
 from everfold.plan.nodes import Table, TableColumn
 from everfold.storage import Location
 from everfold.types import physical_name
@@ -61,7 +62,8 @@ _METADATA = {
 class KafkaSource(Source):
     """A source that reads the topics of a table.
 
-    upsert: a record is the current row of its key; a tombstone deletes it.
+    upsert: a record is the current row of its key; a tombstone deletes it. If the table is read as
+        events (its changelog is insert-only), a tombstone is none.
     """
 
     def __init__(self, table: Table, options: OptionValues, *, upsert: bool = False) -> None:
@@ -117,10 +119,8 @@ class KafkaSource(Source):
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
         """Return why tasks cannot decode records, None if they can: JSON without a key."""
         form = value_format(self.table, self.options)
-        if self.upsert:
-            return "upserts"
         if not isinstance(form, JsonFormat):
-            return f"format `{self.options.string('format')}`"
+            return f"format `{value_format_name(self.table)}`"
         for at in columns:
             column = self.table.columns[at]
             if column.metadata_key not in (None, *IN_WORKERS):
@@ -249,6 +249,8 @@ class KafkaSource(Source):
         form = value_format(self.table, self.options)
         if self.upsert:
             frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
+        if self.upsert and self.table.changelog is ChangelogMode.INSERT_ONLY:
+            frame = frame.where("__value IS NOT NULL")
         if columns or form.is_changelog:
             frame = self._parse(frame, form, columns, "__value", values, context.name)
         if self.upsert:

@@ -132,6 +132,10 @@ def _bind_topic(entry: CatalogTable, node: syntax.TopicQuery, context: Context, 
         wanted, keys = wanted or changing, table.primary_key
     else:
         keys = (KEY,)
+        # Records that retract rows are not events. Records of upserts are, except deletes.
+        is_changing = table.changelog is ChangelogMode.ALL
+        _check_kind(node, context, table=is_changing)
+        wanted = wanted or is_changing
         table = replace(table, changelog=ChangelogMode.INSERT_ONLY)
     entry = replace(entry, table=table)
     if upserts or (wanted and table.changelog is ChangelogMode.INSERT_ONLY):
