@@ -176,14 +176,14 @@ class ColumnJudge:
             else:
                 continue
             yield RowEffect(
-                condition=describe_text(condition.text, self.new.operators),
+                condition=_describe_condition(condition, self.new),
                 message=message,
                 sink=self._sink,
                 span=condition.span,
             )
         for key, condition in old.items():
             if key not in new and condition.updating:
-                text = describe_text(condition.text, self.old.operators)
+                text = _describe_condition(condition, self.old)
                 message = f"no longer applies: {_EFFECT_OF_DROPPED[condition.is_join]}"
                 yield RowEffect(condition=text, message=message, sink=self._sink)
 
@@ -357,6 +357,12 @@ class _Meanings:
         if same_name is not None:
             return Meaning.CHANGED, describe_text(same_name, self._operators)
         return Meaning.NEW, ""
+
+
+def _describe_condition(condition: ConditionShape, query: QueryShape) -> str:
+    text = describe_text(condition.text, query.operators)
+    kind, join, rest = text.partition(" JOIN ")
+    return f"{kind.upper()}{join}{rest}" if condition.is_join and join else text
 
 
 def _describe_since(version: int) -> str:
