@@ -221,11 +221,16 @@ class ColumnJudge:
             return Status.STARTS, f"{_join(new_calls)} {_verb(new_calls, 'is', 'are')} new", None
         if new_calls:
             known = [label for labels in since.values() for label in labels]
-            reason = f"{_join(known)} {_verb(known, 'covers', 'cover')} earlier rows, {_join(new_calls)} does not"
-            return Status.MIXED, f"{reason}: {self._when_right(column)}", None
+            covers, does = _verb(known, "covers", "cover"), _verb(new_calls, "does", "do")
+            reason = f"{_join(known)} {covers} earlier rows, {_join(new_calls)} {does} not"
+            remedy = "a rebuild" if since.keys() - {0} else "a backfill"
+            begin = f"{self._describe_groups(column)} that begin after the restart"
+            return Status.MIXED, f"{reason}: right for {begin}; {remedy} makes it right at once", None
         if len(since) > 1:
             parts = [f"{_join(labels)} {_describe_since(version)}" for version, labels in sorted(since.items())]
-            return Status.MIXED, f"{'; '.join(parts)}: {self._when_right(column)}", max(since)
+            begin = f"{self._describe_groups(column)} that begin after version {max(since)} started"
+            reason = f"{'; '.join(parts)}: right for {begin}; a rebuild makes it right at once"
+            return Status.MIXED, reason, max(since)
         (version,) = since or (0,)
         if not column.origins:
             return Status.KEPT, "computed from each row alone", 0
@@ -289,11 +294,6 @@ class ColumnJudge:
             if change.tolerates_column_changes
             for column in change.added_columns
         ]
-
-    def _when_right(self, column: ColumnShape) -> str:
-        """Return when a mixed column is right."""
-        groups = self._describe_groups(column)
-        return f"right for {groups} that begin after the restart; a backfill makes it right at once"
 
     def _describe_groups(self, part: ColumnShape | ConditionShape) -> str:
         kinds = [self.new.operators[position].kind for position, call in part.origins if call is not None]
