@@ -130,18 +130,24 @@ def test_case_names_are_unique() -> None:
     [
         (
             "SUM(x) / COUNT(*)",
-            "SUM(x) counts from the beginning; COUNT(*) counts since version 2:"
-            " right for groups that begin after version 2 started; a rebuild makes it right at once",
+            (
+                "SUM(x) counts from the beginning; COUNT(*) counts since version 2:"
+                " right for groups that begin after version 2 started; a rebuild makes it right at once"
+            ),
         ),
         (
             "SUM(x) / COUNT(*) + MAX(x)",
-            "SUM(x), COUNT(*) cover earlier rows, MAX(x) does not:"
-            " right for groups that begin after the restart; a rebuild makes it right at once",
+            (
+                "COUNT(*), SUM(x) cover earlier rows, MAX(x) does not:"
+                " right for groups that begin after the restart; a rebuild makes it right at once"
+            ),
         ),
         (
             "SUM(x) + MAX(x) + MIN(x)",
-            "SUM(x) covers earlier rows, MAX(x), MIN(x) do not:"
-            " right for groups that begin after the restart; a backfill makes it right at once",
+            (
+                "SUM(x) covers earlier rows, MAX(x), MIN(x) do not:"
+                " right for groups that begin after the restart; a backfill makes it right at once"
+            ),
         ),
     ],
 )
