@@ -6,14 +6,14 @@ import gc
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from everfold.compat import REFERENCE, CompatOptions, Judgement, judge, shape_of
+from everfold.compat import REFERENCE, CompatOptions, Judgement, QueryShape, judge, shape_of
 from everfold.compat.columns import Status
 from everfold.connectors.registry import apply_connector
 from everfold.sql.planner import Session, Submit
@@ -123,3 +123,44 @@ def test_a_judgement_is_fast() -> None:
 
 def test_case_names_are_unique() -> None:
     assert len({str(each) for each in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (
+            "SUM(x) / COUNT(*)",
+            (
+                "SUM(x) counts from the beginning; COUNT(*) counts since version 2:"
+                " right for groups that begin after version 2 started; a rebuild makes it right at once"
+            ),
+        ),
+        (
+            "SUM(x) / COUNT(*) + MAX(x)",
+            (
+                "COUNT(*), SUM(x) cover earlier rows, MAX(x) does not:"
+                " right for groups that begin after the restart; a rebuild makes it right at once"
+            ),
+        ),
+        (
+            "SUM(x) + MAX(x) + MIN(x)",
+            (
+                "SUM(x) covers earlier rows, MAX(x), MIN(x) do not:"
+                " right for groups that begin after the restart; a backfill makes it right at once"
+            ),
+        ),
+    ],
+)
+def test_the_report_says_when_a_mixed_column_is_right(column: str, reason: str) -> None:
+    """A backfill fills the aggregates that are new, but none that started late before."""
+
+    def shape(columns: str) -> QueryShape:
+        sql = f"CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'print'); SELECT k, {columns} FROM t GROUP BY k"
+        (submit,) = (each for each in Session(lenient=True).run(sql) if isinstance(each, Submit))
+        return shape_of(submit.roots[0])
+
+    old = shape("SUM(x) AS s, COUNT(*) AS n")
+    calls = tuple(replace(call, counts_since=2 * (call.function == "COUNT")) for call in old.operators[0].calls)
+    old = replace(old, operators=(replace(old.operators[0], calls=calls),))
+    found = judge([old], [shape(f"SUM(x) AS s, COUNT(*) AS n, {column} AS m")])
+    assert [(each.status, each.reason) for each in found.columns if each.name == "m"] == [(Status.MIXED, reason)]

@@ -64,14 +64,14 @@ def round_averages_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pl.Expr, "truncdiv", pl.Expr.floordiv)
 
 
-def copy_the_state_of_another_query(patch: pytest.MonkeyPatch) -> None:
-    old_positions = matching.QueryPair.old_positions.fget  # type: ignore[attr-defined]
+def pair_queries_by_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(matching, "_compare_queries", lambda *_: (0.0,))
 
-    def shift(self: Any) -> list[int | None]:
-        found: list[int | None] = old_positions(self)
-        return [0 if self.is_copy and position is not None else position for position in found]
 
-    patch.setattr(matching.QueryPair, "old_positions", property(shift))
+def start_copies_without_state(patch: pytest.MonkeyPatch) -> None:
+    positions = matching.QueryPair.old_positions.fget  # type: ignore[attr-defined]
+    forget = property(lambda pair: [None if pair.is_copy else each for each in positions(pair)])
+    patch.setattr(matching.QueryPair, "old_positions", forget)
 
 
 def overlook_moved_sinks(patch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,8 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         forget_the_watermark,
         wait_for_idle_splits,
         round_averages_down,
-        copy_the_state_of_another_query,
+        pair_queries_by_order,
+        start_copies_without_state,
         overlook_moved_sinks,
         forget_which_occurrence,
         forget_which_window,

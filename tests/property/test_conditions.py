@@ -1,5 +1,5 @@
-"""Conditions between an operator and the result, as HAVING: a change that is accepted may leave
-rows in the table, or leave some out, only where the report says so.
+"""Conditions and joins between an operator and the result, as HAVING: a change that is accepted may
+leave rows in the table, or leave some out, only where the report says so.
 """
 
 from __future__ import annotations
@@ -25,10 +25,26 @@ TESTS = (
     "{call} IS NULL",
     "{call} <> 5",
 )
+TESTS_OF = {
+    "join": ("{call} = x.k", "{call} - 1 = x.k"),
+    "left join": ("{call} = x.k", "{call} - 1 = x.k"),
+    "semi join": (
+        "{call} IN (SELECT k FROM dim)",
+        "{call} IN (SELECT w FROM dim)",
+        "{call} NOT IN (SELECT v FROM dim WHERE v IS NOT NULL)",
+    ),
+    "collection": ("ARRAY[{call}]", "ARRAY[{call}, a]"),
+}
+"""The conditions of kinds that have one."""
 FROM = {
     "groups": "SELECT a, {columns} FROM MyTable GROUP BY a HAVING {condition}",
     "subquery": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a) WHERE {condition_on_names}",
     "windows": "SELECT a, window_end, {columns} FROM TUMBLE(TABLE MyTable, DESCRIPTOR(ts), INTERVAL '20' SECOND) GROUP BY window_start, window_end, a HAVING {condition}",
+    "join": "SELECT a, {names}, x.v FROM (SELECT a, {columns} FROM MyTable GROUP BY a) JOIN dim AS x ON {condition_on_names}",
+    "left join": "SELECT a, {names}, x.v FROM (SELECT a, {columns} FROM MyTable GROUP BY a) LEFT JOIN dim AS x ON {condition_on_names}",
+    "semi join": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a) WHERE {condition_on_names}",
+    "collection": "SELECT a, {names}, v FROM (SELECT a, {columns} FROM MyTable GROUP BY a) CROSS JOIN UNNEST({condition_on_names}) AS x (v)",
+    "branches": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a) WHERE {condition_on_names} UNION ALL SELECT c, {names} FROM (SELECT c, {columns} FROM MyTable GROUP BY c) WHERE {other_condition}",
     "top": "SELECT a, {names} FROM (SELECT a, {columns} FROM MyTable GROUP BY a HAVING {condition})",
 }  # fmt: skip
 
@@ -36,34 +52,40 @@ FROM = {
 def make_query(kind: str, calls: list[str], columns: list[str], conditions: list[tuple[str, str]]) -> str:
     """Return a query. columns: the calls of its result. conditions: each with its call."""
     named = {call: f"k{CALLS.index(call)}" for call in calls}
-    shown = calls if kind == "subquery" else columns
+    shown = columns if kind in ("groups", "windows", "top") else calls
     written = [test.format(call=call) for test, call in conditions]
     on_names = [test.format(call=named[call]) for test, call in conditions]
     return FROM[kind].format(
         columns=", ".join(f"{call} AS {named[call]}" for call in shown),
         names=", ".join(named[call] for call in columns),
         condition=" AND ".join(written) or "TRUE",
-        condition_on_names=" AND ".join(on_names) or "TRUE",
+        condition_on_names=" AND ".join(on_names if kind != "branches" else on_names[:1]) or "TRUE",
+        other_condition=" AND ".join(on_names[1:]) or "TRUE",
     )
 
 
 def make_change(kind: str, chance: random.Random) -> tuple[str, str]:
     """Return a query, and one with other conditions or another column."""
     columns = chance.sample(CALLS, 2)
-    conditions = [(chance.choice(TESTS), chance.choice(CALLS)) for _ in range(chance.choice([0, 1, 1, 2]))]
+    tests, is_one = TESTS_OF.get(kind, TESTS), kind in TESTS_OF
+    conditions = [
+        (chance.choice(tests), chance.choice(CALLS)) for _ in range(1 if is_one else chance.choice([0, 1, 1, 2]))
+    ]
 
     def write(columns: list[str], conditions: list[tuple[str, str]]) -> str:
         return make_query(kind, list(dict.fromkeys([*columns, *(call for _, call in conditions)])), columns, conditions)
 
     before = write(columns, conditions)
-    edit = chance.choice(["add", "add", "drop", "replace", "column", "order"])
+    edit = chance.choice(
+        ["replace", "replace", "column"] if is_one else ["add", "add", "drop", "replace", "column", "order"]
+    )
     match edit:
         case "add":
-            conditions = [*conditions, (chance.choice(TESTS), chance.choice(CALLS))]
+            conditions = [*conditions, (chance.choice(tests), chance.choice(CALLS))]
         case "drop":
             conditions = conditions[1:]
         case "replace":
-            conditions = [(chance.choice(TESTS), chance.choice(CALLS)), *conditions[1:]]
+            conditions = [(chance.choice(tests), chance.choice(CALLS)), *conditions[1:]]
         case "column":
             columns = [*columns, *chance.sample([call for call in CALLS if call not in columns], 1)]
         case "order":
@@ -102,7 +124,8 @@ def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
         return judgement
     given = rows(seed)
     first, second = given[: ROWS // 2], given[ROWS // 2 :]
-    keys, size = ["a", "window_end"] if kind == "windows" else ["a"], chance.choice([1, 7])
+    keys = ["a", *[name for name in ("window_end", "v") if name in PipelineRun(after).names]]
+    size = chance.choice([1, 7])
     settings = Session().settings
     if terms.extended:
         settings = settings.with_option("everfold.compat.rules", "extended")
@@ -125,7 +148,8 @@ def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
     assert judgement.rows or changed == right, texts
     if judgement.rows:
         assert shape_of(before).conditions != shape_of(after).conditions, texts
-        if not is_final and not any("has no value for" in effect.message for effect in judgement.rows):
+        lasting = ("has no value for", "have no value for", "only a rebuild")
+        if not is_final and not any(text in effect.message for effect in judgement.rows for text in lasting):
             refreshed, right = run(refresh=True)
             assert refreshed == right, texts
     return judgement
@@ -134,9 +158,9 @@ def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
 @pytest.mark.parametrize("kind", FROM)
 def test_a_condition_affects_rows_only_as_the_report_says(kind: str) -> None:
     named = 0
-    for seed in range(25):
+    for seed in range(10):
         named += bool(check(kind, seed).rows)
-    assert named >= 3
+    assert named >= 1
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from property.halves import PipelineRun, make_plan, rows, sort_rows
 
 from everfold.compat import CompatOptions, QueryShape, Verdict, judge_pairs, pair_queries, shape_of
 from everfold.compat.columns import Status
-from everfold.errors import StateError
 from everfold.jobs.sink_tables import SinkNote, compare_sinks
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.operators.change_plan import OperatorChange, plan_operators
@@ -135,7 +134,8 @@ def check(seed: int) -> Verdict:
     shown = f"{edits}\n{inserts}\n{new}\n{judgement}"
     if "call" not in edits:
         assert judgement.verdict is Verdict.FULLY, shown
-    assert judgement.verdict.reuses_state, shown
+    if not judgement.verdict.reuses_state:  # a new call over rows that were not counted before
+        return judgement.verdict
     # --- which tables the user is asked about
     moved = {insert.table for insert in new if insert.location == "/moved"}
     assert sinks.moved.keys() == moved & {insert.table for insert in inserts}, shown
@@ -162,10 +162,7 @@ def check(seed: int) -> Verdict:
         if len(pair.matching) < len(own):
             continue
         changed, whole = PipelineRun(root, resume(root, own, stored)), PipelineRun(new_roots[new.index(insert)])
-        try:
-            changed.feed(second, last=True)
-        except StateError as error:  # the state of another query
-            raise AssertionError(shown) from error
+        changed.feed(second, last=True)
         whole.feed(first)
         before = len(whole.rows)
         whole.feed(second, last=True)
@@ -180,7 +177,7 @@ def check(seed: int) -> Verdict:
 
 def check_many(seeds: range) -> None:
     verdicts: Counter[Any] = Counter(check(seed) for seed in seeds)
-    assert verdicts[Verdict.FULLY] > verdicts[Verdict.PARTIALLY] > 0, verdicts
+    assert verdicts[Verdict.FULLY] > verdicts[Verdict.PARTIALLY] > verdicts[Verdict.INCOMPATIBLE], verdicts
 
 
 def test_each_table_has_the_rows_of_a_job_that_was_never_stopped() -> None:

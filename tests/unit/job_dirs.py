@@ -15,7 +15,7 @@ from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
 from everfold.jobs.opening import open_job
 from everfold.jobs.rewind import Consent, NewSink
-from everfold.jobs.spec import JobSpec
+from everfold.jobs.spec import JobSpec, ignore
 from everfold.plan.nodes import Root
 from everfold.sql.settings import Settings
 from everfold.storage import local
@@ -32,10 +32,11 @@ def open_dir(
     sql: str = "",
     folder: Path | None = None,
     sinks: Mapping[str, NewSink] | None = None,
+    notes: list[str] | None = None,
 ) -> ChangePlan:
     """Return how a job starts in a directory.
 
-    folder: start of relative paths. sinks: the answers about tables that have moved.
+    folder: start of relative paths. sinks: answers about tables. notes: receives the notes.
     """
     options = {"table.local-time-zone": zone} | ({"everfold.compat.rules": "extended"} if extended else {})
     spec = JobSpec(
@@ -44,7 +45,7 @@ def open_dir(
         base_folder=folder or path,
         sql=sql,
         decide=lambda _: how,
-        consent=Consent(refresh=refresh, sinks=sinks or {}),
+        consent=Consent(refresh=refresh, sinks=sinks or {}, note=ignore if notes is None else notes.append),
     )
     return open_job(JobDir(local(path)), spec, Inputs(), buckets=8, partitions=2)
 

@@ -15,13 +15,11 @@ from everfold.compat.shape import (
     CallShape,
     ColumnShape,
     ConditionShape,
-    OperatorShape,
     QueryShape,
     describe_text,
     reads_column,
 )
 from everfold.errors import Span
-from everfold.plan.canonical import NO_CLOCK
 
 
 class Status(StrEnum):
@@ -100,6 +98,21 @@ class RowEffect:
 
 _GROUPS = {"WindowAggregate": "windows", "OverAggregate": "partitions"}
 """What rows are grouped by, for each kind of operator."""
+_EFFECT_ON_OLD_GROUPS = {
+    (False, False): "they are left out unless the condition is TRUE over the later rows",
+    (False, True): "they are joined by its value over the later rows",
+    (True, False): "their rows in the table stay until the condition is TRUE over the later rows",
+    (True, True): "their rows in the table stay until the join finds a match for its value over the later rows",
+}
+"""By whether the rows may change, and whether the condition is a join."""
+_EFFECT_OF_NEW = {
+    False: "rows that it excludes stay in the table; --refresh removes them",
+    True: "rows stay in the table until they change; only a rebuild removes those that no longer exist",
+}
+_EFFECT_OF_DROPPED = {
+    False: "rows that it excluded appear when they change; --refresh emits them all",
+    True: "rows stay in the table until they change; only a rebuild removes those that no longer exist",
+}
 _SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
 _NOW, _FILLED = -1, -2
 """The version since which an aggregate covers rows, if it starts with the change, without or with
@@ -147,9 +160,9 @@ class ColumnJudge:
 
     def find_row_effects(self) -> Iterator[RowEffect]:
         """Yield the effects of conditions on the result that have changed."""
-        old, new = ({each.text: each for each in of.conditions} for of in (self.old, self.new))
-        for text, condition in new.items():
-            operators = [self.new.operators[position] for position, _ in condition.origins]
+        old = {(each.text, frozenset(each.origins)): each for each in self.old.conditions}
+        new = {(each.text, self._find_old_origins(each)): each for each in self.new.conditions}
+        for key, condition in new.items():
             new_calls = self._list_new_calls(condition)
             if new_calls:
                 verb, groups = _verb(new_calls, "has", "have"), self._describe_groups(condition)
@@ -157,25 +170,26 @@ class ColumnJudge:
                     f"reads {_join(new_calls)}, which {verb} no value for {groups} from before the restart until they"
                     " get a row: "
                 )
-                if all(map(_emits_once, operators)):
-                    message += "they are left out unless the condition is TRUE over the later rows"
-                else:
-                    message += "their rows in the table stay until the condition is TRUE over the later rows"
-            elif text not in old and not all(map(_emits_once, operators)):
-                message = "is new: rows that it excludes stay in the table until they change; --refresh removes them"
+                message += _EFFECT_ON_OLD_GROUPS[condition.updating, condition.is_join]
+            elif key not in old and condition.updating:
+                message = f"is new: {_EFFECT_OF_NEW[condition.is_join]}"
             else:
                 continue
             yield RowEffect(
-                condition=describe_text(text, self.new.operators),
+                condition=_describe_condition(condition, self.new),
                 message=message,
                 sink=self._sink,
                 span=condition.span,
             )
-        for text, condition in old.items():
-            operators = [self.old.operators[position] for position, _ in condition.origins]
-            if text not in new and not all(map(_emits_once, operators)):
-                message = "no longer applies: rows that it excluded appear when they change; --refresh emits them all"
-                yield RowEffect(condition=describe_text(text, self.old.operators), message=message, sink=self._sink)
+        for key, condition in old.items():
+            if key not in new and condition.updating:
+                text = _describe_condition(condition, self.old)
+                message = f"no longer applies: {_EFFECT_OF_DROPPED[condition.is_join]}"
+                yield RowEffect(condition=text, message=message, sink=self._sink)
+
+    def _find_old_origins(self, condition: ConditionShape) -> frozenset[tuple[int | None, str | None]]:
+        """Return the origins of a condition, with positions in the old query."""
+        return frozenset((self.matching.get(position), call) for position, call in condition.origins)
 
     @property
     def _sink(self) -> str:
@@ -207,11 +221,16 @@ class ColumnJudge:
             return Status.STARTS, f"{_join(new_calls)} {_verb(new_calls, 'is', 'are')} new", None
         if new_calls:
             known = [label for labels in since.values() for label in labels]
-            reason = f"{_join(known)} {_verb(known, 'covers', 'cover')} earlier rows, {_join(new_calls)} does not"
-            return Status.MIXED, f"{reason}: {self._when_right(column)}", None
+            covers, does = _verb(known, "covers", "cover"), _verb(new_calls, "does", "do")
+            reason = f"{_join(known)} {covers} earlier rows, {_join(new_calls)} {does} not"
+            remedy = "a rebuild" if since.keys() - {0} else "a backfill"
+            begin = f"{self._describe_groups(column)} that begin after the restart"
+            return Status.MIXED, f"{reason}: right for {begin}; {remedy} makes it right at once", None
         if len(since) > 1:
             parts = [f"{_join(labels)} {_describe_since(version)}" for version, labels in sorted(since.items())]
-            return Status.MIXED, f"{'; '.join(parts)}: {self._when_right(column)}", max(since)
+            begin = f"{self._describe_groups(column)} that begin after version {max(since)} started"
+            reason = f"{'; '.join(parts)}: right for {begin}; a rebuild makes it right at once"
+            return Status.MIXED, reason, max(since)
         (version,) = since or (0,)
         if not column.origins:
             return Status.KEPT, "computed from each row alone", 0
@@ -275,11 +294,6 @@ class ColumnJudge:
             if change.tolerates_column_changes
             for column in change.added_columns
         ]
-
-    def _when_right(self, column: ColumnShape) -> str:
-        """Return when a mixed column is right."""
-        groups = self._describe_groups(column)
-        return f"right for {groups} that begin after the restart; a backfill makes it right at once"
 
     def _describe_groups(self, part: ColumnShape | ConditionShape) -> str:
         kinds = [self.new.operators[position].kind for position, call in part.origins if call is not None]
@@ -345,17 +359,10 @@ class _Meanings:
         return Meaning.NEW, ""
 
 
-def _emits_once(operator: OperatorShape) -> bool:
-    """Whether the rows of an operator are final when it emits them."""
-    match operator.kind:
-        case "WindowAggregate":
-            return not operator.emission
-        case "OverAggregate":
-            return operator.time != NO_CLOCK
-        case "Rank":
-            return bool(operator.window)
-        case kind:
-            return kind == "WindowTableFunction"
+def _describe_condition(condition: ConditionShape, query: QueryShape) -> str:
+    text = describe_text(condition.text, query.operators)
+    kind, join, rest = text.partition(" JOIN ")
+    return f"{kind.upper()}{join}{rest}" if condition.is_join and join else text
 
 
 def _describe_since(version: int) -> str:

@@ -111,7 +111,10 @@ def judge_pairs(
 
     Source: the seeds on state compatibility of group aggregates and over aggregates.
     """
-    judges = [_PairJudge(pair, options, is_history=is_history) for pair in pairs]
+    continued = {pair.old.sink for pair in pairs if pair.new != NO_QUERY}
+    judges = [
+        _PairJudge(pair, options, is_history=is_history, is_table_written=pair.old.sink in continued) for pair in pairs
+    ]
     operators = tuple(operator for judge in judges for operator in judge.operators)
     obstacle = next((operator for operator in operators if not operator.verdict.reuses_state), None)
     if obstacle is not None:
@@ -127,9 +130,15 @@ def judge_pairs(
 
 
 class _PairJudge:
-    """Judges an old and a new query."""
+    """Judges an old and a new query.
 
-    def __init__(self, pair: QueryPair, options: CompatOptions, *, is_history: bool) -> None:
+    is_table_written: whether the job still writes the table of the old query.
+    """
+
+    def __init__(
+        self, pair: QueryPair, options: CompatOptions, *, is_history: bool, is_table_written: bool = False
+    ) -> None:
+        self._may_drop_insert = options.extended or is_table_written
         self._old, self._new, self._matching, self._options = pair.old, pair.new, pair.matching, options
         if pair.is_copy:  # no column is dropped: the old query continues
             texts, names = ({getattr(column, part) for column in pair.new.columns} for part in ("text", "name"))
@@ -203,7 +212,7 @@ class _PairJudge:
         )
 
     def _judge_dropped(self, old: OperatorShape) -> OperatorJudgement:
-        rule = insert_dropped if self._options.extended and self._new == NO_QUERY else operator_dropped
+        rule = insert_dropped if self._may_drop_insert and self._new == NO_QUERY else operator_dropped
         return _decide(old.label, [rule], Change(old, old))
 
     @staticmethod

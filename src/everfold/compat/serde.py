@@ -44,7 +44,7 @@ def from_json(found: Any) -> QueryShape:
         for each in found["columns"]
     )
     conditions = tuple(
-        ConditionShape(each["text"], tuple((at, call) for at, call in each["origins"]))
+        ConditionShape(**{**each, "origins": tuple((at, call) for at, call in each["origins"])})
         for each in found.get("conditions", ())
     )
     return QueryShape(found["sink"], operators, columns, conditions)

@@ -17,7 +17,17 @@ from typing import TypeAlias, assert_never
 from everfold.compat.state_schema import StateSchema, state_schema_of
 from everfold.errors import Span
 from everfold.plan.branches import Branch
-from everfold.plan.canonical import KINDS, call_text, column_texts, expr_text, expression_text, quote_name, texts_of
+from everfold.plan.canonical import (
+    KINDS,
+    call_text,
+    column_texts,
+    expr_text,
+    expression_text,
+    join_text,
+    quote_name,
+    texts_of,
+    unnest_text,
+)
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.explain import call_sql, expr_sql
 from everfold.plan.expressions import Expr, InputRef, Literal, conjuncts, inputs_of
@@ -192,13 +202,17 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True)
 class ConditionShape:
-    """A condition between the result and the operators or tables closest to it, as HAVING.
+    """A condition between the result and the operators or tables closest to it, as HAVING, or a
+    join or an UNNEST there.
 
-    text: its canonical expression. origins: as of a column.
+    text: its canonical expression. origins: as of a column. updating: whether the rows that it
+    tests may change. is_join: whether it is a join or an UNNEST.
     """
 
     text: str
     origins: tuple[tuple[int, str | None], ...]
+    updating: bool = False
+    is_join: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -443,14 +457,22 @@ def _merge_origins(branches: Iterable[_Origins]) -> tuple[tuple[int, str | None]
 
 
 def _find_conditions(plan: Plan, positions: Mapping[str, int]) -> Iterator[ConditionShape]:
-    """Yield the conditions on the rows of the operators closest to the result."""
+    """Yield the conditions on the rows of the operators closest to the result, and the joins."""
     for node in walk_to_operators(plan):
-        if not isinstance(node, Filter):
-            continue
-        branches = _origins(node.input, positions)
-        for part in conjuncts(node.condition):
-            origins = _merge_origins(_read(part, below) for below in branches)
-            yield ConditionShape(expression_text(node.input, part), origins, part.span)
+        match node:
+            case Filter(condition=condition):
+                for part in conjuncts(condition):
+                    origins = _merge_origins(_read(part, below) for below in _origins(node.input, positions))
+                    text = expression_text(node.input, part)
+                    yield ConditionShape(text, origins, is_updating(node.input), span=part.span)
+            case Join(left=left):
+                text = join_text(node, column_texts(left), column_texts(node.right))
+                origins = _merge_origins(_of_join(node, below) for below in _origins(left, positions))
+                yield ConditionShape(text, origins, is_updating(left), is_join=True, span=node.span)
+            case Unnest(collection=collection):
+                text = unnest_text(node, expression_text(node.input, collection))
+                origins = _merge_origins(_read(collection, below) for below in _origins(node.input, positions))
+                yield ConditionShape(text, origins, is_updating(node.input), is_join=True, span=node.span)
 
 
 def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[tuple[_Origins, ...], ...]:
@@ -468,8 +490,8 @@ def _origins(plan: Plan, positions: Mapping[str, int]) -> tuple[tuple[_Origins, 
         case SetOperation():
             return (*_origins(plan.left, positions), *_origins(plan.right, positions))
         case Join():
-            right = () if plan.kind in (JoinKind.SEMI, JoinKind.ANTI) else (_NONE,) * len(plan.right.schema)
-            return tuple((*below, *right) for below in _origins(plan.left, positions))
+            count = 0 if plan.kind in (JoinKind.SEMI, JoinKind.ANTI) else len(plan.right.schema)
+            return tuple((*below, *(_of_join(plan, below),) * count) for below in _origins(plan.left, positions))
         case Unnest():
             return tuple(
                 (*below, *((_read(plan.collection, below),) * len(plan.fields)))
@@ -505,6 +527,12 @@ def _operator_origins(
             return tuple(each | own for each in below)
         case _:
             assert_never(plan)
+
+
+def _of_join(plan: Join, below: Sequence[_Origins]) -> _Origins:
+    """Return where the state of what a join compares is. below: of its left side."""
+    right = (_NONE,) * len(plan.right.schema)
+    return _NONE if plan.condition is None else _read(plan.condition, (*below, *right))
 
 
 def _read(expression: Expr, below: Sequence[_Origins]) -> _Origins:

@@ -45,7 +45,9 @@ def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Call
             raise _expired_version_error(manifest, wanted)
         checkpoint = folder.checkpoint(manifest, wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
-        wanted = replace(wanted, sinks=_locate_sinks(manifest, wanted))
+        located = replace(wanted, sinks=_locate_sinks(manifest, wanted))
+        versions = (located if version == wanted else version for version in manifest.versions)
+        manifest, wanted = replace(manifest, versions=tuple(versions)), located
         for line in describe_rollback(manifest, wanted):
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)

@@ -82,23 +82,15 @@ def compare_sinks(old: Iterable[SinkNote], new: Iterable[SinkNote]) -> SinkCompa
     """
     before = {note["table"]: note for note in old}
     notes = {note["table"]: note for note in new}
-    left = dict(before)
+    same = {name for name, note in notes.items() if name in before and may_share_location(note, before[name])}
+    left = {name: note for name, note in before.items() if name not in same}
     renamed: dict[str, str] = {}
-    moved: dict[str, SinkNote] = {}
-
     for name, note in notes.items():
-        if name in left and may_share_location(note, left[name]):
-            del left[name]
-    for name, note in notes.items():
-        if (name in before and name not in left) or not note.get("location"):
-            continue
-        former = next(
-            (other for other in left if left[other].get("location") and may_share_location(note, left[other])), None
-        )
+        alike = (other for other in left if left[other].get("location") and may_share_location(note, left[other]))
+        former = next(alike, None) if name not in same and note.get("location") else None
         if former is not None:
             del left[former]
             renamed[name] = former
-    for name, note in notes.items():
-        if name in left and name not in renamed and note.get("location") and "location" in left[name]:
-            moved[name] = left[name]
+    others = {name: note for name, note in notes.items() if name in left and name not in renamed}
+    moved = {name: left[name] for name, note in others.items() if note.get("location") and "location" in left[name]}
     return SinkComparison(notes, renamed, moved)

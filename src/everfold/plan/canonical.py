@@ -213,15 +213,25 @@ def _project(plan: Project, path: Path) -> Path:
 def _unnest(plan: Unnest, path: Path) -> Path:
     collection = f"UNNEST({canonical_text(plan.collection, path.columns)})"
     columns = [f"{collection}[{position}]{path.mark}" for position in range(len(plan.fields))]
-    text = f"{collection}{' OUTER' * plan.outer}{' WITH ORDINALITY' * plan.ordinality}"
+    text = unnest_text(plan, canonical_text(plan.collection, path.columns))
     return path.join(Joined(text, frozenset([without_numbers(collection)])), columns)
+
+
+def join_text(plan: Join, left: Sequence[str], right: Sequence[str]) -> str:
+    """Return the canonical text of a join. left, right: the texts of the columns of its sides."""
+    rows = " UNION ALL ".join(sorted(branch.text for branch in branches_of(plan.right)))
+    conditions = [] if plan.condition is None else condition_texts(plan.condition, (*left, *right))
+    return f"{plan.kind.value} JOIN ({rows}) ON {' AND '.join(sorted(conditions))}"
+
+
+def unnest_text(plan: Unnest, collection: str) -> str:
+    """Return the canonical text of an UNNEST. collection: the text of what it reads."""
+    return f"UNNEST({collection}){' OUTER' * plan.outer}{' WITH ORDINALITY' * plan.ordinality}"
 
 
 def _join(plan: Join, path: Path) -> Path:
     columns = [f"{text}{path.mark}" for text in column_texts(plan.right)]
-    rows = " UNION ALL ".join(sorted(branch.text for branch in branches_of(plan.right)))
-    conditions = [] if plan.condition is None else condition_texts(plan.condition, (*path.columns, *columns))
-    text = f"{plan.kind.value} JOIN ({rows}) ON {' AND '.join(sorted(conditions))}"
+    text = join_text(plan, path.columns, columns)
     if plan.kind in (JoinKind.RIGHT, JoinKind.FULL):
         # Other joins and conditions do not commute with these.
         before = [joined.text for joined in path.joins]

@@ -253,7 +253,7 @@ class ShellSession:
         spec = replace(
             self._specify(submit),
             decide=lambda _: decision.how,
-            consent=Consent(duplicates=decision.duplicates),
+            consent=Consent(duplicates=decision.duplicates, sinks=decision.sinks),
             stop_timeout_s=STOP_TIMEOUT_S,
         )
         engine = self.engines.memory() if chosen == "memory" else BackgroundSpark(self.engines)

@@ -21,7 +21,7 @@ _ARGUMENTS = tuple(
         (r"--rules extended \((SET [^)]+)\)", r"\1"),
         (r"--prune\b", "prune=True"),
         (r"--refresh\b", "refresh=True"),
-        (r"--source (\S+?)=(moved|new)\b", r'sources={"\1": "\2"}'),
+        (r"--source ([^\s`=]+)=([\w.]+)", r'sources={"\1": "\2"}'),
         (r"--sink (\S+?)=(refresh|empty|rebuild)\b", r'sinks={"\1": "\2"}'),
         (r"--state (?:folder|FOLDER)\b", "state_dir"),
         (r"--state (/\S+|[a-z0-9]+:\S+)", r'state_dir="\1"'),

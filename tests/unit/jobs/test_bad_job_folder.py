@@ -470,11 +470,12 @@ def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content:
     assert "last_batch.json` is damaged or missing" in expect_damaged_start(tmp_path)
 
 
-@pytest.mark.parametrize("number", [3, 4, 5, 6])
+@pytest.mark.parametrize("number", [3, 4, 5, 6, 7])
 def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())
     found = JobDir(local(tmp_path)).read_manifest()
     assert found is not None
     assert [(each.number, each.epoch, each.operators) for each in found.versions] == [(0, 0, ("w1",)), (1, 1, ("w1",))]
-    assert open_job(tmp_path, MORE).format == MANIFEST_FORMAT
+    again = open_job(tmp_path, MORE)
+    assert (again.format, again.version.number) == (MANIFEST_FORMAT, 1), "its query has not changed"

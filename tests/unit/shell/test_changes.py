@@ -13,6 +13,7 @@ from everfold.jobs.answers import ChangedJob, Inputs
 from everfold.jobs.change import OnChange
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, create_version
+from everfold.jobs.rewind import NewSink
 from everfold.shell.changes import Decision, decide_change, find_change
 from everfold.sql.planner import Session, Submit
 from everfold.storage import local
@@ -77,3 +78,30 @@ def test_a_rebuild_that_duplicates_rows_is_confirmed(tmp_path: Path) -> None:
         screen = Screen(answers=["rebuild", answer])
         assert decide(screen, tmp_path, OTHER_KEY) == wanted
         assert screen.questions[1].startswith("`out` would hold duplicate rows")
+
+
+@pytest.mark.parametrize("answer", ["refresh", "empty", "rebuild", "no"])
+def test_a_table_that_is_written_elsewhere(answer: str, tmp_path: Path) -> None:
+    tables = TABLES.replace(
+        "'connector' = 'print'", "'connector' = 'filesystem', 'path' = '{}', 'format' = 'debezium-json'"
+    )
+
+    def plan_in(path: str) -> Submit:
+        *_, submit = Session(connected=apply_connector).run(tables.format(path) + OLD)
+        assert isinstance(submit, Submit)
+        return submit
+
+    roots = plan_in("a").roots
+    query = NewQuery(roots=roots, zone="UTC", sql=OLD, base_folder=tmp_path)
+    manifest = Manifest(job="0", buckets=8, partitions=2, current=0, versions=(create_version(0, 0, query, roots),))
+    (tmp_path / "checkpoints/0/offsets").mkdir(parents=True)
+    (tmp_path / "checkpoints/0/offsets/0").write_text("v1")
+    inputs = Inputs(base_folder=tmp_path)
+    assert find_change(JobDir(local(tmp_path)), manifest, plan_in("a"), inputs) is None
+    job = find_change(JobDir(local(tmp_path)), manifest, plan_in("b"), inputs)
+    assert job is not None
+    screen = Screen(answers=[answer])
+    decision = decide_change(screen, "out", job)
+    assert screen.questions[0].startswith("table `out`: the job has written ")
+    expected = {"no": OnChange.REFUSE, "rebuild": OnChange.REBUILD}.get(answer, OnChange.ACCEPT)
+    assert (decision.how, decision.sinks) == (expected, {} if answer == "no" else {"out": NewSink(answer)})

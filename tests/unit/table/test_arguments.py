@@ -20,6 +20,8 @@ from everfold.table.arguments import errors_of_python, name_arguments
         ("name another folder with --state", "name another folder with state_dir"),
         ("to accept duplicates, pass --sink-duplicates accept", 'to accept duplicates, pass sink_duplicates="accept"'),
         ("--source orders=new reads the new topics", 'sources={"orders": "new"} reads the new topics'),
+        ("--source orders.a=b keeps it", 'sources={"orders.a": "b"} keeps it'),
+        ("--sink totals=refresh", 'sinks={"totals": "refresh"}'),
         ("--prune deletes their rows", "prune=True deletes their rows"),
         ("--refresh re-emits them all", "refresh=True re-emits them all"),
         ("--conf spark.driver.memory=4g", 'conf={"spark.driver.memory": "4g"}'),

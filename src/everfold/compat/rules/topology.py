@@ -31,8 +31,8 @@ def operator_dropped(change: Change) -> Iterator[Observation]:
     """A stateful operator was dropped.
 
     The remaining operators would receive other rows than before, or the result would be of another
-    kind. Dropping a whole INSERT does not affect the other ones: with `--rules extended` its state
-    is discarded and they continue.
+    kind. Dropping a whole INSERT does not affect the other ones: if another one writes the same
+    table, or with `--rules extended`, its state is discarded and they continue.
 
     To resolve this, use a new `--state` folder.
     """
@@ -41,10 +41,11 @@ def operator_dropped(change: Change) -> Iterator[Observation]:
 
 @rule("OPR004", Verdict.FULLY)
 def insert_dropped(change: Change) -> Iterator[Observation]:
-    """An INSERT was dropped together with its stateful operator. Only with `--rules extended`.
+    """An INSERT was dropped together with its stateful operator.
 
-    Its state is discarded. The other INSERTs of the job have their own operators, which keep their
-    state.
+    Its state is discarded, and the rows that it has written stay. The other INSERTs of the job have
+    their own operators, which keep their state. The last INSERT into a table can be dropped only
+    with `--rules extended`.
     """
     yield Observation(f"{change.old.label} was dropped, with its INSERT")
 
