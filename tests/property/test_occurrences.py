@@ -271,7 +271,7 @@ def check_respelled(seed: int, count: int) -> None:
 def check_spread(verdicts: Counter[str]) -> None:
     """Check that each verdict was given often enough to mean something."""
     for verdict in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE):
-        assert verdicts[verdict.value] >= 5, verdicts
+        assert verdicts[verdict.value] >= 3, verdicts
 
 
 def test_moved_parts_are_not_accepted() -> None:
