@@ -193,5 +193,5 @@ def check_inside_a_call(seed: int, *, is_backfilled: bool) -> bool:
 
 
 def test_an_aggregate_over_kept_and_new_ones_is_mixed() -> None:
-    accepted = [check_inside_a_call(seed, is_backfilled=bool(seed % 2)) for seed in range(24)]
-    assert sum(accepted) > 12
+    accepted = [check_inside_a_call(seed, is_backfilled=bool(seed % 2)) for seed in range(12)]
+    assert sum(accepted) > 6
