@@ -16,6 +16,7 @@ import pytest
 from property.halves import check_change, make_plan, rows
 
 from everfold.compat import CompatOptions, Verdict, judge, shape_of
+from everfold.plan.canonical import column_texts
 
 EXPRESSIONS = ("b", "c", "d", "b + c", "c * 2", "x.v", "y.v", "x.w", "y.w + b", "p.e", "q.e")
 CONDITIONS = ("d > 2", "b < 4", "c = 1 OR c = 3", "b + d > 3", "x.v > 4", "y.w > x.v", "p.e <= q.e")
@@ -276,6 +277,17 @@ def check_spread(verdicts: Counter[str]) -> None:
 
 def test_moved_parts_are_not_accepted() -> None:
     check_spread(check(1, 60))
+
+
+@pytest.mark.parametrize("x", JOINS["x"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_each_column_of_joined_tables_has_a_text_of_its_own(x: str, is_reversed: bool) -> None:
+    joins = [x.format(on="c"), JOINS["y"][0].format(on="d"), UNNESTS["p"], UNNESTS["q"]]
+    columns = ("x.k", "x.v", "x.w", "y.k", "y.v", "y.w", "p.e", "q.e")
+    named = ", ".join(f"{column} AS c{at}" for at, column in enumerate(columns))
+    root = make_plan(f"SELECT {named} FROM MyTable {' '.join(joins[::-1] if is_reversed else joins)}")
+    texts = column_texts(root.input)
+    assert len({*texts}) == len(columns), texts
 
 
 def test_branches_cannot_exchange_a_part() -> None:

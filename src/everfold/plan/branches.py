@@ -58,10 +58,15 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A join or an UNNEST of a path. names: of the tables or the collection that it reads."""
+    """A join or an UNNEST of a path.
+
+    used: how often it reads each table or collection, by its name.
+    is_test: whether it only keeps or drops rows, so that no other text refers to its columns.
+    """
 
     text: str
-    names: frozenset[str] = frozenset()
+    used: Mapping[str, int]
+    is_test: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +108,11 @@ def number_joins(path: Path) -> Branch:
     used = Counter(path.used)
     suffixes = [""] * len(path.joins)
     identities = _identify_joins(path.joins)
-    for position in sorted(range(len(identities)), key=identities.__getitem__):
-        names = path.joins[position].names
-        number = 1 + max((used[name] for name in names), default=0)
-        used |= Counter(dict.fromkeys(names, number))
+    ordered = sorted((joined.is_test, identities[position], position) for position, joined in enumerate(path.joins))
+    for *_, position in ordered:
+        of_join = path.joins[position].used
+        number = 1 + max((used[name] for name in of_join), default=0)
+        used |= Counter({name: number - 1 + count for name, count in of_join.items()})
         suffixes[position] = _suffix(number)
 
     def render(text: str) -> str:

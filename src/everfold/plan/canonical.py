@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from typing import assert_never
@@ -54,7 +54,7 @@ from everfold.plan.nodes import (
     WindowTableFunction,
     is_stateful,
 )
-from everfold.plan.walk import tables_of, walk_plan, walk_without
+from everfold.plan.walk import walk_without
 from everfold.plan.windows import duration, simplify, window_text
 
 KINDS: dict[type[StatefulNode], str] = {
@@ -146,9 +146,7 @@ def _find_paths(plan: Plan) -> tuple[Path, ...]:
             texts = texts_of(plan)
             adds_window = isinstance(plan, WindowAggregate | WindowTableFunction)
             window_count = max(branch.window_count for branch in texts.branches) + adds_window
-            used: Counter[str] = Counter()
-            for branch in texts.branches:
-                used |= Counter(branch.used)
+            used = _count_used(texts.branches)
             return (Path(texts.operator_text, output_texts(plan), operator=plan, used=used, window_count=window_count),)
 
 
@@ -214,7 +212,7 @@ def _unnest(plan: Unnest, path: Path) -> Path:
     collection = f"UNNEST({canonical_text(plan.collection, path.columns)})"
     columns = [f"{collection}[{position}]{path.mark}" for position in range(len(plan.fields))]
     text = unnest_text(plan, canonical_text(plan.collection, path.columns))
-    return path.join(Joined(text, frozenset([without_numbers(collection)])), columns)
+    return path.join(Joined(text, {without_numbers(collection): 1}), columns)
 
 
 def join_text(plan: Join, left: Sequence[str], right: Sequence[str]) -> str:
@@ -236,11 +234,9 @@ def _join(plan: Join, path: Path) -> Path:
         # Other joins and conditions do not commute with these.
         before = [joined.text for joined in path.joins]
         text += f" AFTER {sorted(before)} {sorted(path.filters)}"
-    if plan.kind in (JoinKind.SEMI, JoinKind.ANTI):
-        return path.join(Joined(text))
-    names = {table.identity for table in tables_of(walk_plan(plan.right))}
-    names |= {_VALUES for node in walk_plan(plan.right) if isinstance(node, Values)}
-    return path.join(Joined(text, frozenset(names)), columns)
+    is_test = plan.kind in (JoinKind.SEMI, JoinKind.ANTI)
+    joined = Joined(text, _count_used(branches_of(plan.right)), is_test)
+    return path.join(joined, () if is_test else columns)
 
 
 def _assign_windows(plan: WindowTableFunction, path: Path) -> Path:
@@ -258,11 +254,17 @@ def _limit(text: str, inputs: Sequence[Plan]) -> tuple[Path, ...]:
     """Return the path of rows that depend on all rows of some inputs."""
     sides = [" UNION ALL ".join(sorted(branch.text for branch in branches_of(side))) for side in inputs]
     columns = tuple(map(join_alternatives, zip(*map(column_texts, inputs), strict=True)))
-    used: Counter[str] = Counter()
-    for branch in (branch for side in inputs for branch in branches_of(side)):
-        used |= Counter(branch.used)
+    used = _count_used([branch for side in inputs for branch in branches_of(side)])
     window_count = max(branch.window_count for side in inputs for branch in branches_of(side))
     return (Path(f"{text} ({') ('.join(sides)})", columns, used=used, window_count=window_count),)
+
+
+def _count_used(branches: Iterable[Branch]) -> Mapping[str, int]:
+    """Return how often each table or collection occurs at most in one of some branches."""
+    used: Counter[str] = Counter()
+    for branch in branches:
+        used |= Counter(branch.used)
+    return used
 
 
 # --- operators ------------------------------------------------------------------------------------
