@@ -352,7 +352,7 @@ class Systems:
         changes = [change for change in CHANGELOG if reading.has_deletes or change[0].value not in RETRACTIONS]
         if reading.format not in CHANGES:
             changes = [change for change in changes if change[0] is not RowKind.UPDATE_BEFORE]
-        records = _encode(reading.format, changes, columns)
+        records = _encode(reading.format, changes, columns, ["_key"] if reading.key == "PRIMARY KEY" else [])
         has_tombstones = reading.format not in CHANGES
         broker.create_topic(self.name)
         broker.produce(
@@ -380,9 +380,12 @@ class Systems:
         return Stored({"connector": "delta", "table-path": path}, reading)
 
 
-def _encode(name: str, changes: Sequence[tuple[RowKind, Row]], columns: Sequence[str]) -> Sequence[bytes]:
-    """Return the records of changes, with some of their columns."""
-    made = table("t", **{column: _TYPES[column] for column in columns}).with_options({})
+def _encode(
+    name: str, changes: Sequence[tuple[RowKind, Row]], columns: Sequence[str], key: Sequence[str] = ()
+) -> Sequence[bytes]:
+    """Return the records of changes, with some of their columns. key: those that are never NULL."""
+    types = {column: _TYPES[column].as_nullable(column not in key) for column in columns}
+    made = table("t", **types).with_options({})
     form = format_of(name, made, options_of(name).read(made, Role.SINK.value), "")
     rows = [[value for column, value in zip(_TYPES, row, strict=True) if column in columns] for _, row in changes]
     kinds = [kind.value for kind, _ in changes] if name in CHANGES else None
