@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from manifests import newest_manifest
 
 
 def seed_random() -> random.Random:
@@ -62,3 +66,27 @@ def run_with_kills(folder: Path, script: str, *, kills: int, within_s: float, ch
     last = start(folder, script, log)
     assert last.wait(timeout=600) == 0, log.read_text()
     return killed
+
+
+CHANGE_STAGES: dict[str, Callable[[Path], bool]] = {
+    "the change is settled": lambda folder: len(json.loads(newest_manifest(folder).read_text())["versions"]) == 2,
+    "the first batch is planned": lambda folder: len(list_batches(folder / "checkpoints/1/offsets")) > 2,
+    "the first batch is done": lambda folder: len(list_batches(folder / "checkpoints/1/commits")) > 2,
+}
+"""Whether the first change of a job that has run two batches has reached a stage, by its folder."""
+
+
+def list_batches(log: Path) -> list[Path]:
+    """Return the files of batches in a log of a checkpoint."""
+    return list(log.glob("[0-9]*"))
+
+
+def kill_at_stage(job: subprocess.Popen[bytes], has_reached: Callable[[Path], bool], folder: Path) -> bool:
+    """Kill a job with SIGKILL when its folder has reached a stage; return whether it was running."""
+    while job.poll() is None and not has_reached(folder):
+        time.sleep(0.002)
+    is_running = job.poll() is None
+    if is_running:
+        os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    return is_running

@@ -156,11 +156,13 @@ def test_the_report_says_when_a_mixed_column_is_right(column: str, reason: str) 
 
     def shape(columns: str) -> QueryShape:
         sql = f"CREATE TABLE t (k STRING, x INT) WITH ('connector' = 'print'); SELECT k, {columns} FROM t GROUP BY k"
-        (submit,) = (each for each in Session(lenient=True).run(sql) if isinstance(each, Submit))
+        (submit,) = (action for action in Session(lenient=True).run(sql) if isinstance(action, Submit))
         return shape_of(submit.roots[0])
 
     old = shape("SUM(x) AS s, COUNT(*) AS n")
     calls = tuple(replace(call, counts_since=2 * (call.function == "COUNT")) for call in old.operators[0].calls)
     old = replace(old, operators=(replace(old.operators[0], calls=calls),))
-    found = judge([old], [shape(f"SUM(x) AS s, COUNT(*) AS n, {column} AS m")])
-    assert [(each.status, each.reason) for each in found.columns if each.name == "m"] == [(Status.MIXED, reason)]
+    judgement = judge([old], [shape(f"SUM(x) AS s, COUNT(*) AS n, {column} AS m")])
+    assert [(mixed.status, mixed.reason) for mixed in judgement.columns if mixed.name == "m"] == [
+        (Status.MIXED, reason)
+    ]

@@ -243,8 +243,8 @@ def test_each_command_without_output_has_a_reason() -> None:
         for command, shown in split_console(block.text)
         if not shown and not command.startswith(".venv/bin/everfold")
     ]
-    assert [each for each in commands if not each.startswith(tuple(NOT_RUN))] == []
-    assert [name for name in NOT_RUN if not any(each.startswith(name) for each in commands)] == []
+    assert [command for command in commands if not command.startswith(tuple(NOT_RUN))] == []
+    assert [name for name in NOT_RUN if not any(command.startswith(name) for command in commands)] == []
 
 
 def sort_lines(output: str) -> list[str]:
@@ -270,7 +270,7 @@ def test_commands_print_the_output_shown_on_spark(command: str, shown: str) -> N
 
 def test_an_example_is_run_elsewhere_or_here() -> None:
     names = [str(path.relative_to(ROOT)) for path in EXAMPLES]
-    assert [each for each in RUN_ELSEWHERE if not any(name.startswith(each) for name in names)] == []
+    assert [prefix for prefix in RUN_ELSEWHERE if not any(name.startswith(prefix) for name in names)] == []
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_the_example_with_topics_runs(kafka_broker: KafkaBroker, tmp_path: Path)
     kafka_broker.create_topic("docs.gaming-sessions")
     lines = sorted((ROOT / "examples" / "lenses" / "sessions").iterdir())[0].read_text(encoding="utf-8").splitlines()
     sessions = [json.loads(line) for line in lines]
-    kafka_broker.produce("docs.gaming-sessions", [(of.pop("_key"), json.dumps(of)) for of in sessions])
+    kafka_broker.produce("docs.gaming-sessions", [(session.pop("_key"), json.dumps(session)) for session in sessions])
     done = run_everfold(
         "run",
         "--dialect",
@@ -311,8 +311,12 @@ def test_the_example_with_topics_runs(kafka_broker: KafkaBroker, tmp_path: Path)
         str(tmp_path / "job"),
     )
     assert "error" not in done
-    totals = {one.key: json.loads(one.value) for one in kafka_broker.consume("docs.points-by-country") if one.value}
-    assert {key: of["total_points"] for key, of in totals.items()} == {b"uk": 152, b"usa": 80, b"spain": 90}
+    totals = {
+        record.key: json.loads(record.value)
+        for record in kafka_broker.consume("docs.points-by-country")
+        if record.value
+    }
+    assert {key: total["total_points"] for key, total in totals.items()} == {b"uk": 152, b"usa": 80, b"spain": 90}
     assert len(kafka_broker.consume("docs.hourly-sessions")) == 5
 
 

@@ -7,12 +7,9 @@ Each table then holds the result over all rows, once.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +17,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from manifests import newest_manifest
+from killing import CHANGE_STAGES, kill_at_stage
 
 ROWS = 300
 TABLES = """
@@ -39,20 +36,14 @@ NEW = (
 ANSWERS = ("--sink", "totals=refresh", "--sink", "copied=refresh", "--source", "click=visits")
 STAGES: dict[str, Callable[[Path], bool]] = {
     "the checkpoint is copied": lambda folder: (folder / "checkpoints/1").exists(),
-    "the change is settled": lambda folder: len(json.loads(newest_manifest(folder).read_text())["versions"]) == 2,
-    "the first batch is planned": lambda folder: len(list_batches(folder / "checkpoints/1/offsets")) > 2,
-    "the first batch is done": lambda folder: len(list_batches(folder / "checkpoints/1/commits")) > 2,
+    **CHANGE_STAGES,
 }
-
-
-def list_batches(log: Path) -> list[Path]:
-    return list(log.glob("[0-9]*"))
 
 
 def put(folder: Path, number: int) -> None:
     (folder / "in").mkdir(exist_ok=True)
-    made = random.Random(number)
-    rows = [{"page": f"p{made.randrange(60)}", "n": made.randrange(1000)} for _ in range(ROWS)]
+    chance = random.Random(number)
+    rows = [{"page": f"p{chance.randrange(60)}", "n": chance.randrange(1000)} for _ in range(ROWS)]
     (folder / "in" / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -88,11 +79,7 @@ def test_a_start_with_moved_tables_killed_at_each_stage(stage: str, tmp_path: Pa
     wait_for_end(start(tmp_path, OLD, name="click", path="totals"))
     put(tmp_path, 2)
     job = start(tmp_path, NEW, *ANSWERS, name="visits", path="totals2")
-    while job.poll() is None and not STAGES[stage](tmp_path / "state"):
-        time.sleep(0.002)
-    killed = job.poll() is None
-    os.killpg(job.pid, signal.SIGKILL) if killed else None
-    job.wait()
+    killed = kill_at_stage(job, STAGES[stage], tmp_path / "state")
     put(tmp_path, 3)
     wait_for_end(start(tmp_path, NEW, *ANSWERS, name="visits", path="totals2"))
     for table, call in (("totals2", "SUM"), ("most", "MAX"), ("copied", "MAX")):

@@ -7,18 +7,14 @@ above others are complete.
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
-from manifests import newest_manifest
+from killing import CHANGE_STAGES, kill_at_stage
 from postgres import Database
 
 ROWS = 400
@@ -34,15 +30,6 @@ GROUP BY most % 7 {having};
 """
 OLD = {"calls": "CAST(NULL AS STRING), CAST(NULL AS BIGINT)", "having": "HAVING COUNT(*) > 4"}
 NEW = {"calls": "MIN(page), SUM(most)", "having": "HAVING COUNT(*) < 8"}
-STAGES: dict[str, Callable[[Path], bool]] = {
-    "the change is settled": lambda folder: len(json.loads(newest_manifest(folder).read_text())["versions"]) == 2,
-    "the first batch is planned": lambda folder: len(list_batches(folder / "checkpoints/1/offsets")) > 2,
-    "the first batch is done": lambda folder: len(list_batches(folder / "checkpoints/1/commits")) > 2,
-}
-
-
-def list_batches(log: Path) -> list[Path]:
-    return list(log.glob("[0-9]*"))
 
 
 def put(folder: Path, number: int) -> None:
@@ -60,7 +47,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", CHANGE_STAGES)
 def test_a_refresh_killed_at_each_stage(stage: str, tmp_path: Path, database: Database) -> None:
     database.run("CREATE TABLE most (most bigint PRIMARY KEY, pages bigint, least text, total bigint)")
     options = ", ".join(f"'{key}' = '{value}'" for key, value in database.options("most").items())
@@ -74,12 +61,7 @@ def test_a_refresh_killed_at_each_stage(stage: str, tmp_path: Path, database: Da
     wait_for_end(start(tmp_path))
     put(tmp_path, 2)
     (tmp_path / "job.sql").write_text(SCRIPT.format(options=options, **NEW))
-    job = start(tmp_path)
-    while job.poll() is None and not STAGES[stage](tmp_path / "state"):
-        time.sleep(0.002)
-    killed = job.poll() is None
-    os.killpg(job.pid, signal.SIGKILL) if killed else None
-    job.wait()
+    killed = kill_at_stage(start(tmp_path), CHANGE_STAGES[stage], tmp_path / "state")
     wait_for_end(start(tmp_path))
     expected = duckdb.execute(
         f"""

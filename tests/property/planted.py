@@ -70,7 +70,7 @@ def pair_queries_by_order(patch: pytest.MonkeyPatch) -> None:
 
 def start_copies_without_state(patch: pytest.MonkeyPatch) -> None:
     positions = matching.QueryPair.old_positions.fget  # type: ignore[attr-defined]
-    forget = property(lambda pair: [None if pair.is_copy else each for each in positions(pair)])
+    forget = property(lambda pair: [None if pair.is_copy else position for position in positions(pair)])
     patch.setattr(matching.QueryPair, "old_positions", forget)
 
 
@@ -90,9 +90,10 @@ def pool_the_parts_of_branches(patch: pytest.MonkeyPatch) -> None:
     number = canonical._number_paths
 
     def pool(plan: Any) -> Any:
-        found = number(plan)
-        filters, joins = ({text for each in found for text in getattr(each, part)} for part in ("filters", "joins"))
-        return tuple(replace(each, filters=tuple(sorted(filters)), joins=tuple(sorted(joins))) for each in found)
+        numbered = number(plan)
+        filters = tuple(sorted({text for branch in numbered for text in branch.filters}))
+        joins = tuple(sorted({text for branch in numbered for text in branch.joins}))
+        return tuple(replace(branch, filters=filters, joins=joins) for branch in numbered)
 
     patch.setattr(canonical, "_number_paths", pool)
 

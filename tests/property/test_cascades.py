@@ -88,7 +88,7 @@ def make_cascade(chance: random.Random) -> Cascade:
     inner = [key for key in OUTER_KEYS if "window" not in key and key != "wt_"]
     keys = [key for key in OUTER_KEYS if key != "wt_"] if has_window else inner
     calls = [call for call in OUTER_CALLS if has_window or "window" not in call]
-    conditions = [each for each in OUTER_CONDITIONS if has_window or "window" not in each]
+    conditions = [condition for condition in OUTER_CONDITIONS if has_window or "window" not in condition]
     return Cascade(
         inner_window=chance.choice(INNER_WINDOWS),
         inner_key=chance.choice(INNER_KEYS),
@@ -115,9 +115,9 @@ def edit(query: Cascade, chance: random.Random) -> Cascade:
     )
     match part:
         case "confuse" if query.outer_window:
-            at = chance.randrange(len(query.outer_keys) + len(query.outer_calls))
+            position = chance.randrange(len(query.outer_keys) + len(query.outer_calls))
             items = [*query.outer_keys, *query.outer_calls]
-            items[at] = confused.get(items[at], items[at])
+            items[position] = confused.get(items[position], items[position])
             size = len(query.outer_keys)
             return replace(query, outer_keys=tuple(dict.fromkeys(items[:size])), outer_calls=tuple(items[size:]))
         case "calls":
@@ -213,17 +213,19 @@ def results_since(query: Cascade, given: list[dict[str, Any]], watermark_us: int
     positions = [
         inner.input.schema.names.index(column.name) for scan in scans_of([root]) for column in scan.table.columns
     ]
-    read = later.select(positions).rename_columns([f"c{at}" for at in range(len(positions))])
+    read = later.select(positions).rename_columns([f"c{number}" for number in range(len(positions))])
     return run_batch(root, {"r": read}, settings)
 
 
 def test_a_window_is_not_taken_for_another_one() -> None:
     verdicts = check(1, 100)
-    assert min(verdicts[each.value] for each in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 5, verdicts
+    assert min(verdicts[verdict.value] for verdict in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 5, (
+        verdicts
+    )
 
 
 def test_another_spelling_of_a_cascade_keeps_the_state() -> None:
     for number in range(60):
         query = make_cascade(random.Random(number))
-        before, after = ([shape_of(make_plan(each.sql))] for each in (query, respell(query)))
+        before, after = ([shape_of(make_plan(cascade.sql))] for cascade in (query, respell(query)))
         assert judge(before, after).verdict is Verdict.FULLY, (query.sql, respell(query).sql)

@@ -102,8 +102,9 @@ class Table:
 
     def read(self, root: Root, run: PipelineRun, part: list[dict[str, Any]], size: int, *, last: bool) -> None:
         """Feed rows, and take what is emitted."""
-        fed = [run.pipeline.feed(batch(root, part[at : at + size]), now_ms=0) for at in range(0, len(part), size)]
-        for table in [*fed, *([run.pipeline.flush(now_ms=0)] if last else [])]:
+        starts = range(0, len(part), size)
+        emitted = [run.pipeline.feed(batch(root, part[start : start + size]), now_ms=0) for start in starts]
+        for table in [*emitted, *([run.pipeline.flush(now_ms=0)] if last else [])]:
             for row in table.to_pylist():
                 comes = row.pop(KIND, 0) in (RowKind.INSERT, RowKind.UPDATE_AFTER)
                 key = pick_values(dict(zip(run.names, row.values(), strict=True)), self.keys)
@@ -122,8 +123,8 @@ def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
     judgement = judge([shape_of(before)], [shape_of(after)], terms)
     if not judgement.verdict.reuses_state:
         return judgement
-    given = rows(seed)
-    first, second = given[: ROWS // 2], given[ROWS // 2 :]
+    inputs = rows(seed)
+    first, second = inputs[: ROWS // 2], inputs[ROWS // 2 :]
     keys = ["a", *[name for name in ("window_end", "v") if name in PipelineRun(after).names]]
     size = chance.choice([1, 7])
     settings = Session().settings

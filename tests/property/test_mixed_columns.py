@@ -175,18 +175,18 @@ def check_inside_a_call(seed: int, *, is_backfilled: bool) -> bool:
         return False
     statuses = {column.name: column.status for column in judgement.columns}
     assert statuses == {"c": Status.KEPT, "n": Status.KEPT, "m": Status.MIXED}
-    given = rows(seed)
-    first, second = given[: ROWS // 2], given[ROWS // 2 :]
+    inputs = rows(seed)
+    first, second = inputs[: ROWS // 2], inputs[ROWS // 2 :]
     settings = Session().settings.with_option("everfold.compat.rules", "extended")
     running = PipelineRun(before)
     run(before, running.pipeline, first, size, last=False)
     history = batch(after, first) if is_backfilled else None
     pipeline = running.pipeline.change_query(after, 1, settings, history)
     names = [column.name for column in shape_of(after).columns]
-    now = last_rows(read_changes(run(after, pipeline, second, size, last=True), names), ["c"])
-    always = read_changes(run(after, PipelineRun(after).pipeline, given, size, last=True), names)
+    current = last_rows(read_changes(run(after, pipeline, second, size, last=True), names), ["c"])
+    always = read_changes(run(after, PipelineRun(after).pipeline, inputs, size, last=True), names)
     right = last_rows(always, ["c"])
-    for key, values in now.items():
+    for key, values in current.items():
         for name in names if is_backfilled else ("c", "n"):
             assert repr(values[name]) == repr(right[key][name]), (function, argument, kept, new)
     return True

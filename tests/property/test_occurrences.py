@@ -256,7 +256,7 @@ def check_twins(seed: int, count: int) -> None:
     """Check so many exchanges of a part of two branches."""
     for number in range(count):
         chance = random.Random(f"twins {seed} {number}")
-        before, after = (make_plan(each.sql) for each in make_twins(chance))
+        before, after = (make_plan(twin.sql) for twin in make_twins(chance))
         check_change(before, after, rows(number), CompatOptions(extended=chance.random() < 0.2))
 
 
@@ -268,7 +268,7 @@ def check_respelled(seed: int, count: int) -> None:
         for edit in chance.sample(KEEPING, chance.choice([1, 2, 3])):
             changed = edit(edited, chance)
             edited = changed if all(branch.is_valid() for branch in changed.branches) else edited
-        before, after = ([shape_of(make_plan(each.sql))] for each in (query, edited))
+        before, after = ([shape_of(make_plan(spelling.sql))] for spelling in (query, edited))
         assert judge(before, after).verdict is Verdict.FULLY, (query.sql, edited.sql)
 
 
@@ -287,7 +287,7 @@ def test_moved_parts_are_not_accepted() -> None:
 def test_each_column_of_joined_tables_has_a_text_of_its_own(x: str, is_reversed: bool) -> None:
     joins = [x.format(on="c"), JOINS["y"][0].format(on="d"), UNNESTS["p"], UNNESTS["q"]]
     columns = ("x.k", "x.v", "x.w", "y.k", "y.v", "y.w", "p.e", "q.e")
-    named = ", ".join(f"{column} AS c{at}" for at, column in enumerate(columns))
+    named = ", ".join(f"{column} AS c{number}" for number, column in enumerate(columns))
     root = make_plan(f"SELECT {named} FROM MyTable {' '.join(joins[::-1] if is_reversed else joins)}")
     texts = column_texts(root.input)
     assert len({*texts}) == len(columns), texts

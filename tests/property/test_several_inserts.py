@@ -78,32 +78,32 @@ def edit_job(random: Random, inserts: Sequence[Insert]) -> tuple[list[Insert], l
     """Return the INSERTs of the new version, and what was done."""
     new, edits = list(inserts), random.sample(("order", "remove", "second", "rename", "move", "redirect", "call"), 2)
     for edit in edits:
-        at = random.randrange(len(new))
-        one = new[at]
+        position = random.randrange(len(new))
+        chosen = new[position]
         match edit:
             case "order":
                 random.shuffle(new)
             case "remove" if len(new) > 1:
-                del new[at]
+                del new[position]
             case "second":
-                new.insert(random.randint(0, len(new)), replace(one, table="second", location="/second"))
+                new.insert(random.randint(0, len(new)), replace(chosen, table="second", location="/second"))
             case "rename":
-                new = [replace(each, table="renamed") if each.table == one.table else each for each in new]
+                new = [replace(insert, table="renamed") if insert.table == chosen.table else insert for insert in new]
             case "move":
-                new = [replace(each, location="/moved") if each.table == one.table else each for each in new]
+                new = [replace(insert, location="/moved") if insert.table == chosen.table else insert for insert in new]
             case "redirect":
-                new[at] = replace(one, table="other", location="/other")
+                new[position] = replace(chosen, table="other", location="/other")
             case "call":
-                call = random.choice([call for call in CALLS if call not in one.calls])
-                new[at] = replace(one, calls=(*one.calls, call))
+                call = random.choice([call for call in CALLS if call not in chosen.calls])
+                new[position] = replace(chosen, calls=(*chosen.calls, call))
     return new, edits
 
 
 def plan_inserts(inserts: Sequence[Insert], source: str = "MyTable") -> tuple[list[Root], list[QueryShape]]:
     """Return the plans and shapes of a job. source: the present name of the table MyTable."""
     plans = [make_plan(insert.text.replace("MyTable", source)) for insert in inserts]
-    known = {source: KnownTable("MyTable")} if source != "MyTable" else {}
-    roots = list(number_operators(apply_known_names(plans, known)))
+    known_names = {source: KnownTable("MyTable")} if source != "MyTable" else {}
+    roots = list(number_operators(apply_known_names(plans, known_names)))
     shapes = [replace(shape_of(root), sink=insert.table) for root, insert in zip(roots, inserts, strict=True)]
     return roots, shapes
 
@@ -124,8 +124,8 @@ def check(seed: int) -> Verdict:
     random = Random(seed)
     inserts = [make_insert(random, number) for number in range(random.randint(1, 3))]
     new, edits = edit_job(random, inserts)
-    given = rows(seed)
-    first, second = given[:30], given[30:]
+    inputs = rows(seed)
+    first, second = inputs[:30], inputs[30:]
     old_roots, old_shapes = plan_inserts(inserts)
     new_roots, new_shapes = plan_inserts(new, random.choice(("MyTable", "src")))
     sinks = compare_sinks([insert.note for insert in inserts], [insert.note for insert in new])
@@ -140,7 +140,7 @@ def check(seed: int) -> Verdict:
     moved = {insert.table for insert in new if insert.location == "/moved"}
     assert sinks.moved.keys() == moved & {insert.table for insert in inserts}, shown
     for insert, pair in zip(new, pairs, strict=False):
-        former = {one.table for one in inserts if insert.location == one.location or insert.table == one.table}
+        former = {old.table for old in inserts if insert.location == old.location or insert.table == old.table}
         if pair.matching:
             assert pair.is_redirected == (pair.old.sink not in former), shown
     # --- the state of each operator
@@ -158,7 +158,9 @@ def check(seed: int) -> Verdict:
     changes = iter(plan.operators)
     for insert, root, pair in zip(new, plan.roots, pairs, strict=False):
         own = [next(changes) for _ in operators_of([root])]
-        assert [change.old_position is not None for change in own] == [at in pair.matching for at in range(len(own))]
+        assert [change.old_position is not None for change in own] == [
+            position in pair.matching for position in range(len(own))
+        ]
         if len(pair.matching) < len(own):
             continue
         changed, whole = PipelineRun(root, resume(root, own, stored)), PipelineRun(new_roots[new.index(insert)])

@@ -231,8 +231,8 @@ class LiveJob:
         """Return the files of tables in the order in which they were written, folder by folder."""
         files: list[Path] = []
         for folder in map(Path, folders):
-            found = [file for file in folder.glob("*") if file.name[0] not in "._"]
-            files += sorted(found, key=lambda file: file.stat().st_mtime_ns)
+            in_folder = [file for file in folder.glob("*") if file.name[0] not in "._"]
+            files += sorted(in_folder, key=lambda file: file.stat().st_mtime_ns)
         return files
 
     def read(
@@ -288,9 +288,9 @@ def decode(value: Any, type_: Any) -> Any:
 # --- what is checked ------------------------------------------------------------------------------
 
 
-def check_rows(found: Iterable[Row], expected: Iterable[Row], names: Collection[str]) -> None:
+def check_rows(received: Iterable[Row], expected: Iterable[Row], names: Collection[str]) -> None:
     """Check that rows are equal in some columns."""
-    left, right = (Counter(pick(row, names) for row in rows) for rows in (found, expected))
+    left, right = (Counter(pick(row, names) for row in rows) for rows in (received, expected))
     assert left == right, (names, left - right, right - left)
 
 
@@ -349,30 +349,30 @@ def check_accepted(
         if not statuses.affects_rows:
             check_rows(later.appended, whole.later_rows, kept)
         expected = {pick(row, whole.run.keys): row for row in whole.later_rows}
-        now = {pick(row, whole.run.keys): row for row in later.appended}
+        current = {pick(row, whole.run.keys): row for row in later.appended}
     else:
-        expected, now = current_rows(whole.run), later.rows
+        expected, current = current_rows(whole.run), later.rows
         if not statuses.affects_rows:
             assert not later.wrong, later.wrong
-            assert now.keys() == expected.keys()
-    for key in now.keys() & expected.keys():
+            assert current.keys() == expected.keys()
+    for key in current.keys() & expected.keys():
         # A row that was not touched again was emitted by the old query.
-        for name in statuses.same if now[key] == before.rows.get(key) else kept:
-            if name in now[key]:
-                assert now[key][name] == expected[key][name], (key, name)
+        for name in statuses.same if current[key] == before.rows.get(key) else kept:
+            if name in current[key]:
+                assert current[key][name] == expected[key][name], (key, name)
         if key not in first_keys and has_groups and not has_conditions and starts_with_input:
             for name in (*statuses.mixed, *statuses.started):
-                assert now[key][name] == expected[key][name], (key, name)
+                assert current[key][name] == expected[key][name], (key, name)
     if not starts_with_input or statuses.affects_rows:
         return
     half = current_rows(whole.half) or {pick(row, whole.half.keys): row for row in write_values(whole.half.rows)}
     for key, row in half.items():
         if key not in expected and (has_sessions(whole.root) or not whole.is_updating):
             continue  # a session that began earlier, or a window that was emitted before
-        if key not in now and has_conditions:
+        if key not in current and has_conditions:
             continue
         nothing = dict.fromkeys(statuses.started, "None")
-        assert pick({**nothing, **now.get(key, {})}, statuses.started) == pick(row, statuses.started), key
+        assert pick({**nothing, **current.get(key, {})}, statuses.started) == pick(row, statuses.started), key
 
 
 def check_backfilled(later: Table, whole: Expected, statuses: Statuses) -> None:

@@ -121,10 +121,13 @@ def draw_several_inserts(chance: random.Random) -> Pair:
         for number in range(chance.randint(1, 3))
     ]
     edited, _ = test_several_inserts.edit_job(chance, drawn)
-    if len({one.location for one in edited}) < len(edited) or len({one.table for one in edited}) < len(edited):
+    if len({insert.location for insert in edited}) < len(edited) or len({insert.table for insert in edited}) < len(
+        edited
+    ):
         return draw_several_inserts(chance)
     old, new = (
-        tuple(Insert(one.table, one.location.strip("/"), one.text) for one in inserts) for inserts in (drawn, edited)
+        tuple(Insert(insert.table, insert.location.strip("/"), insert.text) for insert in inserts)
+        for inserts in (drawn, edited)
     )
     return Pair(old, new, EXTENDED)
 
@@ -357,10 +360,10 @@ def test_a_change_that_is_killed_before_its_first_batch(
 @pytest.mark.slow
 def test_a_wrong_report_is_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that starts at the restart is not taken for a kept one."""
-    of = Statuses.of
+    read_statuses = Statuses.of
 
     def keep_all(judgement: Judgement, table: str) -> Statuses:
-        right = of(judgement, table)
+        right = read_statuses(judgement, table)
         return replace(right, kept=[*right.kept, *right.started], started=[])
 
     monkeypatch.setattr(Statuses, "of", keep_all)

@@ -97,12 +97,7 @@ class Job:
 
 
 @pytest.fixture
-def job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Job:
-    project = tmp_path / "project"
-    project.mkdir()
-    monkeypatch.chdir(project)
+def job(spark: SparkSession, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Job:
     return Job(runner(spark, monkeypatch, capsys, command=()), project)
 
 
@@ -148,11 +143,11 @@ def test_a_moved_table_with_changes_only_or_with_everything(job: Job) -> None:
 
 @pytest.mark.slow
 def test_a_second_table_gets_a_copy_of_the_state(job: Job) -> None:
-    one = [("most", MOST), ("deep", CASCADE)]
+    old_inserts = [("most", MOST), ("deep", CASCADE)]
     job.put(("a", 1), ("b", 2), ("c", 2))
-    job.run_ok(one)
+    job.run_ok(old_inserts)
     job.put(("a", 5), ("d", 5))
-    two = [("other", CASCADE), *one]
+    two = [("other", CASCADE), *old_inserts]
     asked = job.run(two)
     assert (
         "error[changed-sink]: table `other`: the job has written the rows of this query into `deep` only" in asked.err

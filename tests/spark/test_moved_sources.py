@@ -86,12 +86,7 @@ def read_rows(project: Path) -> list[tuple[str, str, int]]:
 
 
 @pytest.fixture
-def job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Job:
-    project = tmp_path / "project"
-    project.mkdir()
-    monkeypatch.chdir(project)
+def job(spark: SparkSession, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Job:
     return Job(runner(spark, monkeypatch, capsys, command=("run",)), project)
 
 

@@ -117,7 +117,7 @@ def _window(row: Row) -> dt.datetime:
 
 
 def _expect_windows(rows: Rows) -> Expected:
-    return Counter((start, len(found), _sum(found)) for start, found in _grouped(rows, _window).items())
+    return Counter((start, len(group), _sum(group)) for start, group in _grouped(rows, _window).items())
 
 
 def _expect_over(rows: Rows, minutes: int = 1_000) -> Expected:
@@ -139,15 +139,15 @@ FLINK = {
     ),
     "group": Query(
         "SELECT _key, COUNT(*) FROM t GROUP BY _key",
-        lambda rows: Counter((key, len(found)) for key, found in _grouped(rows, lambda row: row.key).items()),
+        lambda rows: Counter((key, len(group)) for key, group in _grouped(rows, lambda row: row.key).items()),
         ("_key",),
         is_quick=True,
     ),
     "group by an expression": Query(
         "SELECT n % 2, COUNT(*), SUM(n) FROM t WHERE n <> 1 GROUP BY n % 2",
         lambda rows: Counter(
-            (odd, len(found), _sum(found))
-            for odd, found in _grouped((row for row in rows if row.n != 1), lambda row: row.n % 2).items()
+            (odd, len(group), _sum(group))
+            for odd, group in _grouped((row for row in rows if row.n != 1), lambda row: row.n % 2).items()
         ),
         ("n",),
     ),
@@ -165,7 +165,7 @@ FLINK = {
     "join": Query(
         "SELECT name, SUM(n) FROM t JOIN names ON t._key = names.k GROUP BY name",
         lambda rows: Counter(
-            (KEYS[key], _sum(found)) for key, found in _grouped(rows, lambda row: row.key).items() if key in KEYS
+            (KEYS[key], _sum(group)) for key, group in _grouped(rows, lambda row: row.key).items() if key in KEYS
         ),
         ("_key", "n"),
     ),
@@ -179,7 +179,7 @@ LENSES = {
     "group": Query(
         "SELECT {} COUNT(*) AS c, SUM(n) AS s FROM t GROUP BY _key",
         lambda rows: Counter(
-            (key, len(found), _sum(found)) for key, found in _grouped(rows, lambda row: row.key).items()
+            (key, len(group), _sum(group)) for key, group in _grouped(rows, lambda row: row.key).items()
         ),
         ("_key", "n"),
         is_quick=True,
@@ -314,8 +314,8 @@ class Systems:
         folder.mkdir()
         options = {"connector": "filesystem", "path": str(folder), "format": reading.format}
         changes = [change for change in CHANGELOG if reading.has_deletes or change[0].value not in RETRACTIONS]
-        for at, part in enumerate((changes[:4], changes[4:])):
-            path = folder / f"{'ba'[at]}.{reading.format}"
+        for number, part in enumerate((changes[:4], changes[4:])):
+            path = folder / f"{'ba'[number]}.{reading.format}"
             if reading.format == "parquet":
                 schema = pa.schema([("_key", pa.string()), ("n", pa.int32()), ("ts", pa.timestamp("us"))])
                 pq.write_table(
@@ -323,7 +323,7 @@ class Systems:
                 )
             else:
                 path.write_bytes(b"".join(record + b"\n" for record in _encode(reading.format, part, reading.columns)))
-            os.utime(path, (1_000_000 + at, 1_000_000 + at))
+            os.utime(path, (1_000_000 + number, 1_000_000 + number))
         return Stored({**options, "scan.max-files-per-batch": "1"}, reading)
 
     def _write_topic(self, reading: Reading) -> Stored:
@@ -385,11 +385,11 @@ def _encode(
 ) -> Sequence[bytes]:
     """Return the records of changes, with some of their columns. key: those that are never NULL."""
     types = {column: _TYPES[column].as_nullable(column not in key) for column in columns}
-    made = table("t", **types).with_options({})
-    form = format_of(name, made, options_of(name).read(made, Role.SINK.value), "")
+    declared = table("t", **types).with_options({})
+    form = format_of(name, declared, options_of(name).read(declared, Role.SINK.value), "")
     rows = [[value for column, value in zip(_TYPES, row, strict=True) if column in columns] for _, row in changes]
     kinds = [kind.value for kind, _ in changes] if name in CHANGES else None
-    records = encode_rows(form, record_columns(made, Role.SINK), rows, kinds)
+    records = encode_rows(form, record_columns(declared, Role.SINK), rows, kinds)
     return [b"" if record is None else record for record in records]
 
 
@@ -444,7 +444,7 @@ def test_rows_do_not_depend_on_how_they_are_read(
     query = reading.queries[name]
     (tmp_path / "names.csv").write_text("".join(f"{key},{value}\n" for key, value in KEYS.items()))
     expected = query.expect(reading.rows)
-    found: dict[str, Expected | str] = {}
+    results: dict[str, Expected | str] = {}
     for path, options in PATHS.items():
         received: list[pa.Table] = []
         session = Session(options, connected=apply_connector)
@@ -462,10 +462,10 @@ def test_rows_do_not_depend_on_how_they_are_read(
             )
             Engine(session=spark).run(spec)
         except UnsupportedFeature as refused:
-            found[path] = refused.diagnostics[0].code
+            results[path] = refused.diagnostics[0].code
         else:
-            found[path] = _materialize(received)
-    assert found == {path: reading.refusal(path, name) or expected for path in PATHS}
+            results[path] = _materialize(received)
+    assert results == {path: reading.refusal(path, name) or expected for path in PATHS}
 
 
 def test_every_format_is_drawn() -> None:

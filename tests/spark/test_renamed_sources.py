@@ -78,12 +78,7 @@ class Job:
 
 
 @pytest.fixture
-def job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Job:
-    project = tmp_path / "project"
-    project.mkdir()
-    monkeypatch.chdir(project)
+def job(spark: SparkSession, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Job:
     return Job(runner(spark, monkeypatch, capsys, command=()), project)
 
 
@@ -184,9 +179,14 @@ def test_wrong_names_are_refused(job: Job, spark: SparkSession) -> None:
             assert (done.code, message in done.err) == (2, True), (option, done.err)
     env = TableEnvironment(spark=spark, base_folder=job.project)
     env.execute_sql((job.project / "job.sql").read_text().partition("INSERT")[0])
-    with pytest.raises(UsageError, match="the job reads no table `s`"):
-        env.execute_sql(
-            f"INSERT INTO o {WINDOW.format(table='bids', key='who', value='price')}",
-            state_dir=job.project / ".everfold/job",
-            sources={"s": "bids"},
-        )
+    for sources, message in (
+        ({"s": "bids"}, "the job reads no table `s`"),
+        ({"bids": "mooved"}, "the script reads no table `mooved`"),
+        ({"bid": "moved"}, "the script reads no table `bid`"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            env.execute_sql(
+                f"INSERT INTO o {WINDOW.format(table='bids', key='who', value='price')}",
+                state_dir=job.project / ".everfold/job",
+                sources=sources,
+            )

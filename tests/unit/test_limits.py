@@ -181,7 +181,7 @@ def test_the_work_of_a_judgement_is_proportional_to_the_number_of_columns() -> N
     """Counted in calls of functions. Before, 2,000 columns took more than ten minutes."""
 
     def shapes(count: int) -> list[QueryShape]:
-        sql = f"{TABLE}SELECT b, {', '.join(f'SUM(a + {at}) AS c{at}' for at in range(count))} FROM t GROUP BY b"
+        sql = f"{TABLE}SELECT b, {', '.join(f'SUM(a + {n}) AS c{n}' for n in range(count))} FROM t GROUP BY b"
         submits = [action for action in Session().run(sql) if isinstance(action, Submit)]
         return [shape_of(root) for submit in submits for root in submit.roots]
 
@@ -189,7 +189,7 @@ def test_the_work_of_a_judgement_is_proportional_to_the_number_of_columns() -> N
         old, new = shapes(count), shapes(count + count // 5)
         profile = cProfile.Profile(builtins=False)
         judgement = profile.runcall(judge, old, new, terms)
-        statuses = {each.name: each.status.value for each in judgement.columns}
+        statuses = {column.name: column.status.value for column in judgement.columns}
         assert (statuses[f"c{count - 1}"], statuses[f"c{count}"]) == ("kept", "starts at the restart")
         return sum(entry.callcount for entry in profile.getstats())
 

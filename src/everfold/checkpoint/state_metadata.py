@@ -64,4 +64,4 @@ def list_operators(checkpoint: Location) -> Iterator[StoredOperator]:
             found = json.loads(facts)
             variables = json.loads(found["operatorPropertiesJson"])["stateVariables"]
             number = int(found["operatorInfo"]["operatorId"])
-        yield from (StoredOperator(number, each["stateName"].removeprefix("pages_")) for each in variables)
+        yield from (StoredOperator(number, variable["stateName"].removeprefix("pages_")) for variable in variables)

@@ -306,7 +306,7 @@ def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: Run
         ),
         notes=[note for one in comparisons for note in one.notes],
         changed=[table for one in comparisons for table in one.changed],
-        unasked=[table for one in comparisons for table in one.unasked],
+        unasked=[table for comparison in comparisons for table in comparison.unasked],
         unreachable=[sentence for one in comparisons for sentence in one.unreachable],
         plans=plans,
         answers=comparisons[0].answers if len(comparisons) == 1 else (),
@@ -438,11 +438,17 @@ def _plan_start(
         inputs = replace(Inputs.of(after.jobs[number].tables, after.script.folder), old_declared=old_sources)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
-        return _Start(job.judgement, job.pairs, {})
+        return _Start(judgement=job.judgement, pairs=job.pairs, plans={})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
         return _Start(
-            job.judgement, job.pairs, {}, job.changed_sinks, True, renew_version(manifest, query), query.roots, tables
+            judgement=job.judgement,
+            pairs=job.pairs,
+            plans={},
+            changed_sinks=job.changed_sinks,
+            manifest=renew_version(manifest, query),
+            roots=query.roots,
+            resumed=tables,
         )
     is_running = job_dir is not None and find_owner(job_dir.path) is not None
     plans = _plan_change(job, is_running=is_running) if after.complete else {}
@@ -457,9 +463,23 @@ def _plan_start(
                 note["table"] for note in plan.manifest.version.sources or () if note["name"] in old_names
             )
             return _Start(
-                job.judgement, job.pairs, plans, job.changed_sinks, True, plan.manifest, plan.roots, resumed, answers
+                judgement=job.judgement,
+                pairs=job.pairs,
+                plans=plans,
+                changed_sinks=job.changed_sinks,
+                manifest=plan.manifest,
+                roots=plan.roots,
+                resumed=resumed,
+                answers=answers,
             )
-    return _Start(job.judgement, job.pairs, plans, job.changed_sinks, can_resume=not plans, answers=answers)
+    return _Start(
+        judgement=job.judgement,
+        pairs=job.pairs,
+        plans=plans,
+        changed_sinks=job.changed_sinks,
+        can_resume=not plans,
+        answers=answers,
+    )
 
 
 def _plan_change(job: ChangedJob, *, is_running: bool) -> dict[str, ChangePlan | StateError]:

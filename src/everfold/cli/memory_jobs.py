@@ -86,7 +86,7 @@ class _Run:
             if name in streamed_names or not settings.streaming
         }
         if not settings.streaming:
-            tables = {name: _concat(read[name], each) for name, each in pieces.items()}
+            tables = {name: _concat(read[name], parts) for name, parts in pieces.items()}
             self.rows += sum(table.num_rows for table in tables.values())
             yield run_batch(self._root, tables, settings)
             return

@@ -52,19 +52,7 @@ def parse_answers(values: Sequence[str], option: str, answers: type[_Answer]) ->
 
 
 def parse_sources(values: Sequence[str]) -> tuple[dict[str, Moved], dict[str, str]]:
-    """Parse the values of `--source`: answers, and the present names of renamed tables and columns.
+    """Parse the values of `--source` (`split_sources`). Raises UsageError `wrong-option-value`."""
+    from everfold.jobs.rewind import split_sources
 
-    A name can be quoted with backticks: the table `new` is not the answer `new`. Raises UsageError
-    `wrong-option-value`.
-    """
-    from everfold.jobs.rewind import Moved
-
-    answers: dict[str, Moved] = {}
-    renamed: dict[str, str] = {}
-    for value in values:
-        ((old, new),) = parse_pairs([value], "--source").items()
-        if new in list(Moved):
-            answers[old] = Moved(new)
-        else:
-            renamed[old] = new.strip("`")
-    return answers, renamed
+    return split_sources(pair for value in values for pair in parse_pairs([value], "--source").items())

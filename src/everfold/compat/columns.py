@@ -105,13 +105,14 @@ _EFFECT_ON_OLD_GROUPS = {
     (True, True): "their rows in the table stay until the join finds a match for its value over the later rows",
 }
 """By whether the rows may change, and whether the condition is a join."""
+_EFFECT_OF_JOIN = "rows stay in the table until they change; only a rebuild removes those that no longer exist"
 _EFFECT_OF_NEW = {
     False: "rows that it excludes stay in the table; --refresh removes them",
-    True: "rows stay in the table until they change; only a rebuild removes those that no longer exist",
+    True: _EFFECT_OF_JOIN,
 }
 _EFFECT_OF_DROPPED = {
     False: "rows that it excluded appear when they change; --refresh emits them all",
-    True: "rows stay in the table until they change; only a rebuild removes those that no longer exist",
+    True: _EFFECT_OF_JOIN,
 }
 _SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
 _NOW, _FILLED = -1, -2
@@ -160,8 +161,8 @@ class ColumnJudge:
 
     def find_row_effects(self) -> Iterator[RowEffect]:
         """Yield the effects of conditions on the result that have changed."""
-        old = {(each.text, frozenset(each.origins)): each for each in self.old.conditions}
-        new = {(each.text, self._find_old_origins(each)): each for each in self.new.conditions}
+        old = {(condition.text, frozenset(condition.origins)): condition for condition in self.old.conditions}
+        new = {(condition.text, self._find_old_origins(condition)): condition for condition in self.new.conditions}
         for key, condition in new.items():
             new_calls = self._list_new_calls(condition)
             if new_calls:
@@ -339,10 +340,10 @@ class _Meanings:
 
     def __init__(self, old: QueryShape, new: QueryShape) -> None:
         self._operators = old.operators
-        self._texts = {each.name: each.text for each in reversed(old.columns)}
-        unchanged = {(each.name, each.text) for each in new.columns}
+        self._texts = {column.name: column.text for column in reversed(old.columns)}
+        unchanged = {(column.name, column.text) for column in new.columns}
         self._old_names = {
-            each.text: each.name for each in reversed(old.columns) if (each.name, each.text) not in unchanged
+            column.text: column.name for column in reversed(old.columns) if (column.name, column.text) not in unchanged
         }
 
     def compare(self, column: ColumnShape) -> tuple[Meaning, str]:

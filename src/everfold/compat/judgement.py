@@ -135,9 +135,7 @@ class _PairJudge:
     is_table_written: whether the job still writes the table of the old query.
     """
 
-    def __init__(
-        self, pair: QueryPair, options: CompatOptions, *, is_history: bool, is_table_written: bool = False
-    ) -> None:
+    def __init__(self, pair: QueryPair, options: CompatOptions, *, is_history: bool, is_table_written: bool) -> None:
         self._may_drop_insert = options.extended or is_table_written
         self._old, self._new, self._matching, self._options = pair.old, pair.new, pair.matching, options
         if pair.is_copy:  # no column is dropped: the old query continues

@@ -118,8 +118,10 @@ def _compare_queries(old: QueryShape, new: QueryShape) -> tuple[float, ...]:
     old_rows, new_rows = identify_rows(old), identify_rows(new)
     matching = match_operators(old, new)
     count = max(len(old.operators), len(new.operators), 1)
-    same_rows = sum(old_rows[one] == new_rows[other] for other, one in matching.items())
-    calls = sum(_common(old.operators[one], new.operators[other]) for other, one in matching.items())
+    same_rows = sum(old_rows[old_position] == new_rows[position] for position, old_position in matching.items())
+    calls = sum(
+        _common(old.operators[old_position], new.operators[position]) for position, old_position in matching.items()
+    )
     texts = [Counter(column.text for column in query.columns) for query in (old, new)]
     columns = (texts[0] & texts[1]).total() / max(texts[0].total(), texts[1].total(), 1)
     conditions = [{condition.text for condition in query.conditions} for query in (old, new)]
@@ -135,8 +137,9 @@ def _continues(old: QueryShape, new: QueryShape) -> bool:
         return False
     old_rows, new_rows = identify_rows(old), identify_rows(new)
     return all(
-        old_rows[one] == new_rows[other] and _shares_calls(old.operators[one], new.operators[other])
-        for other, one in matching.items()
+        old_rows[old_position] == new_rows[position]
+        and _shares_calls(old.operators[old_position], new.operators[position])
+        for position, old_position in matching.items()
     )
 
 

@@ -19,7 +19,7 @@ def find_source_call(call: CallShape, old: Mapping[str, CallShape]) -> CallShape
     if call.python:
         return None
     texts = related_calls(call.text, call.function)
-    return min((old[text] for text in texts if text in old), key=lambda each: each.since, default=None)
+    return min((old[text] for text in texts if text in old), key=lambda call: call.since, default=None)
 
 
 def can_recount(call: CallShape, operator: OperatorShape, below: Sequence[OperatorShape]) -> bool:

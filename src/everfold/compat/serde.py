@@ -44,8 +44,8 @@ def from_json(found: Any) -> QueryShape:
         for each in found["columns"]
     )
     conditions = tuple(
-        ConditionShape(**{**each, "origins": tuple((at, call) for at, call in each["origins"])})
-        for each in found.get("conditions", ())
+        ConditionShape(**{**condition, "origins": tuple((position, call) for position, call in condition["origins"])})
+        for condition in found.get("conditions", ())
     )
     return QueryShape(found["sink"], operators, columns, conditions)
 

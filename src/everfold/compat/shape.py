@@ -262,9 +262,9 @@ def shape_of(root: Root) -> QueryShape:
 
 def describe_text(text: str, operators: Sequence[OperatorShape]) -> str:
     """Format the canonical text of a column for users."""
-    calls = [call for each in operators for call in each.calls if call.text in text]
+    calls = [call for operator in operators for call in operator.calls if call.text in text]
     text = format_canonical_text(text)
-    for call in sorted(calls, key=lambda each: -len(each.text)):
+    for call in sorted(calls, key=lambda call: -len(call.text)):
         text = text.replace(format_canonical_text(call.text), call.label)
     for table in {table for each in operators for table in each.scans}:
         text = text.replace(f"{table}.", "")

@@ -46,7 +46,7 @@ class CheckedTables:
     def rename_sources(self, roots: Sequence[Root]) -> CheckedTables:
         """Return the tables with the names by which a job knows them. roots: its plans."""
         checked = ((table, self.sources[table]) for table in tables_read(roots) if table in self.sources)
-        return CheckedTables({table: replace(found, table=table) for table, found in checked}, self.sinks)
+        return CheckedTables({table: replace(source, table=table) for table, source in checked}, self.sinks)
 
 
 def check_table(table: Table, role: Role) -> CheckedTable:

@@ -98,13 +98,15 @@ class ChangeExecutor:
     def _find_stored(self) -> dict[str, StoredOperator]:
         """Return the operators whose state is in the old checkpoint, by their ids in the plans."""
         operators = [
-            each for stage in self.plan.stages if isinstance(stage, CopyCheckpoint) for each in stage.operators
+            operator for stage in self.plan.stages if isinstance(stage, CopyCheckpoint) for operator in stage.operators
         ]
         names = self.plan.manifest.version.state_names
         return {
-            each.operator_id: StoredOperator(each.old_position, names.get(each.operator_id, each.operator_id))
-            for each in operators
-            if each.old_position is not None
+            operator.operator_id: StoredOperator(
+                operator.old_position, names.get(operator.operator_id, operator.operator_id)
+            )
+            for operator in operators
+            if operator.old_position is not None
         }
 
     def _backfill(self, stage: BackfillCalls) -> None:

@@ -66,13 +66,14 @@ class CopyCheckpoint:
     @property
     def summary(self) -> str:
         """What the stage does, for people."""
-        copied = [each.label for each in self.operators if each.copied_from]
-        carried = [each.label for each in self.operators if each.old_position is not None and not each.copied_from]
-        new = [each.label for each in self.operators if each.old_position is None]
+        stateful = [operator for operator in self.operators if operator.old_position is not None]
+        copied = [operator.label for operator in stateful if operator.copied_from]
+        carried = [operator.label for operator in stateful if not operator.copied_from]
+        new = [operator.label for operator in self.operators if operator.old_position is None]
         kept = "discard the state of" if self.reset else "keep the state of"
         parts = [
-            f"{what} {', '.join(labels)}"
-            for what, labels in (
+            f"{action} {', '.join(labels)}"
+            for action, labels in (
                 (kept, carried),
                 ("start without state" if self.reset else "start with a copy of the state of", copied),
                 ("start", new),
@@ -258,7 +259,9 @@ def _plan_continuation(
         history=number if backfill or reemitting else None,
         filled=backfill,
         again=tuple(each.operator_id for each in reemitting),
-        state_names=last.carry_state_names({each.operator_id: each.copied_from for each in change.operators}),
+        state_names=last.carry_state_names(
+            {operator.operator_id: operator.copied_from for operator in change.operators}
+        ),
     )
     kept = {each.old_position for each in change.operators}
     labels = [operator.label for shape in last.query_shapes for operator in shape.operators]

@@ -111,8 +111,7 @@ def compare_sources(
     for name, after in new.items():
         if name not in old:
             continue
-        notes = (describe_location(checked, base_folder) for checked in (old[name], after))
-        before, current = notes
+        before, current = (describe_location(checked, base_folder) for checked in (old[name], after))
         if not may_share_location(before, current):
             yield changed_source(after.table, before, current)
 

@@ -327,7 +327,7 @@ class Locations:
         for name, current in locations.items():
             if name in kept:
                 continue
-            alike = (each for each in others if current.is_at(each) and each["table"] == current.table.identity)
+            alike = (note for note in others if current.is_at(note) and note["table"] == current.table.identity)
             one = None if name in changed else next(alike, None)
             suffixes = (_digest(current, number) for number in count())
             fresh = next(each for each in suffixes if f"{name}{each}" not in taken)

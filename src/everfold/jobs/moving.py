@@ -49,8 +49,8 @@ def find_job_dir(checkpoint: Location) -> str | None:
 
 def find_previous_folder(job_dir: JobDir, manifest: Manifest) -> str:
     """Return the path of a job directory when the job last ran. manifest: the one in place."""
-    found = manifest.folder or find_job_dir(job_dir.checkpoint(manifest, manifest.current))
-    return found or str(job_dir.path)
+    recorded = manifest.folder or find_job_dir(job_dir.checkpoint(manifest, manifest.current))
+    return recorded or str(job_dir.path)
 
 
 def path_before(path: str, job_dir: JobDir, previous_folder: str) -> str | None:

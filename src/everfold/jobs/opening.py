@@ -185,7 +185,7 @@ def _note_answers(changed: Sequence[ChangedTable], query: NewQuery, consent: Con
                 f"`{table}`: its present location receives the current result without the rows that state no longer"
                 " holds, as those of closed windows"
             )
-    for table in consent.sinks.keys() - {each.table.name for each in changed}:
+    for table in consent.sinks.keys() - {changed_table.table.name for changed_table in changed}:
         if any(isinstance(root, Sink) and root.table.name == table for root in query.roots):
             consent.note(f"table `{table}` is at its old location: --sink {table}={consent.sinks[table]} has no effect")
 

@@ -33,11 +33,11 @@ def rename_sources(query: NewQuery, version: Version, renamed: Mapping[str, str]
 def find_known_names(version: Version, tables: Iterable[Table], renamed: Mapping[str, str]) -> dict[str, KnownTable]:
     """Return the names by which a job knows the tables of a query. Raises as `rename_sources`."""
     read = {table.name: table for table in tables}
-    known = dict(version.known_names)
+    known_tables = dict(version.known_names)
     old_tables = list_tables(version)
     is_column = {key: _is_column(key, old_tables, renamed) for key in renamed}
     for old, new in renamed.items():
-        if is_column[old] or new not in read or (new in known and known[new].name == old):
+        if is_column[old] or new not in read or (new in known_tables and known_tables[new].name == old):
             continue
         option = f"--source {old}={new}"
         if old not in old_tables:
@@ -48,14 +48,14 @@ def find_known_names(version: Version, tables: Iterable[Table], renamed: Mapping
             raise _wrong(option, f"the script still reads the table `{old}`")
         if new in old_tables:
             raise _wrong(option, f"the job already reads a table `{new}`")
-        known[new] = known.pop(old, KnownTable(old))
-    present = {table.name: name for name, table in known.items()}
+        known_tables[new] = known_tables.pop(old, KnownTable(old))
+    present = {table.name: name for name, table in known_tables.items()}
     for key in (key for key in renamed if is_column[key]):
         old_table, _, old = key.rpartition(".")
         new, name = renamed[key], renamed.get(old_table, present.get(old_table, old_table))
         if name not in read:
             continue
-        table = known.get(name, KnownTable(name))
+        table = known_tables.get(name, KnownTable(name))
         if table.columns.get(new) == old:
             continue
         option, columns = f"--source {key}={new}", [column.name for column in read[name].columns]
@@ -66,8 +66,8 @@ def find_known_names(version: Version, tables: Iterable[Table], renamed: Mapping
         if not _reads_column(version, table, old):
             raise _wrong(option, f"the state of the job has no column `{old}` of the table `{old_table}`")
         former = {column: other for column, other in table.columns.items() if column != old}
-        known[name] = KnownTable(table.name, {**former, new: table.columns.get(old, old)})
-    return keep_names_apart(read.values(), known)
+        known_tables[name] = KnownTable(table.name, {**former, new: table.columns.get(old, old)})
+    return keep_names_apart(read.values(), known_tables)
 
 
 def list_tables(version: Version) -> list[str]:
@@ -90,7 +90,7 @@ def _is_column(key: str, tables: Collection[str], renamed: Mapping[str, str]) ->
 
 
 def _suggest(name: str, names: Sequence[str]) -> str | None:
-    listed = f"the names are {', '.join(f'`{each}`' for each in names)}" if names else None
+    listed = f"the names are {', '.join(f'`{known_name}`' for known_name in names)}" if names else None
     return suggest_name(name, names) or listed
 
 

@@ -22,6 +22,22 @@ class Moved(StrEnum):
     NEW = "new"
 
 
+def split_sources(values: Iterable[tuple[str, str]]) -> tuple[dict[str, Moved], dict[str, str]]:
+    """Return the answers about source tables, and the present names of renamed tables and columns.
+
+    A name can be quoted with backticks: the table `new` is not the answer `new`. values: pairs of a
+    table or column and an answer or a name; a table may have both.
+    """
+    answers: dict[str, Moved] = {}
+    renamed: dict[str, str] = {}
+    for name, value in values:
+        if value in list(Moved):
+            answers[name] = Moved(value)
+        else:
+            renamed[name] = value.strip("`")
+    return answers, renamed
+
+
 class NewSink(StrEnum):
     """What a table that is written at a new location receives.
 

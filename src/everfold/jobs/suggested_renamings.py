@@ -59,19 +59,19 @@ def suggest_renaming(
         gained = compare_judgements(current, wider)
         if gained is not None:
             current = wider
-            given = tuple(f"--source {old}={new}" for old, new in renamed.items())
-            best = Alternative({}, wider.verdict, compare_judgements(judgement, wider) or gained, given)
+            arguments = tuple(f"--source {old}={new}" for old, new in renamed.items())
+            best = Alternative({}, wider.verdict, compare_judgements(judgement, wider) or gained, arguments)
     return best
 
 
 def _list_renamings(version: Version, query: NewQuery, is_same_location: SameLocation) -> Iterator[dict[str, str]]:
     """Yield renamings of tables at their old location and of their columns, as of `--source`."""
-    known = list_tables(version)
+    old_tables = list_tables(version)
     read = {scan.table.name: scan.table for scan in scans_of(query.roots)}
     present = {table.name: name for name, table in version.known_names.items()}
     for note in version.sources or ():
         old = present.get(note["table"], note["table"])
-        tables = [read[old]] if old in read else [table for name, table in read.items() if name not in known]
+        tables = [read[old]] if old in read else [table for name, table in read.items() if name not in old_tables]
         for table in tables:
             if not is_same_location(note, table):
                 continue
@@ -83,10 +83,10 @@ def _list_renamings(version: Version, query: NewQuery, is_same_location: SameLoc
 
 
 def _list_column_renamings(version: Version, old: str, table: Table) -> Iterator[dict[str, str]]:
-    known = version.known_names.get(old, KnownTable(old))
+    known_table = version.known_names.get(old, KnownTable(old))
     text = json.dumps(version.shapes, ensure_ascii=False)
-    pattern = rf"(?<![\w.`]){re.escape(quote_name(known.name))}\.(?:`([^`]+)`|(\w+))"
-    present = {former: name for name, former in known.columns.items()}
+    pattern = rf"(?<![\w.`]){re.escape(quote_name(known_table.name))}\.(?:`([^`]+)`|(\w+))"
+    present = {former: name for name, former in known_table.columns.items()}
     stored = dict.fromkeys(quoted or plain for quoted, plain in re.findall(pattern, text))
     used = [present.get(column, column) for column in stored]
     names = [column.name for column in table.columns]

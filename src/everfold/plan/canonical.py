@@ -209,10 +209,10 @@ def _project(plan: Project, path: Path) -> Path:
 
 
 def _unnest(plan: Unnest, path: Path) -> Path:
-    collection = f"UNNEST({canonical_text(plan.collection, path.columns)})"
+    text = canonical_text(plan.collection, path.columns)
+    collection = f"UNNEST({text})"
     columns = [f"{collection}[{position}]{path.mark}" for position in range(len(plan.fields))]
-    text = unnest_text(plan, canonical_text(plan.collection, path.columns))
-    return path.join(Joined(text, {without_numbers(collection): 1}), columns)
+    return path.join(Joined(unnest_text(plan, text), {without_numbers(collection): 1}), columns)
 
 
 def join_text(plan: Join, left: Sequence[str], right: Sequence[str]) -> str:

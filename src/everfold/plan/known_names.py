@@ -38,9 +38,9 @@ def apply_known_names(roots: Sequence[Root], names: KnownNames) -> tuple[Root, .
     return tuple(replace(root, input=apply(root.input)) for root in roots)
 
 
-def _rename(table: Table, known: KnownTable) -> Table:
-    columns = tuple(replace(column, known_as=known.columns.get(column.name, "")) for column in table.columns)
-    return replace(table, known_as="" if known.name == table.name else known.name, columns=columns)
+def _rename(table: Table, known_table: KnownTable) -> Table:
+    columns = tuple(replace(column, known_as=known_table.columns.get(column.name, "")) for column in table.columns)
+    return replace(table, known_as="" if known_table.name == table.name else known_table.name, columns=columns)
 
 
 def keep_names_apart(tables: Iterable[Table], names: KnownNames) -> dict[str, KnownTable]:
@@ -49,20 +49,20 @@ def keep_names_apart(tables: Iterable[Table], names: KnownNames) -> dict[str, Kn
     tables: those that the query reads.
     """
     present = {table.name: table for table in tables}
-    known = {name: table for name, table in names.items() if name in present}
-    taken = {table.name for table in known.values()}
+    known_tables = {name: table for name, table in names.items() if name in present}
+    taken = {table.name for table in known_tables.values()}
     for name, table in present.items():
-        if name not in known and name in taken:
-            known[name] = KnownTable(_find_free_name(name, taken | present.keys()))
-            taken.add(known[name].name)
-        if name in known:
-            columns = {column: former for column, former in known[name].columns.items() if column != former}
+        if name not in known_tables and name in taken:
+            known_tables[name] = KnownTable(_find_free_name(name, taken | present.keys()))
+            taken.add(known_tables[name].name)
+        if name in known_tables:
+            columns = {column: former for column, former in known_tables[name].columns.items() if column != former}
             others = {column.name for column in table.columns}
             for column in sorted(others - columns.keys()):
                 if column in columns.values():
                     columns[column] = _find_free_name(column, {*others, *columns.values()})
-            known[name] = replace(known[name], columns=columns)
-    return {name: table for name, table in known.items() if table.name != name or table.columns}
+            known_tables[name] = replace(known_tables[name], columns=columns)
+    return {name: table for name, table in known_tables.items() if table.name != name or table.columns}
 
 
 def _find_free_name(name: str, taken: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ def walk_without(fact: str, node: Plan) -> Iterator[Plan]:
 
     Computed in the reverse order, the fact of each node needs no deep recursion.
     """
-    return _walk(node, lambda each: [below for below in children(each) if not below.remembers(fact)])
+    return _walk(node, lambda parent: [child for child in children(parent) if not child.remembers(fact)])
 
 
 def walk_streamed(node: Plan) -> Iterator[Plan]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -19,7 +19,8 @@ from everfold.jobs.change import Decide, OnChange, refuse
 from everfold.jobs.engine import Engine
 from everfold.jobs.folders import FolderName, parse_folder
 from everfold.jobs.lookup_tables import LookupTables
-from everfold.jobs.rewind import Consent, Moved, NewSink
+from everfold.jobs.preflight import check_answers
+from everfold.jobs.rewind import Consent, NewSink, split_sources
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec
 from everfold.local_paths import parse_local_path, spark_path
@@ -206,22 +207,24 @@ class TableEnvironment:
 
         Raises EverfoldError.
         """
-        answers = {name: Moved(each) for name, each in (sources or {}).items() if each in list(Moved)}
-        renamed = {name: each.strip("`") for name, each in (sources or {}).items() if name not in answers}
+        answers, renamed = split_sources((sources or {}).items())
         duplicates = _parse(_Duplicates, "sink_duplicates", sink_duplicates) is _Duplicates.ACCEPT
-        tables = {name: _parse(NewSink, f"sinks[{name!r}]", each) for name, each in (sinks or {}).items()}
+        new_sinks = {name: _parse(NewSink, f"sinks[{name!r}]", answer) for name, answer in (sinks or {}).items()}
         consent = Consent(
             duplicates=duplicates,
             prune=prune,
             refresh=refresh,
             sources=answers,
             renamed_sources=renamed,
-            sinks=tables,
+            sinks=new_sinks,
         )
         choice = _parse(OnChange, "on_change", on_change)
         with errors_of_python():
             folder = None if state_dir is None else parse_folder(state_dir)
-            actions = self.plan(script)
+            actions: Iterable[Show | Done | Submit] = self.plan(script)
+            if sources or sinks:  # a wrong name is reported before any job starts
+                actions = list(actions)
+                check_answers([action for action in actions if isinstance(action, Submit)], answers, new_sinks, renamed)
             if not wait:
                 job = _last_job(list(actions))
                 return self.start(job, self.specify(job, folder, lambda _: choice, consent, script))

@@ -31,7 +31,7 @@ def make_plans(folder: Path, script: str, of_f: str = "value") -> list[Root]:
     module = folder / "m.py"
     module.write_text(MODULE.format(of_f=of_f))
     os.utime(module, ns=(len(of_f) * 10**12, len(of_f) * 10**12))
-    submits = [each for each in Session(folder=folder).run(TABLE + script) if isinstance(each, Submit)]
+    submits = [action for action in Session(folder=folder).run(TABLE + script) if isinstance(action, Submit)]
     return [root for submit in submits for root in submit.roots]
 
 

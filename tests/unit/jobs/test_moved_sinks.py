@@ -34,7 +34,7 @@ def plan(*inserts: tuple[str, str, str]) -> tuple[Root, ...]:
     }
     texts = "".join(f"INSERT INTO {name} {query};" for name, _, query in inserts)
     script = f"{SOURCE}{''.join(sorted(tables))}EXECUTE STATEMENT SET BEGIN {texts} END;"
-    (submit,) = [each for each in Session(connected=apply_connector).run(script) if isinstance(each, Submit)]
+    (submit,) = [action for action in Session(connected=apply_connector).run(script) if isinstance(action, Submit)]
     return tuple(submit.roots)
 
 
@@ -49,8 +49,8 @@ def job(tmp_path: Path) -> Path:
 
 
 def note(table: str, location: str | None, connector: str = "filesystem") -> SinkNote:
-    found = {"table": table, "connector": connector, "again": "twice"}
-    return found if location is None else found | {"location": location}
+    note = {"table": table, "connector": connector, "again": "twice"}
+    return note if location is None else note | {"location": location}
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ def note(table: str, location: str | None, connector: str = "filesystem") -> Sin
 def test_tables_are_compared_by_their_locations(
     old: list[SinkNote], new: list[SinkNote], renamed: dict[str, str], moved: list[str]
 ) -> None:
-    found = compare_sinks(old, new)
-    assert (dict(found.renamed), list(found.moved)) == (renamed, moved)
+    comparison = compare_sinks(old, new)
+    assert (dict(comparison.renamed), list(comparison.moved)) == (renamed, moved)
 
 
 def test_a_moved_table_needs_an_answer(job: Path) -> None:
     moved = plan(("sums", "c", SUMS), OLD[1])
     with pytest.raises(StateError, match="changed-sink") as error:
         open_dir(job, moved, folder=job.parent)
-    assert [each.code for each in error.value.diagnostics] == ["changed-sink"]
+    assert [diagnostic.code for diagnostic in error.value.diagnostics] == ["changed-sink"]
     notes: list[str] = []
     empty = open_dir(job, moved, folder=job.parent, sinks={"sums": NewSink.EMPTY}, notes=notes)
     assert (empty.replaces, notes) == (
@@ -92,7 +92,7 @@ def test_a_moved_table_needs_an_answer(job: Path) -> None:
     assert [operator.operator_id for operator in stage.operators] == ["w1"]
     rebuilt = open_dir(job, moved, folder=job.parent, sinks={"sums": NewSink.REBUILD})
     assert rebuilt.manifest.version.rebuilt
-    assert [each["table"] for each in rebuilt.manifest.rewritten_sinks] == ["most"]
+    assert [note["table"] for note in rebuilt.manifest.rewritten_sinks] == ["most"]
     carry_out(job, empty)
     assert open_dir(job, moved, folder=job.parent).replaces is None
 
@@ -112,7 +112,7 @@ def test_a_second_table_needs_an_answer_and_gets_a_copy(job: Path) -> None:
         open_dir(job, three, folder=job.parent)
     plan_of_three = open_dir(job, three, folder=job.parent, sinks={"again": NewSink.REFRESH})
     (stage,) = [stage for stage in plan_of_three.stages if isinstance(stage, CopyCheckpoint)]
-    assert [(each.operator_id, each.old_position, each.copied_from) for each in stage.operators] == [
+    assert [(operator.operator_id, operator.old_position, operator.copied_from) for operator in stage.operators] == [
         ("w3", 0, "w1"),
         ("w1", 0, ""),
         ("w2", 1, ""),
@@ -134,12 +134,12 @@ def test_an_earlier_release_recorded_no_location(job: Path) -> None:
     job_dir = JobDir(local(job))
     manifest = job_dir.load_manifest()
     sinks = tuple(
-        {key: value for key, value in each.items() if key != "location"} for each in manifest.version.sinks or ()
+        {key: value for key, value in note.items() if key != "location"} for note in manifest.version.sinks or ()
     )
     job_dir.write_manifest(replace(manifest, versions=(replace(manifest.version, sinks=sinks),)))
     started = open_dir(job, plan(("sums", "c", SUMS), OLD[1]), folder=job.parent)
     assert started.replaces is None
-    assert [each["location"] for each in started.manifest.version.sinks or ()] == [
+    assert [note["location"] for note in started.manifest.version.sinks or ()] == [
         str(job.parent / "c"),
         str(job.parent / "b"),
     ]

@@ -37,7 +37,7 @@ def write(table: str = "orders", key: str = "customer", path: str = "in") -> str
 
 
 def plan(script: str) -> tuple[Root, ...]:
-    (submit,) = [each for each in Session(connected=apply_connector).run(script) if isinstance(each, Submit)]
+    (submit,) = [action for action in Session(connected=apply_connector).run(script) if isinstance(action, Submit)]
     return tuple(submit.roots)
 
 
@@ -108,8 +108,8 @@ def test_wrong_names(manifest: Manifest, script: str, renamed: dict[str, str], m
 
 def test_names_are_part_of_the_manifest(manifest: Manifest) -> None:
     names = {"bids": KnownTable("orders", {"who": "customer"})}
-    known = replace(manifest, versions=(replace(manifest.version, known_names=names),))
-    assert Manifest.parse(known.to_json(), Path("1.json")).version.known_names == names
+    written = replace(manifest, versions=(replace(manifest.version, known_names=names),))
+    assert Manifest.parse(written.to_json(), Path("1.json")).version.known_names == names
 
 
 def test_the_values_of_the_option() -> None:

@@ -95,9 +95,9 @@ def test_the_golden_file_has_every_node() -> None:
 
 
 def test_each_query_has_a_fingerprint_of_its_own() -> None:
-    found = [fingerprint([root], "UTC") for _, root in make_plans()]
-    assert len({*found}) == len(found)
-    assert all(each.startswith(f"{PLAN_TEXT_VERSION}:") for each in found)
+    fingerprints = [fingerprint([root], "UTC") for _, root in make_plans()]
+    assert len({*fingerprints}) == len(fingerprints)
+    assert all(text.startswith(f"{PLAN_TEXT_VERSION}:") for text in fingerprints)
 
 
 if __name__ == "__main__":

@@ -207,9 +207,9 @@ def test_changes_are_read_as_a_table_only(form: str) -> None:
         "CREATE TABLE t (_key STRING, n INT) WITH ('connector' = 'filesystem', 'path' = 't', 'format' = '{}');"
         "SET 'everfold.dialect' = 'lenses';"
     ).replace("{}", form)
-    made = Session(connected=apply_connector)
+    session_with_connectors = Session(connected=apply_connector)
     with pytest.raises(SqlError, match="table-as-stream"):
-        list(made.run(f"{table} SELECT STREAM COUNT(*) AS c FROM t GROUP BY _key"))
+        list(session_with_connectors.run(f"{table} SELECT STREAM COUNT(*) AS c FROM t GROUP BY _key"))
     for kind in ("TABLE", ""):
         *_, submit = Session(connected=apply_connector).run(f"{table} SELECT {kind} COUNT(*) AS c FROM t GROUP BY _key")
         assert isinstance(submit, Submit)

@@ -21,6 +21,8 @@ from everfold.table.arguments import errors_of_python, name_arguments
         ("to accept duplicates, pass --sink-duplicates accept", 'to accept duplicates, pass sink_duplicates="accept"'),
         ("--source orders=new reads the new topics", 'sources={"orders": "new"} reads the new topics'),
         ("--source orders.a=b keeps it", 'sources={"orders.a": "b"} keeps it'),
+        ("`--source orders=…`: no such table", '`sources={"orders": "…"}`: no such table'),
+        ("`--sink totals=…`: no such table", '`sinks={"totals": "…"}`: no such table'),
         ("--sink totals=refresh", 'sinks={"totals": "refresh"}'),
         ("--prune deletes their rows", "prune=True deletes their rows"),
         ("--refresh re-emits them all", "refresh=True re-emits them all"),

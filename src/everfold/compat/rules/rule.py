@@ -63,10 +63,10 @@ class Change:
 
     @cached_property
     def _old_calls(self) -> dict[CallShape, list[CallShape]]:
-        found: dict[CallShape, list[CallShape]] = {}
+        calls: dict[CallShape, list[CallShape]] = {}
         for call in self.old.calls:
-            found.setdefault(call, []).append(call)
-        return found
+            calls.setdefault(call, []).append(call)
+        return calls
 
     @property
     def has_same_keys(self) -> bool:
@@ -128,8 +128,8 @@ class Change:
             return {}
         new = (call for call in self.new.calls if self.find_old(call) is None)
         old = {call.text: call for call in sorted(self.old.calls, key=lambda call: -call.since)}
-        found = ((call, find_source_call(call, old)) for call in new)
-        return {call: source for call, source in found if source is not None}
+        sources = ((call, find_source_call(call, old)) for call in new)
+        return {call: source for call, source in sources if source is not None}
 
     @cached_property
     def recounted_calls(self) -> tuple[CallShape, ...]:
