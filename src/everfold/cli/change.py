@@ -7,19 +7,19 @@ Spark and without its data. The old script was started before, perhaps by an ear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everfold.cli.run import JobFolders, RunOptions, Script, create_session
+from everfold.cli.run import RunOptions, Script, create_session
 from everfold.cli.runner import open_job
 from everfold.errors import EXIT_WRONG_USE, EverfoldError, StateError, UsageError
 from everfold.storage import Location
 
 if TYPE_CHECKING:
-    from everfold.compat import Judgement, QueryPair, QueryShape
+    from everfold.compat import Judgement
     from everfold.connectors.validate import CheckedTable
     from everfold.jobs.answers import Answer, ChangedJob
     from everfold.jobs.change_plan import ChangePlan
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from everfold.jobs.job_dir import JobDir
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.jobs.preflight import CheckedJob
+    from everfold.jobs.script_jobs import JobOutline
     from everfold.plan.nodes import Root
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Settings
@@ -146,7 +147,7 @@ def judge_change(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is known about a change before the answers of the user, see `Change`.
+    """What is known about the change of a job before the answers of the user, see `Change`.
 
     changed: the tables at another location. unasked: those that need no answer, as their job can
     only be rebuilt.
@@ -157,8 +158,28 @@ class _Comparison:
     changed: Sequence[ChangedTable] = ()
     unasked: Sequence[ChangedTable] = ()
     unreachable: Sequence[str] = ()
-    plans: Mapping[str, Sequence[str]]
+    plans: Mapping[str, Sequence[str]] = field(default_factory=dict)
     answers: Sequence[Answer] = ()
+
+    @classmethod
+    def join(cls, comparisons: Sequence[_Comparison]) -> _Comparison:
+        """Return the comparison of several jobs. A user can answer only if one of them changes."""
+        from everfold.compat import join_judgements
+
+        plans: dict[str, list[str]] = {}
+        for comparison in comparisons:
+            for decision, stages in comparison.plans.items():
+                plans.setdefault(decision, []).extend(stages)
+        answered = [comparison.answers for comparison in comparisons if comparison.answers]
+        return cls(
+            judgement=join_judgements([comparison.judgement for comparison in comparisons]),
+            notes=[note for comparison in comparisons for note in comparison.notes],
+            changed=[table for comparison in comparisons for table in comparison.changed],
+            unasked=[table for comparison in comparisons for table in comparison.unasked],
+            unreachable=[sentence for comparison in comparisons for sentence in comparison.unreachable],
+            plans=plans,
+            answers=answered[0] if len(answered) == 1 else (),
+        )
 
 
 def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
@@ -174,77 +195,68 @@ def _find_answer(options: RunOptions) -> Callable[[ChangedTable], TableFinding]:
 
 
 def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -> _Comparison:
-    from everfold.compat import CompatOptions, judge_pairs, pair_queries
-    from everfold.compat.alternatives import add_alternative
-    from everfold.jobs.changed_tables import compare_sources
+    """Compare each statement with the one of the old script whose job it would continue."""
+    from everfold.compat import judge_left_job
     from everfold.jobs.function_sources import describe_compared_functions
-    from everfold.jobs.preflight import runs_as_stream
+    from everfold.jobs.script_jobs import JobOutline, pair_jobs
 
     before = _read_script(script, options, is_old=True)
-    changed: list[ChangedTable] = []
-    unasked: list[ChangedTable] = []
-    pairs: list[QueryPair] = []
-    starts: list[_Start] = []
-    for old, new in _pair_submits(before.submits, after.submits):
-        if old is None or new is None or not runs_as_stream(old):
-            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
-            continue
+    # The scripts are versions of one script: the paths of both start in the same folder.
+    folder = after.script.folder
+    old, new = (
+        [JobOutline.of_statement(submit, folder) for submit in submits] for submits in (before.submits, after.submits)
+    )
+    pairs = pair_jobs(old, new)
+    comparisons = [
+        _compare_statements(script, before.submits[pairs[number]], after, number)
+        if number in pairs
+        else _note_new_job(outline)
+        for number, outline in enumerate(new)
+    ]
+    comparisons += [
+        _Comparison(judgement=judge_left_job(outline.shapes))
+        for position, outline in enumerate(old)
+        if position not in pairs.values()
+    ]
+    joined = _Comparison.join(comparisons)
+    return replace(joined, notes=[*before.notes, *joined.notes, *describe_compared_functions(after.roots)])
+
+
+def _compare_statements(script: Script, old: Submit, after: _Queries, number: int) -> _Comparison:
+    """Compare a statement with an old one. number: of the new statement, counted from 0."""
+    from everfold.compat import CompatOptions, judge_pairs, pair_queries, shape_of
+    from everfold.compat.alternatives import add_alternative
+    from everfold.jobs.changed_tables import compare_sources
+    from everfold.jobs.preflight import runs_as_stream
+
+    new = after.submits[number]
+    manifest = None
+    if runs_as_stream(old):
         job = _Job(f"the job of `{script.source}`", f"the state of the job of `{script.source}`")
         _check_mode(job, old.settings.local_time_zone, new)
-        # The scripts are versions of one script: the paths of both start in the same folder.
-        folder = after.script.folder
-        manifest = _imagine_manifest(old, folder) if after.jobs is not None else None
-        if manifest is None:
-            pairs += pair_queries(_shapes_of_statement(old), _shapes_of_statement(new))
-        else:
-            number = after.submits.index(new)
-            start = _plan_start(manifest, new, after, number, old_sources=_check_sources(old.roots))
-            starts.append(start)
-            pairs += start.pairs
-            sources = _check_sources(start.roots or new.roots)
-            changed += compare_sources(_check_sources(old.roots, start.resumed), sources, folder)
-            changed += start.changed_sinks
-            unasked += [] if start.can_resume else start.changed_sinks
-    rules = CompatOptions.of(after.settings)
-    judgement = add_alternative(judge_pairs(pairs, rules), pairs, rules)
-    if len(starts) == 1 and starts[0].judgement.alternative is not None:
-        judgement = replace(judgement, alternative=starts[0].judgement.alternative)
+        manifest = _imagine_manifest(old, after.script.folder) if after.jobs is not None else None
+    if manifest is None:
+        pairs = pair_queries([shape_of(root) for root in old.roots], [shape_of(root) for root in new.roots])
+        rules = CompatOptions.of(new.settings)
+        return _Comparison(judgement=add_alternative(judge_pairs(pairs, rules), pairs, rules))
+    start = _plan_start(manifest, new, after, number, old_sources=_check_sources(old.roots))
+    sources = _check_sources(start.roots or new.roots)
+    changed = compare_sources(_check_sources(old.roots, start.resumed), sources, after.script.folder)
     return _Comparison(
-        judgement=judgement,
-        notes=[*before.notes, *describe_compared_functions(after.roots)],
-        changed=changed,
-        unasked=unasked,
-        plans={},
+        judgement=start.judgement,
+        changed=[*changed, *start.changed_sinks],
+        unasked=() if start.can_resume else start.changed_sinks,
     )
 
 
-def _pair_submits(
-    old: Sequence[Submit], new: Sequence[Submit]
-) -> Iterator[tuple[Submit, Submit] | tuple[None, Submit] | tuple[Submit, None]]:
-    """Pair the statements that write one of the same tables, and bare SELECTs by their order.
+def _note_new_job(outline: JobOutline) -> _Comparison:
+    """Return the comparison of a statement that starts a new job."""
+    from everfold.compat import Judgement
 
-    Of those that are left, the first ones have the same job directory, and are paired, too.
-    """
-    left = list(old)
-    matches: dict[int, Submit] = {}
-    for number, submit in enumerate(new):
-        tables = _sinks_of(submit)
-        match = next((one for one in left if _sinks_of(one) & tables or not (_sinks_of(one) | tables)), None)
-        if match is not None:
-            left.remove(match)
-            matches[number] = match
-    if left and left[0] is old[0] and new and 0 not in matches:
-        matches[0] = left.pop(0)
-    for number, submit in enumerate(new):
-        match = matches.get(number)
-        yield (None, submit) if match is None else (match, submit)
-    yield from ((submit, None) for submit in left)
-
-
-def _sinks_of(submit: Submit) -> set[str]:
-    from everfold.plan.nodes import Sink
-
-    return {root.table.name for root in submit.roots if isinstance(root, Sink)}
+    writes = f"{outline.tables}: written" if outline.sinks else "a SELECT is run"
+    return _Comparison(
+        judgement=Judgement((), ()), notes=[f"{writes} by a new job, which reads its tables from the beginning"]
+    )
 
 
 def _imagine_manifest(submit: Submit, base_folder: Path) -> Manifest | None:
@@ -276,41 +288,26 @@ def _check_sources(roots: Iterable[Root], resumed: Collection[str] | None = None
     return checked
 
 
-def _compare_with_jobs(job: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
-    """Compare each statement with the job that `everfold run` would resume with it.
+def _compare_with_jobs(folder: FolderName | Location, after: _Queries, options: RunOptions) -> _Comparison:
+    """Compare each statement with the job that `everfold run` would continue with it."""
+    from everfold.compat import judge_left_job
+    from everfold.jobs.job_dir import no_job_error
+    from everfold.jobs.script_jobs import JobOutline, describe_left_job, find_script_jobs
 
-    A statement that would start a new job is not compared, unless it is the first.
-    """
-    from everfold.compat import Judgement
-    from everfold.jobs.job_dir import JobDir
-
-    base = job if isinstance(job, Location) else open_job(job, options.conf)
-    folders = JobFolders(Path())
-    comparisons: list[_Comparison] = []
-    for number, submit in enumerate(after.submits):
-        folder = folders.take_for(submit)
-        job_dir = JobDir(base / str(folder) if number else base)
-        manifest = job_dir.read_manifest() if number else job_dir.load_manifest()
-        if manifest is not None:
-            comparisons.append(_compare_with_job(job_dir, manifest, after, number))
-    plans: dict[str, list[str]] = {}
-    for comparison in comparisons:
-        for decision, stages in comparison.plans.items():
-            plans.setdefault(decision, []).extend(stages)
-    return _Comparison(
-        judgement=Judgement(
-            tuple(operator for one in comparisons for operator in one.judgement.operators),
-            tuple(column for one in comparisons for column in one.judgement.columns),
-            tuple(effect for one in comparisons for effect in one.judgement.rows),
-            comparisons[0].judgement.alternative if len(comparisons) == 1 else None,
-        ),
-        notes=[note for one in comparisons for note in one.notes],
-        changed=[table for one in comparisons for table in one.changed],
-        unasked=[table for comparison in comparisons for table in comparison.unasked],
-        unreachable=[sentence for one in comparisons for sentence in one.unreachable],
-        plans=plans,
-        answers=comparisons[0].answers if len(comparisons) == 1 else (),
-    )
+    base = folder if isinstance(folder, Location) else open_job(folder, options.conf)
+    found = find_script_jobs(base, after.submits, after.script.folder)
+    if not any(found.jobs) and not found.left:
+        raise no_job_error(base)
+    comparisons = [
+        _note_new_job(JobOutline.of_statement(submit, after.script.folder))
+        if job is None
+        else _compare_with_job(job.job_dir, job.manifest, after, number)
+        for number, (submit, job) in enumerate(zip(after.submits, found.jobs, strict=True))
+    ]
+    comparisons += [
+        _Comparison(judgement=judge_left_job(job.outline.shapes), notes=[describe_left_job(job)]) for job in found.left
+    ]
+    return _Comparison.join(comparisons)
 
 
 def _compare_with_job(job_dir: JobDir, manifest: Manifest, after: _Queries, number: int) -> _Comparison:
@@ -392,7 +389,7 @@ def _new_query(submit: Submit, base_folder: Path) -> NewQuery:
 class _Start:
     """How a job starts with a statement.
 
-    pairs: of its old and new queries. plans: by value of `--on-change`, the plan of the change, or
+    plans: by value of `--on-change`, the plan of the change, or
     why it is refused. changed_sinks: the tables that are now written elsewhere. can_resume: whether
     the job can resume with its state or at its position. manifest, roots:
     those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
@@ -401,7 +398,6 @@ class _Start:
     """
 
     judgement: Judgement
-    pairs: Sequence[QueryPair]
     plans: Mapping[str, ChangePlan | StateError]
     changed_sinks: Sequence[ChangedTable] = ()
     can_resume: bool = True
@@ -438,12 +434,11 @@ def _plan_start(
         inputs = replace(Inputs.of(after.jobs[number].tables, after.script.folder), old_declared=old_sources)
     job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
     if after.jobs is None and any(isinstance(root, Sink) and root.table.connector is None for root in submit.roots):
-        return _Start(judgement=job.judgement, pairs=job.pairs, plans={})
+        return _Start(judgement=job.judgement, plans={})
     if manifest.version.is_query(query):
         tables = frozenset(note["table"] for note in manifest.version.sources or ())
         return _Start(
             judgement=job.judgement,
-            pairs=job.pairs,
             plans={},
             changed_sinks=job.changed_sinks,
             manifest=renew_version(manifest, query),
@@ -464,7 +459,6 @@ def _plan_start(
             )
             return _Start(
                 judgement=job.judgement,
-                pairs=job.pairs,
                 plans=plans,
                 changed_sinks=job.changed_sinks,
                 manifest=plan.manifest,
@@ -474,7 +468,6 @@ def _plan_start(
             )
     return _Start(
         judgement=job.judgement,
-        pairs=job.pairs,
         plans=plans,
         changed_sinks=job.changed_sinks,
         can_resume=not plans,
@@ -517,13 +510,6 @@ def _describe_plan(plan: ChangePlan | StateError) -> list[str]:
 
 
 # --- scripts --------------------------------------------------------------------------------------
-
-
-def _shapes_of_statement(submit: Submit | None) -> list[QueryShape]:
-    """Return the shapes of the queries of a statement, none without one."""
-    from everfold.compat import shape_of
-
-    return [] if submit is None else [shape_of(root) for root in submit.roots]
 
 
 def _read_script(script: Script, options: RunOptions, *, is_old: bool = False, lenient: bool = False) -> _Queries:

@@ -18,7 +18,7 @@ import click
 
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, show_activities
-from everfold.cli.runner import LogName, load_runner
+from everfold.cli.runner import LogName, Runners
 from everfold.errors import EXIT_INTERRUPTED, UsageError
 from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everfold.cli.output import Output
     from everfold.compat import Judgement
     from everfold.connectors.validate import CheckedTables
+    from everfold.jobs.preflight import CheckedJob
     from everfold.jobs.progress import Progress
     from everfold.metrics.server import MetricsOptions, MetricsServer
     from everfold.sql.planner import Session, Submit
@@ -172,8 +173,9 @@ def run(script: Script, options: RunOptions) -> None:
     several = sum(isinstance(each.roots[0], Collect) for each in submits) > 1
     brief = _reads_little([job.tables for job in jobs], script.folder)
     uses_s3 = any(needs_s3(options.state, each.roots) for each in submits)
-    folders = JobFolders(options.state or script.folder / STATE_FOLDER / script.name)
-    waiting = iter(jobs)
+    runners = Runners(master=options.master, conf=options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
+    folders = _find_folders(jobs, script, options, runners)
+    waiting = iter(zip(jobs, folders, strict=True))
     with _serve_metrics(options, [job.engine for job in jobs]) as metrics:
         for action in actions:
             if isinstance(action, Show):
@@ -182,18 +184,10 @@ def run(script: Script, options: RunOptions) -> None:
             if several and options.format == "text" and isinstance(action.roots[0], Collect):
                 # As Flink's SQL client: print each query above its result.
                 click.echo(f"\n{redact_script(action.text)}", err=True)
-            job = next(waiting)
-            engine = load_runner(
-                job.engine,
-                options.master,
-                options.conf,
-                brief=brief,
-                uses_s3=uses_s3,
-                log=options.log,
-            )
-            spec = _specify_job(action, job.tables, script, options, folders)
+            job, folder = next(waiting)
+            spec = _specify_job(job, script, options, folder)
             with nullcontext(spec) if metrics is None else metrics.watch(spec) as watched:
-                if _run_job(engine, watched, options):
+                if _run_job(runners.load(job.engine), watched, options):
                     return
 
 
@@ -225,38 +219,37 @@ def _reads_little(checked: Sequence[CheckedTables], folder: Path) -> bool:
     return True
 
 
-class JobFolders:
-    """Assigns a job directory to each INSERT job of a script.
+def _find_folders(
+    jobs: Sequence[CheckedJob], script: Script, options: RunOptions, runners: Runners
+) -> list[FolderName | None]:
+    """Return the job directory of each job, None for a job that keeps no state.
 
-    The first job gets the folder of the script, the others folders in `jobs/` below it. So an
-    INSERT that is added at the end moves no existing job.
+    If a new job begins, notes the jobs that no statement of the script continues.
     """
+    from everfold.jobs.script_jobs import describe_left_job, find_script_jobs
 
-    def __init__(self, base: FolderName) -> None:
-        self._base = base
-        self._taken: set[FolderName] = set()
-
-    def take_for(self, submit: Submit) -> FolderName:
-        """Return the job directory of the next job, which runs a statement."""
-        return self.take("query" if isinstance(submit.roots[0], Collect) else "+".join(submit.names))
-
-    def take(self, name: str) -> FolderName:
-        """Return the job directory of the next job. name: of the job."""
-        folder = self._base if not self._taken else join_folder(self._base, "jobs", name)
-        number = 2
-        while folder in self._taken:
-            folder = join_folder(self._base, "jobs", f"{name}-{number}")
-            number += 1
-        self._taken.add(folder)
-        return folder
-
-
-def _specify_job(
-    action: Submit, tables: CheckedTables, script: Script, options: RunOptions, folders: JobFolders
-) -> JobSpec:
-    inserts = all(isinstance(root, Sink) for root in action.roots)
+    base = options.state or script.folder / STATE_FOLDER / script.name
     # The rows of a query are only printed: keep its state only if the user names a folder.
-    keeps_state = inserts or options.state is not None
+    kept = [
+        job
+        for job in jobs
+        if job.engine == "spark" and (options.state is not None or isinstance(job.submit.roots[0], Sink))
+    ]
+    if not kept:
+        return [None] * len(jobs)
+    with show_activities():
+        location = runners.open_folder(base)
+    found = find_script_jobs(location, [job.submit for job in kept], script.folder)
+    if None in found.jobs:
+        for job in found.left:
+            note(describe_left_job(job))
+    folders = {id(job): join_folder(base, *folder) for job, folder in zip(kept, found.folders, strict=True)}
+    return [folders.get(id(job)) for job in jobs]
+
+
+def _specify_job(job: CheckedJob, script: Script, options: RunOptions, folder: FolderName | None) -> JobSpec:
+    action = job.submit
+    inserts = all(isinstance(root, Sink) for root in action.roots)
     return JobSpec(
         roots=action.roots,
         name=action.settings.pipeline_name or ("+".join(action.names) if inserts else script.name),
@@ -264,8 +257,8 @@ def _specify_job(
         script=script.text,
         bind=action.bind,
         settings=action.settings,
-        tables=tables,
-        state_dir=folders.take_for(action) if keeps_state else None,
+        tables=job.tables,
+        state_dir=folder,
         base_folder=script.folder,
         suspend=options.suspend,
         stop_timeout_s=options.stop_timeout_s,

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from everfold.compat.carry import carry_state, record_coverage
-from everfold.compat.judgement import Finding, Judgement, OperatorJudgement, judge, judge_pairs
+from everfold.compat.judgement import (
+    Finding,
+    Judgement,
+    OperatorJudgement,
+    join_judgements,
+    judge,
+    judge_left_job,
+    judge_pairs,
+)
 from everfold.compat.matching import QueryPair, pair_queries
 from everfold.compat.rules import REFERENCE, CompatOptions
 from everfold.compat.shape import QueryShape, shape_of
@@ -19,7 +27,9 @@ __all__ = [
     "QueryShape",
     "Verdict",
     "carry_state",
+    "join_judgements",
     "judge",
+    "judge_left_job",
     "judge_pairs",
     "pair_queries",
     "record_coverage",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from everfold.compat.columns import ColumnJudge, ColumnJudgement, RowEffect, lose_columns
+from everfold.compat.columns import ColumnJudge, ColumnJudgement, RowEffect, drop_columns, lose_columns
 from everfold.compat.kept_types import find_changed_types
 from everfold.compat.matching import NO_QUERY, QueryPair, pair_queries
 from everfold.compat.reuse import is_below_kept, may_retract_unseen_rows, starts_complete
@@ -127,6 +127,37 @@ def judge_pairs(
         tuple(column for judge in of_columns for column in judge.judge_columns()),
         tuple(effect for judge in of_columns for effect in judge.find_row_effects()),
     )
+
+
+def join_judgements(judgements: Sequence[Judgement]) -> Judgement:
+    """Return the judgement on several jobs. Its alternative is the first one of a job, for all."""
+    chosen = next((judgement.alternative for judgement in judgements if judgement.alternative is not None), None)
+    if chosen is not None:
+        same = [
+            judgement.alternative
+            if judgement.alternative is not None
+            and (judgement.alternative.settings, judgement.alternative.options) == (chosen.settings, chosen.options)
+            else None
+            for judgement in judgements
+        ]
+        verdicts = (
+            judgement.verdict if alternative is None else alternative.verdict
+            for judgement, alternative in zip(judgements, same, strict=True)
+        )
+        columns = (alternative.columns for alternative in same if alternative is not None)
+        chosen = replace(chosen, verdict=Verdict.worst(verdicts), columns=tuple(chain.from_iterable(columns)))
+    return Judgement(
+        tuple(operator for judgement in judgements for operator in judgement.operators),
+        tuple(column for judgement in judgements for column in judgement.columns),
+        tuple(effect for judgement in judgements for effect in judgement.rows),
+        chosen,
+    )
+
+
+def judge_left_job(queries: Sequence[QueryShape]) -> Judgement:
+    """Return the judgement on a job that no new query continues."""
+    columns = (column for query in queries for column in drop_columns(query, NO_QUERY))
+    return Judgement((), tuple(replace(column, reason="no statement writes it any more") for column in columns))
 
 
 class _PairJudge:

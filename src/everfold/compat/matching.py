@@ -128,6 +128,20 @@ def _compare_queries(old: QueryShape, new: QueryShape) -> tuple[float, ...]:
     return same_rows / count, calls / count, float(conditions[0] == conditions[1]), columns
 
 
+def compare_jobs(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> tuple[float, ...]:
+    """Return how much the queries of two jobs have in common, part by part in the order of weight.
+
+    Each new query is compared with the old one that is most like it.
+    """
+    closest = (max(_compare_queries(query, other) for query in old) for other in new)
+    return tuple(sum(parts) / len(new) for parts in zip(*closest, strict=True))
+
+
+def continues_job(old: Sequence[QueryShape], new: Sequence[QueryShape]) -> bool:
+    """Return whether each query of a new job computes what one of an old job does."""
+    return all(any(_continues(query, other) for query in old) for other in new)
+
+
 def _continues(old: QueryShape, new: QueryShape) -> bool:
     """Return whether a new query for another table computes what an old one does: each of its
     operators is over the same rows as one of the old query, and shares a call with it.

@@ -181,7 +181,7 @@ class Engine:
     def rescale(self, folder: FolderName, partitions: int, say: Callable[[str], None]) -> Version:
         """Give a job another number of partitions, see `rescale`."""
         self.uses_s3 = self.uses_s3 or needs_s3(folder, ())
-        return rescale(self._open(folder), partitions, lambda: self.spark(locate_log(folder)), say)
+        return rescale(self.open_job_dir(folder), partitions, lambda: self.spark(locate_log(folder)), say)
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -201,11 +201,11 @@ class Engine:
         tables = self._check(spec)
         self.uses_s3 = self.uses_s3 or needs_s3(spec.state_dir, spec.roots)
         if spec.state_dir is not None:
-            return self._run_in(self._open(spec.state_dir), spec, tables)
+            return self._run_in(self.open_job_dir(spec.state_dir), spec, tables)
         with tempfile.TemporaryDirectory(prefix="everfold-") as folder:
             return replace(self._run_in(local(folder), spec, tables), log_file=None)
 
-    def _open(self, folder: FolderName) -> Location:
+    def open_job_dir(self, folder: FolderName) -> Location:
         """Return the location of a job directory; another store than the local disk needs Spark."""
         return open_folder(folder, lambda: connect(self.spark(locate_log(folder))))
 

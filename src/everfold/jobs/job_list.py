@@ -8,7 +8,7 @@ from everfold.jobs.shared_ownership import list_numbers
 from everfold.storage import Entry, Location
 
 _MAX_DEPTH = 6
-_OTHER_JOBS = "jobs"
+OTHER_JOBS = "jobs"
 """The folder in a job directory for the other jobs of its script."""
 
 
@@ -26,7 +26,7 @@ def find_jobs(folder: Location, depth: int = _MAX_DEPTH) -> Iterator[Location]:
         yield folder
     if depth:
         for each in entries:
-            if each.is_folder and (not is_job or each.name == _OTHER_JOBS):
+            if each.is_folder and (not is_job or each.name == OTHER_JOBS):
                 yield from find_jobs(folder / each.name, depth - 1)
 
 

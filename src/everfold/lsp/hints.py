@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everfold.cli.run import STATE_FOLDER, JobFolders
+from everfold.cli.run import STATE_FOLDER
 from everfold.compat import CompatOptions, Judgement, judge_pairs, pair_queries, shape_of
 from everfold.compat.columns import ColumnJudgement, Status
 from everfold.compat.shape import QueryShape
 from everfold.errors import EverfoldError
-from everfold.jobs.job_dir import load_manifest
+from everfold.jobs.script_jobs import JobOutline, find_script_jobs, pair_jobs
+from everfold.jobs.sink_tables import compare_sinks
 from everfold.lsp.analysis import Analysis, Work, analyze
 from everfold.plan.nodes import Collect
 from everfold.sql import syntax
@@ -53,9 +54,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Works that are compared with their former queries. base: with what, for people."""
+    """A statement that is compared with its former queries. base: with what, for people."""
 
-    works: tuple[Work, ...]
+    work: Work
     judgement: Judgement
     base: str
 
@@ -65,20 +66,20 @@ def compare_with_jobs(analysis: Analysis, script: Path, state: Path | None = Non
 
     state: the job directory if it is not the default one.
     """
-    folders = JobFolders(state or script.parent / STATE_FOLDER / script.stem)
+    folder = local(state or script.parent / STATE_FOLDER / script.stem)
+    works = [work for work in analysis.works if state is not None or not isinstance(work.roots[0], Collect)]
+    try:
+        jobs = find_script_jobs(folder, [work.submit for work in works], script.parent).jobs
+    except (EverfoldError, OSError):  # a folder is damaged: `everfold run` says so
+        return []
     found: list[Comparison] = []
-    for work in analysis.works:
-        if isinstance(work.roots[0], Collect) and state is None:
+    for work, job in zip(works, jobs, strict=True):
+        if job is None:
             continue
-        folder = folders.take_for(work.submit)
-        try:
-            manifest = load_manifest(local(Path(folder)))
-        except (EverfoldError, OSError):  # it has not run yet, or its folder is damaged: `everfold run` says so
-            continue
-        new = [shape_of(root) for root in work.roots]
-        shown = Path(folder).relative_to(script.parent) if Path(folder).is_relative_to(script.parent) else folder
-        base = f"version {manifest.version.number} of the job in {shown}"
-        found.append(Comparison((work,), _judge(manifest.version.query_shapes, new, work), base))
+        path = Path(str(job.job_dir.path))
+        shown = path.relative_to(script.parent) if path.is_relative_to(script.parent) else path
+        base = f"version {job.manifest.version.number} of the job in {shown}"
+        found.append(Comparison(work, _judge(job.outline, work, script), base))
     return found
 
 
@@ -90,13 +91,21 @@ def compare_with_git(analysis: Analysis, script: Path) -> list[Comparison]:
     old = analyze(old_text, f"HEAD:{script.name}", script.parent, analysis.dialect)
     if not old.works:
         return []
-    new = [shape_of(root) for root in analysis.roots]
-    judgement = _judge([shape_of(root) for root in old.roots], new, analysis.works[-1])
-    return [Comparison(tuple(analysis.works), judgement, "the version in git")]
+    outlines, new_outlines = (
+        [JobOutline.of_statement(work.submit, script.parent) for work in works] for works in (old.works, analysis.works)
+    )
+    pairs = pair_jobs(outlines, new_outlines)
+    return [
+        Comparison(work, _judge(outlines[pairs[number]], work, script), "the version in git")
+        for number, work in enumerate(analysis.works)
+        if number in pairs
+    ]
 
 
-def _judge(old: Sequence[QueryShape], new: Sequence[QueryShape], work: Work) -> Judgement:
-    return judge_pairs(pair_queries(old, new), CompatOptions.of(work.submit.settings))
+def _judge(old: JobOutline, work: Work, script: Path) -> Judgement:
+    new = JobOutline.of_statement(work.submit, script.parent)
+    renamed = compare_sinks(old.sinks, new.sinks).renamed
+    return judge_pairs(pair_queries(old.shapes, new.shapes, renamed), CompatOptions.of(work.submit.settings))
 
 
 def read_committed(script: Path) -> str | None:
@@ -112,29 +121,27 @@ def read_committed(script: Path) -> str | None:
 def list_hints(comparison: Comparison) -> Iterator[Hint]:
     """Yield a hint for each column of the results, and one for the columns that are dropped."""
     judged = {(each.sink, each.name): each for each in comparison.judgement.columns}
-    for work in comparison.works:
-        for shape, part in _queries(work):
-            for at, column in enumerate(shape.columns):
-                found = judged.get((shape.sink, column.name))
-                end = _end_of_column(part, at, shape)
-                if found is not None and end is not None:
-                    yield Hint(end, _LABELS[found.status], f"{found.reason}; compared with {comparison.base}")
-            dropped = [each for each in judged.values() if each.sink == shape.sink and each.status is Status.DROPPED]
-            items = _items(part.query)
-            if dropped and items and (last := items[-1].span) is not None:
-                names = ", ".join(each.name for each in dropped)
-                yield Hint(last.end, f"dropped: {names}", f"{dropped[0].reason}; compared with {comparison.base}")
+    for shape, part in _queries(comparison.work):
+        for at, column in enumerate(shape.columns):
+            found = judged.get((shape.sink, column.name))
+            end = _end_of_column(part, at, shape)
+            if found is not None and end is not None:
+                yield Hint(end, _LABELS[found.status], f"{found.reason}; compared with {comparison.base}")
+        dropped = [each for each in judged.values() if each.sink == shape.sink and each.status is Status.DROPPED]
+        items = _items(part.query)
+        if dropped and items and (last := items[-1].span) is not None:
+            names = ", ".join(each.name for each in dropped)
+            yield Hint(last.end, f"dropped: {names}", f"{dropped[0].reason}; compared with {comparison.base}")
 
 
-def summarize(comparison: Comparison) -> Iterator[Summary]:
-    """Yield the verdict on each statement, with the number of columns of each kind."""
-    for work in comparison.works:
-        sinks = {shape.sink for shape, _ in _queries(work)}
-        columns = [each for each in comparison.judgement.columns if each.sink in sinks]
-        counts = [(_LABELS[status], _count(columns, status)) for status in Status]
-        parts = ", ".join(f"{number} {label}" for label, number in counts if number)
-        verdict = comparison.judgement.verdict.value
-        yield Summary(work.statement.span.start, f"{verdict}: {parts}" if parts else verdict)
+def summarize(comparison: Comparison) -> Summary:
+    """Return the verdict on the statement, with the number of columns of each kind."""
+    sinks = {shape.sink for shape, _ in _queries(comparison.work)}
+    columns = [each for each in comparison.judgement.columns if each.sink in sinks]
+    counts = [(_LABELS[status], _count(columns, status)) for status in Status]
+    parts = ", ".join(f"{number} {label}" for label, number in counts if number)
+    verdict = comparison.judgement.verdict.value
+    return Summary(comparison.work.statement.span.start, f"{verdict}: {parts}" if parts else verdict)
 
 
 def _count(columns: Sequence[ColumnJudgement], status: Status) -> int:

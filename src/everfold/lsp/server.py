@@ -274,10 +274,10 @@ def create_server() -> EverfoldServer:
         positions = server.positions(server.analysis(uri).text)
         found = []
         for comparison in server.compare(uri):
-            for each in summarize(comparison):
-                at = positions.position(each.offset)
-                command = lsp.Command(f"{each.text} (compared with {comparison.base})", "")
-                found.append(lsp.CodeLens(lsp.Range(at, at), command))
+            summary = summarize(comparison)
+            start = positions.position(summary.offset)
+            command = lsp.Command(f"{summary.text} (compared with {comparison.base})", "")
+            found.append(lsp.CodeLens(lsp.Range(start, start), command))
         return found
 
     return server
