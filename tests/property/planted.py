@@ -6,7 +6,7 @@ See `test_laws_are_checked.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from everfold.aggregates import folding
 from everfold.compat import columns, judgement, matching
-from everfold.jobs import sink_tables
+from everfold.jobs import script_jobs, sink_tables
 from everfold.memory import pipeline
 from everfold.operators import changelog, clock, group, layout, protocol, window
 from everfold.plan import branches, canonical
@@ -66,6 +66,13 @@ def round_averages_down(patch: pytest.MonkeyPatch) -> None:
 
 def pair_queries_by_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(matching, "_compare_queries", lambda *_: (0.0,))
+
+
+def pair_statements_by_order(patch: pytest.MonkeyPatch) -> None:
+    def pair(old: Sequence[Any], new: Sequence[Any], **_: bool) -> dict[int, int]:
+        return {number: number for number in range(min(len(old), len(new)))}
+
+    patch.setattr(script_jobs, "pair_jobs", pair)
 
 
 def start_copies_without_state(patch: pytest.MonkeyPatch) -> None:
@@ -145,6 +152,7 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         wait_for_idle_splits,
         round_averages_down,
         pair_queries_by_order,
+        pair_statements_by_order,
         start_copies_without_state,
         overlook_moved_sinks,
         forget_which_occurrence,

@@ -19,6 +19,7 @@ LAWS = {
     "forget_the_watermark": "property/test_windows.py::test_one_row_per_batch_handles_late_rows_like_flink",
     "wait_for_idle_splits": "unit/operators/test_clock.py",
     "pair_queries_by_order": "property/test_several_inserts.py::test_each_table_has_the_rows_of_a_job_that_was_never_stopped",
+    "pair_statements_by_order": "property/test_separate_inserts.py::test_each_statement_continues_its_job",
     "start_copies_without_state": "property/test_several_inserts.py::test_each_table_has_the_rows_of_a_job_that_was_never_stopped",
     "overlook_moved_sinks": "property/test_several_inserts.py::test_each_table_has_the_rows_of_a_job_that_was_never_stopped",
     "round_averages_down": "property/test_groups.py::test_every_function_supports_changes",

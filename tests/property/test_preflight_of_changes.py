@@ -132,10 +132,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start_job(folder: Path, script: str, project: Path) -> None:
-    """Make the directory of a job that has finished a batch."""
-    (*_, submit) = Session(connected=apply_connector).run(script)
-    assert isinstance(submit, Submit)
+def start_job(folder: Path, script: str, project: Path, number: int = -1) -> None:
+    """Make the directory of a job that has finished a batch. number: of its statement."""
+    submit = [action for action in Session(connected=apply_connector).run(script) if isinstance(action, Submit)][number]
     plan = open_dir(folder, submit.roots, folder=project)
     tables = check_tables(plan.roots, streaming=True)
     located = Locations(JobDir(local(folder)), project).locate(plan.manifest, plan.roots, tables.sources)

@@ -31,10 +31,13 @@ Inserts = Sequence[tuple[str, str]]
 
 
 class Job:
-    """A job in a project folder, and all rows that it has read."""
+    """A job in a project folder, and all rows that it has read.
 
-    def __init__(self, run: Run, project: Path) -> None:
-        self._run, self.project = run, project
+    is_set: whether its INSERTs are a statement set; each is a job otherwise.
+    """
+
+    def __init__(self, run: Run, project: Path, *, is_set: bool = True) -> None:
+        self._run, self.project, self._is_set = run, project, is_set
         self.rows: list[tuple[str, int]] = []
         self._files = 0
         (project / "in").mkdir()
@@ -54,7 +57,8 @@ class Job:
             for name in dict.fromkeys(name for name, _ in inserts)
         )
         texts = "\n".join(f"INSERT INTO {name} {query};" for name, query in inserts)
-        (self.project / "job.sql").write_text(f"{INPUT}{tables}EXECUTE STATEMENT SET BEGIN\n{texts}\nEND;\n")
+        texts = f"EXECUTE STATEMENT SET BEGIN\n{texts}\nEND;" if self._is_set else texts
+        (self.project / "job.sql").write_text(f"{INPUT}{tables}{texts}\n")
         return self._run("run", "job.sql", "--suspend", *options)
 
     def run_ok(self, inserts: Inserts, *options: str, folders: dict[str, str] | None = None) -> str:
@@ -219,3 +223,44 @@ def test_the_python_api_has_the_answers(job: Job, spark: SparkSession) -> None:
     assert 'sinks={"s": "refresh"}' in str(error.value)
     env.execute_sql(f"INSERT INTO s {SUMS}", sinks={"s": "refresh"})
     assert job.read("s2") == job.sums
+
+
+def test_each_statement_of_a_script_continues_its_job(
+    spark: SparkSession, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Statements that are jobs of their own are in another order, removed, added, renamed, changed."""
+    job = Job(runner(spark, monkeypatch, capsys, command=()), project, is_set=False)
+    sums, most = ("sums", SUMS), ("most", MOST)
+    job.put(("a", 1), ("b", 2))
+    assert "new job" not in job.run_ok([sums, most])
+    job.put(("a", 5))
+    assert job.check().code == 0
+    job.run_ok([most, sums])
+    assert (job.read("sums"), job.read("most")) == (job.sums, job.most)
+    job.put(("c", 3))
+    before = job.sums
+    job.run_ok([most])
+    assert job.read("most") == job.most
+    job.put(("b", 9))
+    said = job.run_ok([("least", SUMS.replace("SUM", "MIN")), most])
+    assert "continues the job in" in said
+    assert "which writes `sums`, any more: it is left as it is" in said
+    assert job.read("least") == {key: min(value for other, value in job.rows if other == key) for key in job.sums}
+    assert job.read("most") == job.most
+    assert job.read("sums") == {key: value for key, value in before.items() if key != "c"}
+    # The removed statement comes back, under another name, after another one that has changed.
+    job.put(("d", 4))
+    changed = ("most", MOST.replace("MAX(x)", "MAX(x) + COUNT(*)"))
+    done = job.run([changed, ("totals", SUMS)], folders={"totals": "sums"})
+    assert done.first.startswith("error[partial-change]")
+    assert job.check().code == 3
+    job.run_ok([changed, ("totals", SUMS)], "--on-change", "backfill", folders={"totals": "sums"})
+    assert job.read("sums") == job.sums
+    counts = {key: sum(other == key for other, _ in job.rows) for key in job.most}
+    assert job.read("most")["d"] == 4 + counts["d"]
+    job.put(("a", 0), ("b", 0), ("c", 0))
+    job.run_ok([("totals", SUMS), changed], folders={"totals": "sums"})
+    assert job.read("sums") == job.sums
+    counts = {key: sum(other == key for other, _ in job.rows) for key in job.most}
+    assert job.read("most") == {key: value + counts[key] for key, value in job.most.items()}
+    assert sorted(folder.name for folder in (project / ".everfold/job/jobs").iterdir()) == ["least", "most"]
