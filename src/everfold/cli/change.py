@@ -296,6 +296,7 @@ def _compare_with_jobs(folder: FolderName | Location, after: _Queries, options: 
 
     base = folder if isinstance(folder, Location) else open_job(folder, options.conf)
     found = find_script_jobs(base, after.submits, after.script.folder)
+    found.check_readable()
     if not any(found.jobs) and not found.left:
         raise no_job_error(base)
     comparisons = [

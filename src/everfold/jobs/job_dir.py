@@ -180,7 +180,7 @@ class JobDir:
         file = folder / f"{number}.json" if number else self.path / "manifest.json"
         try:
             text = file.read_text()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             trace = next(self._find_traces(), None)
             if trace is not None:
                 raise damaged_manifest_error(f"`{file}` is missing, but the job's `{trace}` exists") from None

@@ -6,16 +6,17 @@ So statements may stand in any order, and one that is added or removed changes n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everfold.compat.matching import compare_jobs, continues_job
 from everfold.compat.serde import from_json
 from everfold.compat.shape import QueryShape, shape_of
+from everfold.connectors.connector_errors import file_system_error
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.job_list import OTHER_JOBS
@@ -95,12 +96,19 @@ class ScriptJobs:
 
     folders: for each statement, the path of its job directory below the folder of the script.
     jobs: for each statement, the job that it continues, None for a new one. left: the jobs that no
-    statement continues.
+    statement continues. errors: why the manifest in a folder cannot be read.
     """
 
     folders: Sequence[tuple[str, ...]]
     jobs: Sequence[ScriptJob | None]
     left: Sequence[ScriptJob]
+    errors: Mapping[tuple[str, ...], EverfoldError]
+
+    def check_readable(self) -> None:
+        """Check that the jobs of all statements can be read. Raises the error of the first one."""
+        for folder in self.folders:
+            if folder in self.errors:
+                raise self.errors[folder]
 
 
 def find_script_jobs(base: Location, submits: Sequence[Submit], base_folder: Path) -> ScriptJobs:
@@ -108,35 +116,38 @@ def find_script_jobs(base: Location, submits: Sequence[Submit], base_folder: Pat
 
     base: the job directory of the script. base_folder: start of relative paths. A new job gets the
     directory of the script if its statement is the first one and no job has it, else one below it
-    with the names of its tables. Raises what `JobDir.read_manifest` raises for a job that cannot be
-    read, if a statement might continue it; OSError.
+    with the names of its tables. A job that cannot be read is taken for the one that would begin in
+    its directory. Raises what `JobDir.read_manifest` raises if a statement might continue one that
+    cannot be read, and would begin elsewhere; ConnectorError `no-permission` and similar.
     """
     outlines = [JobOutline.of_statement(submit, base_folder) for submit in submits]
     notes = [note for outline in outlines for note in outline.sinks]
     jobs: list[ScriptJob] = []
-    unreadable: list[EverfoldError] = []
+    errors: dict[tuple[str, ...], EverfoldError] = {}
     for folder in _list_folders(base):
         job_dir = JobDir(locate(base, folder))
         try:
             manifest = job_dir.read_manifest()
+            if manifest is not None:
+                outline = JobOutline.of_job(move_sinks(job_dir, manifest, notes))
+                jobs.append(ScriptJob(folder=folder, job_dir=job_dir, manifest=manifest, outline=outline))
         except EverfoldError as error:
-            unreadable.append(error)
-            continue
-        if manifest is not None:
-            outline = JobOutline.of_job(move_sinks(job_dir, manifest, notes))
-            jobs.append(ScriptJob(folder=folder, job_dir=job_dir, manifest=manifest, outline=outline))
+            errors[folder] = error
     pairs = pair_jobs([job.outline for job in jobs], outlines, is_first_old=bool(jobs) and not jobs[0].folder)
-    if unreadable and len(pairs) < len(outlines):
-        raise unreadable[0]
-    continued = [jobs[pairs[position]] if position in pairs else None for position in range(len(submits))]
     taken = {job.folder for job in jobs}
     folders: list[tuple[str, ...]] = []
-    for position, (submit, job) in enumerate(zip(submits, continued, strict=True)):
-        folder = job.folder if job is not None else _choose_folder(position, submit, taken)
+    for number, submit in enumerate(submits):
+        folder = jobs[pairs[number]].folder if number in pairs else _choose_folder(number, submit, taken)
+        if errors and number not in pairs and folder not in errors:
+            raise next(iter(errors.values()))
         taken.add(folder)
         folders.append(folder)
-    left = [job for position, job in enumerate(jobs) if position not in pairs.values()]
-    return ScriptJobs(folders=folders, jobs=continued, left=left)
+    return ScriptJobs(
+        folders=folders,
+        jobs=[jobs[pairs[number]] if number in pairs else None for number in range(len(submits))],
+        left=[job for position, job in enumerate(jobs) if position not in pairs.values()],
+        errors=errors,
+    )
 
 
 def describe_left_job(job: ScriptJob) -> str:
@@ -153,20 +164,23 @@ def locate(base: Location, folder: Sequence[str]) -> Location:
 
 
 def _list_folders(base: Location) -> Iterator[tuple[str, ...]]:
-    """Yield the paths below the folder of a script where its jobs may be."""
+    """Yield the paths below the folder of a script where its jobs may be. Raises ConnectorError."""
     yield ()
-    names = (entry.name for entry in (base / OTHER_JOBS).entries() if entry.is_folder)
+    try:
+        names = [entry.name for entry in (base / OTHER_JOBS).entries() if entry.is_folder]
+    except OSError as error:
+        raise file_system_error(error, f"the job directories in `{base}/{OTHER_JOBS}` cannot be listed") from error
     yield from ((OTHER_JOBS, name) for name in sorted(names, key=lambda name: (len(name), name)))
 
 
-def _choose_folder(position: int, submit: Submit, taken: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the path for the directory of a new job. position: of its statement in the script."""
-    if position == 0 and () not in taken:
+def _choose_folder(number: int, submit: Submit, taken: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the path for the directory of a new job. number: of its statement, counted from 0."""
+    if number == 0 and () not in taken:
         return ()
     writes = all(isinstance(root, Sink) for root in submit.roots)
     name = "+".join(submit.names) if writes else "query"
-    candidates = ((OTHER_JOBS, name if number == 1 else f"{name}-{number}") for number in count(1))
-    return next(folder for folder in candidates if folder not in taken)
+    names = chain([name], (f"{name}-{suffix}" for suffix in count(2)))
+    return next(folder for folder in ((OTHER_JOBS, name) for name in names) if folder not in taken)
 
 
 def pair_jobs(old: Sequence[JobOutline], new: Sequence[JobOutline], *, is_first_old: bool = True) -> dict[int, int]:

@@ -124,15 +124,20 @@ def test_the_tables_of_an_earlier_release_are_known_by_name() -> None:
 
 
 def test_a_job_that_cannot_be_read_keeps_others_from_beginning() -> None:
-    """Its statement would start from the beginning, in another folder."""
+    """Its statement would start from the beginning, in another folder. `everfold run` reports a job
+    that cannot be read when it has locked it, in the same place.
+    """
     start(INTO_A, INTO_B)
     newest = max(Path("job/manifest").iterdir())
     newest.write_text(newest.read_text()[:100])
     assert find(INTO_B) == ["jobs/b"]
     with pytest.raises(StateError, match="damaged-manifest"):
         find(INTO_B, INTO_A)
-    with pytest.raises(StateError, match="damaged-manifest"):
-        find(INTO_A)
+    assert find(INTO_A) == find(INTO_A, INTO_B)[:1] == [""]
+    Path("new.sql").write_text(TABLES + INTO_A)
+    result = CliRunner().invoke(everfold, ["check", "new.sql", "--state", "job"])
+    assert isinstance(result.exception, StateError)
+    assert result.exception.code == "damaged-manifest"
 
 
 def test_check_names_the_jobs_that_begin_and_that_are_left(folder: Path) -> None:
