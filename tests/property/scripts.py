@@ -107,6 +107,7 @@ QUERIES = (
     ("SELECT DISTINCT k, CAST(v AS BIGINT) AS n FROM orders", 4),
     ("SELECT k, CAST(v AS BIGINT) AS n FROM orders ORDER BY v LIMIT 3", 4),
     ("SELECT k, CAST(v AS BIGINT) AS n FROM orders UNION ALL SELECT k, COUNT(*) FROM orders GROUP BY k", 4),
+    ("SELECT k, COUNT(*) AS n FROM (SELECT k, v FROM orders UNION ALL SELECT 'all', 2 * v FROM orders) GROUP BY k", 4),
     ("SELECT o.k, o.n FROM (SELECT k, COUNT(*) AS n FROM orders GROUP BY k) AS o JOIN names ON o.k = names.k", 4),
     ("SELECT orders.k, CAST(v AS BIGINT) AS n FROM orders JOIN names ON orders.k = names.k", 4),
     ("SELECT k, CAST(v AS BIGINT) AS n FROM default_catalog.default_database.orders", 4),

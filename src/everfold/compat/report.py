@@ -241,4 +241,5 @@ def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
 
 def _column_rows(columns: Sequence[ColumnJudgement]) -> list[tuple[str, str, str]]:
     several = len({each.sink for each in columns}) > 1
-    return [(f"{each.sink}.{each.name}" if several else each.name, each.label, each.reason) for each in columns]
+    names = (f"{each.sink}.{each.name}" if several and each.sink else each.name for each in columns)
+    return [(name, each.label, each.reason) for name, each in zip(names, columns, strict=True)]

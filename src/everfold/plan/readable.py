@@ -8,7 +8,9 @@ from ast import literal_eval
 from everfold.plan.explain import INFIX
 from everfold.plan.windows import duration
 
-_STRING = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U000[0-9a-f]{5}|U0010[0-9a-f]{4})"
+_STRING = re.compile(rf"'(?:[^'\\\n]|{_ESCAPE})*'|\"(?:[^\"\\\n]|{_ESCAPE})*\"")
+"""A string as `repr` writes it: a name with quotes of its own may look like another one."""
 _TYPE = re.compile(r":[A-Z][A-Z_ ]*$")
 _LITERAL = re.compile(r"(\S+):(?:[A-Z][A-Z_ ]*(?:\([\d, ]*\)[A-Z_ ]*)*)$")
 _INTERVAL = re.compile(r"(-?\d+):INTERVAL (YEAR|MONTH)?.*$")
@@ -61,8 +63,8 @@ class _Reader:
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != ")":
             found.append(self.expression())
-            if self.text.startswith(", ", self.at):
-                self.at += 2
+            if self.text.startswith(",", self.at):
+                self.at += 2 if self.text.startswith(", ", self.at) else 1
         self.is_malformed |= self.at >= len(self.text)
         self.at += 1
         return found

@@ -463,8 +463,11 @@ def _output(item: syntax.SelectItem) -> str:
 
 
 def _rename(wanted: Mapping[str, Use], names: Sequence[str], others: Sequence[str]) -> dict[str, Use]:
-    """Return the columns by their other names; both lists have the columns in the same order."""
-    return {other: wanted[name] for name, other in zip(names, others, strict=False) if name in wanted}
+    """Return the columns by their other names; both lists have the columns in the same order.
+
+    An expression without a name is left out.
+    """
+    return {other: wanted[name] for name, other in zip(names, others, strict=False) if other and name in wanted}
 
 
 def _has_star(node: syntax.Select) -> bool:

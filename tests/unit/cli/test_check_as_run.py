@@ -88,6 +88,14 @@ def test_the_old_script_may_be_wrong() -> None:
     )
 
 
+@pytest.mark.parametrize("other", ["'all', amount FROM orders", "UPPER(customer), -amount FROM orders"])
+def test_the_columns_of_a_second_branch_need_no_names(other: str) -> None:
+    query = f"SELECT k, SUM(n) AS n FROM (SELECT customer AS k, amount AS n FROM orders UNION ALL SELECT {other}) GROUP BY k;"
+    for script in (ORDERS.format(KAFKA) + query, query):
+        result = check(script, script)
+        assert (result.exit_code, "kept" in result.output) == (0, True), result.output
+
+
 @pytest.mark.parametrize(
     "query",
     [

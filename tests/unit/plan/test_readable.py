@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everfold.connectors.registry import apply_connector
 from everfold.plan.canonical import column_texts
@@ -78,3 +80,16 @@ def test_other_canonical_strings_are_formatted(text: str, readable: str) -> None
 @pytest.mark.parametrize("text", ["t.(x", "a,b)", "t.x'", "+(t.x, 1:INT", ")("])
 def test_unparsable_strings_are_unchanged(text: str) -> None:
     assert format_canonical_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["PERCENTILE(t.v, (0.5,):ARRAY<DOUBLE>)", "f(a,b)", "f(,", "f(a,,b)", "(,)", "f(a)(,", "'", "f(("]
+)
+def test_any_text_is_read_to_its_end(text: str) -> None:
+    """Names of columns can contain all characters."""
+    assert format_canonical_text(text)
+
+
+@given(st.text("(),:' aA1\"\\", max_size=12))
+def test_random_texts_are_read_to_their_end(text: str) -> None:
+    assert isinstance(format_canonical_text(text), str)
