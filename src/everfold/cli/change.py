@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from everfold.jobs.changed_tables import ChangedTable
     from everfold.jobs.folders import FolderName
     from everfold.jobs.job_dir import JobDir
+    from everfold.jobs.job_pairs import JobOutline
     from everfold.jobs.manifest import Manifest, NewQuery
     from everfold.jobs.preflight import CheckedJob
-    from everfold.jobs.script_jobs import JobOutline
     from everfold.plan.nodes import Root
     from everfold.sql.planner import Session, Submit
     from everfold.sql.settings import Settings
@@ -198,7 +198,7 @@ def _compare_with_script(script: Script, after: _Queries, options: RunOptions) -
     """Compare each statement with the one of the old script whose job it would continue."""
     from everfold.compat import judge_left_job
     from everfold.jobs.function_sources import describe_compared_functions
-    from everfold.jobs.script_jobs import JobOutline, pair_jobs
+    from everfold.jobs.job_pairs import JobOutline, pair_jobs
 
     before = _read_script(script, options, is_old=True)
     # The scripts are versions of one script: the paths of both start in the same folder.
@@ -292,7 +292,8 @@ def _compare_with_jobs(folder: FolderName | Location, after: _Queries, options: 
     """Compare each statement with the job that `everfold run` would continue with it."""
     from everfold.compat import judge_left_job
     from everfold.jobs.job_dir import no_job_error
-    from everfold.jobs.script_jobs import JobOutline, describe_left_job, find_script_jobs
+    from everfold.jobs.job_pairs import JobOutline
+    from everfold.jobs.script_jobs import describe_left_job, find_script_jobs
 
     base = folder if isinstance(folder, Location) else open_job(folder, options.conf)
     found = find_script_jobs(base, after.submits, after.script.folder)

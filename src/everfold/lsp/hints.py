@@ -16,7 +16,8 @@ from everfold.compat import CompatOptions, Judgement, judge_pairs, pair_queries,
 from everfold.compat.columns import ColumnJudgement, Status
 from everfold.compat.shape import QueryShape
 from everfold.errors import EverfoldError
-from everfold.jobs.script_jobs import JobOutline, find_script_jobs, pair_jobs
+from everfold.jobs.job_pairs import JobOutline, pair_jobs
+from everfold.jobs.script_jobs import find_script_jobs
 from everfold.jobs.sink_tables import compare_sinks
 from everfold.lsp.analysis import Analysis, Work, analyze
 from everfold.plan.nodes import Collect
