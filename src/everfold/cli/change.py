@@ -391,12 +391,11 @@ def _new_query(submit: Submit, base_folder: Path) -> NewQuery:
 class _Start:
     """How a job starts with a statement.
 
-    plans: by value of `--on-change`, the plan of the change, or
-    why it is refused. changed_sinks: the tables that are now written elsewhere. can_resume: whether
-    the job can resume with its state or at its position. manifest, roots:
-    those with which the job resumes, None and empty if it can only be rebuilt: it then reads its
-    tables from their beginning, wherever they are. resumed: the tables that are read further.
-    answers: those that would not be refused.
+    plans: by value of `--on-change`, the plan of the change, or why it is refused. changed_sinks:
+    the tables that are now written elsewhere. can_resume: whether the job can resume with its state
+    or at its position. manifest, roots: those with which the job resumes, None and empty if it can
+    only be rebuilt: it then reads its tables from their beginning, wherever they are. resumed: the
+    tables that are read further. answers: those that would not be refused.
     """
 
     judgement: Judgement

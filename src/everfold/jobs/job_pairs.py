@@ -79,8 +79,9 @@ def pair_jobs(old: Sequence[JobOutline], new: Sequence[JobOutline], *, is_first_
 
     A statement continues a job that writes one of its tables: at the same location rather than
     under the same name alone, and of several the one with the most similar queries. Of those that
-    are left, it continues one that computes the same for other tables. The only statement of a
-    script continues the first job in any case. is_first_old: whether the first job is `old[0]`.
+    are left, it continues one that computes the same for other tables. The only INSERT of a script
+    continues the first job that writes tables in any case, and the only statement the first job.
+    is_first_old: whether the first job is `old[0]`.
     """
     same_tables = {
         (position, number): closeness
@@ -97,7 +98,12 @@ def pair_jobs(old: Sequence[JobOutline], new: Sequence[JobOutline], *, is_first_
         and (job.sinks and statement.sinks and continues_job(job.shapes, statement.shapes))
     }
     pairs |= _pair_closest(same_queries, old, new)
-    return {0: 0} if len(new) == 1 and not pairs and is_first_old else pairs
+    old_writers, new_writers = ([position for position, job in enumerate(jobs) if job.sinks] for jobs in (old, new))
+    if is_first_old and old_writers and len(new_writers) == 1:
+        pairs.setdefault(new_writers[0], old_writers[0])
+    elif is_first_old and old and len(new) == 1:
+        pairs.setdefault(0, 0)
+    return pairs
 
 
 class _Closeness(NamedTuple):

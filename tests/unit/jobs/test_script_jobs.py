@@ -67,6 +67,9 @@ def start(*statements: str) -> list[str]:
         ([INTO_A, f"INSERT INTO a {SUM};\n"], ["", "jobs/a"], [f"INSERT INTO a {MAX};\n"] * 3, ["", "jobs/a", "jobs/a-2"]),
         # The only statement continues the job of the script, a SELECT that of a SELECT.
         ([INTO_A], [""], [INTO_B], [""]),
+        ([INTO_A, INTO_B], ["", "jobs/b"], [INTO_C], [""]),
+        ([f"{COUNT};\n", INTO_A], ["", "jobs/a"], [f"{COUNT};\n", INTO_B], ["", "jobs/a"]),
+        ([INTO_A], [""], [f"{COUNT};\n", INTO_B], ["jobs/query", ""]),
         ([f"{COUNT};\n", INTO_A], ["", "jobs/a"], [INTO_A, f"{SUM};\n"], ["jobs/a", ""]),
         # The same query for another table, but not a copy of one that goes on.
         ([INTO_A, INTO_B], ["", "jobs/b"], [INTO_B.replace("INTO b", "INTO c"), INTO_A], ["jobs/b", ""]),
@@ -153,6 +156,15 @@ def test_check_names_the_jobs_that_begin_and_that_are_left(folder: Path) -> None
         assert "`c`: written by a new job, which reads its tables from the beginning" in report["notes"]
         left = f"no statement of the script continues the job in `{folder}/job`, which writes `a`, any more"
         assert any(note.startswith(left) for note in report["notes"]) == ("--state" in arguments)
+
+
+def test_a_select_without_a_folder_keeps_no_job() -> None:
+    """Only the INSERT is a job for `everfold run` without --state."""
+    start(INTO_A)
+    Path("old.sql").write_text(f"{TABLES}{SUM};\n{INTO_A}")
+    Path("new.sql").write_text(f"{TABLES}{SUM};\n{INTO_B}")
+    for arguments in (["new.sql", "--state", "job"], ["old.sql", "new.sql"]):
+        assert CliRunner().invoke(everfold, ["check", *arguments]).exit_code in (2, 5)
 
 
 def test_one_incompatible_statement_makes_the_change_incompatible() -> None:
