@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from everfold.secrets import NAME_PATTERN, TEXT_PATTERN
 from everfold.spark.archive import archive_options
 from everfold.spark.executors import PACKAGE
 from everfold.spark.java import Java, require_java
+from everfold.spark.local_folders import private_local_folders, remove_at_exit
 from everfold.spark.pyspark_path import spark_home_without_zip
 from everfold.spark.quiet_session import quiet_session
 from everfold.spark.s3_jars import add_s3_to_executors, s3_on_class_path
@@ -227,9 +228,11 @@ def start_spark(
             redirect_output(log_file),
             spark_home_without_zip() if in_process else nullcontext(),
             s3_on_class_path() if uses_s3 else nullcontext(),
+            _private_folders(conf, in_process=in_process) as folders,
         ):
             _import_early()
             session = builder.getOrCreate()
+            remove_at_exit(session.sparkContext._jvm, folders)
             watch_size(log_file)
             session.sparkContext._accumulatorServer.handle_error = _log_lost_connection  # type: ignore[assignment]
             return session
@@ -259,15 +262,30 @@ def start_gateway(
     divert_py4j_messages(log_file)
     settings[_JAVA_OPTIONS_KEY] = _java_options(java, conf, log_file, brief)
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    home = spark_home_without_zip() if _is_in_process(master) else nullcontext()
+    in_process = _is_in_process(master)
+    home = spark_home_without_zip() if in_process else nullcontext()
     jars = s3_on_class_path() if uses_s3 else nullcontext()
+    private = _private_folders(conf, in_process=in_process)
     try:
-        with _keep_interrupt_handler(), redirect_output(log_file), home, jars:
+        with _keep_interrupt_handler(), redirect_output(log_file), home, jars, private as folders:
             gateway = launch_gateway(launch)  # type: ignore[no-untyped-call]
+            remove_at_exit(gateway.jvm, folders)
     except Exception as error:
         raise _start_error(error, log_file) from error
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     return gateway
+
+
+def _private_folders(conf: Mapping[str, str], *, in_process: bool) -> AbstractContextManager[list[Path]]:
+    """Return a block whose JVM, if it is started there, uses private folders.
+
+    Those of the executors of a cluster, and of a process that `spark-submit` has started, are not
+    ours.
+    """
+    from pyspark import SparkContext
+
+    starts = in_process and not is_submitted() and SparkContext._gateway is None
+    return private_local_folders(conf) if starts else nullcontext([])
 
 
 def _is_in_process(master: str | None) -> bool:
