@@ -538,8 +538,9 @@ class Connector:
 
     own_options: its options, without those of formats. accepts: the changes that its tables accept
     as sinks. on_replay: the effect of replayed rows. writes_in_process: whether its sinks are
-    `LocalSink`, which the memory engine writes too. updates_help: the help text where a query
-    updates its result and the table accepts only inserts.
+    `LocalSink`, which the memory engine writes too. is_folder: whether its tables are folders of
+    files. updates_help: the help text where a query updates its result and the table accepts only
+    inserts.
     """
 
     name: str
@@ -548,6 +549,7 @@ class Connector:
     accepts: ChangelogMode = ChangelogMode.INSERT_ONLY
     on_replay: ReplayEffect = ReplayEffect.DUPLICATES
     writes_in_process: bool = False
+    is_folder: bool = False
     updates_help: str = field(
         default="write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
         " or aggregate by windows, whose rows are final",

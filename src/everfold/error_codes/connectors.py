@@ -70,6 +70,14 @@ ENTRIES = (
         "select the columns of `GROUP BY`, and make them the `PRIMARY KEY`.",
     ),
     ErrorCode(
+        "sink-in-source",
+        Family.SQL,
+        "A stream writes a table into the folder of a table that it reads.",
+        "A stream reads every file that appears in the folder of a table, and in the folders below it: it would read "
+        "its own rows, write them again, and never end.",
+        "write the table to another folder. Files and folders whose names begin with `.` or `_` are not read.",
+    ),
+    ErrorCode(
         "updates-into-appends",
         Family.UNSUPPORTED,
         "The query updates its result, but the table accepts only inserts.",

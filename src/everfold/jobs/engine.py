@@ -28,7 +28,7 @@ from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
 from everfold.jobs.manifest import Manifest, Version, fingerprint, now
 from everfold.jobs.opening import open_job
-from everfold.jobs.preflight import check_streamable
+from everfold.jobs.preflight import check_loops, check_streamable
 from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects
 from everfold.jobs.rewind_progress import RewindProgress
@@ -241,6 +241,7 @@ class Engine:
 
     def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         check_streamable(spec.roots)
+        check_loops(spec.roots, tables, spec.base_folder)
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
         starts_jvm = self.session is None and self._started is None

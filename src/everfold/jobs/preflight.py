@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.contract import USE_SPARK, Source
+from everfold.connectors.filesystem.paths import is_hidden
 from everfold.connectors.validate import CheckedTable, CheckedTables, check_tables
-from everfold.errors import UnsupportedFeature, UsageError, suggest_name
+from everfold.errors import SqlError, UnsupportedFeature, UsageError, suggest_name
 from everfold.jobs.spec import EngineName, ignore
-from everfold.plan.nodes import Limit, Root, SetOperation, Sink, Sort, Values
+from everfold.plan.nodes import Limit, Root, Scan, SetOperation, Sink, Sort, Values
 from everfold.plan.walk import is_constant, walk_streamed
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def check_jobs(
     for submit in submits:
         tables = check_tables(submit.roots, streaming=submit.settings.streaming, note=note)
         job = CheckedJob(submit=submit, engine=engine or submit.settings.engine or "spark", tables=tables)
+        if job.is_stream:
+            check_loops(submit.roots, tables, base_folder)
         if job.engine == "spark" and job.is_stream:
             check_streamable(submit.roots)
         if job.engine == "memory":
@@ -78,6 +81,36 @@ def check_streamable(roots: Iterable[Root]) -> None:
             if isinstance(node, Values | Sort | Limit | SetOperation):
                 kind = type(node).__name__
                 raise UnsupportedFeature.of("not-in-stream", f"{kind} does not run in a stream", node.span)
+
+
+def check_loops(roots: Iterable[Root], tables: CheckedTables, base_folder: Path) -> None:
+    """Check that a stream does not read the files that it writes.
+
+    base_folder: start of relative paths. Raises SqlError `sink-in-source`.
+    """
+    sinks = [root for root in roots if isinstance(root, Sink) and tables.sinks[root.table].connector.is_folder]
+    streamed = {node.table for root in roots for node in walk_streamed(root.input) if isinstance(node, Scan)}
+    for table, source in tables.sources.items() if sinks else ():
+        if table not in streamed or not source.connector.is_folder:
+            continue
+        for sink in sinks:
+            if _reads_files_of(source, tables.sinks[sink.table], base_folder):
+                raise SqlError.of(
+                    "sink-in-source",
+                    f"table `{sink.table.name}` is written into the folder of table `{table.name}`:"
+                    " the job would read its own rows, and never end",
+                    sink.table.span_of_option("path") or sink.span,
+                    "write it to another folder; names that begin with `.` or `_` are not read",
+                )
+
+
+def _reads_files_of(source: CheckedTable, sink: CheckedTable, base_folder: Path) -> bool:
+    """Return whether a source finds the files of a sink."""
+    (folder,), (written,) = source.locations(base_folder), sink.locations(base_folder)
+    if folder == written:
+        return True
+    below = written.removeprefix(f"{folder.rstrip('/')}/")
+    return source.source().reads_files and below != written and not any(map(is_hidden, below.split("/")))
 
 
 def check_answers(

@@ -91,6 +91,7 @@ CONNECTOR = DeltaConnector(
     name="delta",
     meaning="tables of Delta Lake",
     own_options=OPTIONS,
+    is_folder=True,
     updates_help="declare the PRIMARY KEY of the table: rows are then changed and deleted by it",
 )
 

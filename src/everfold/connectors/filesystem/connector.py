@@ -139,6 +139,7 @@ class FilesystemConnector(Connector):
 CONNECTOR = FilesystemConnector(
     name="filesystem",
     meaning="files in a folder",
+    is_folder=True,
     on_replay=ReplayEffect.WITHDRAWS,
     updates_help="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
     " write the changes themselves with 'format' = 'debezium-json', or aggregate by windows, whose rows are final",
