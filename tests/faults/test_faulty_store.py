@@ -90,14 +90,16 @@ def copied(s3_server: S3Server, tmp_path: Path, warm_process: WarmProcess) -> tu
 
 
 def test_a_job_and_its_tables_in_another_bucket_are_refused(copied: tuple[Folder, Folder]) -> None:
-    """The user must say whether the files of the table are those that the job has read."""
+    """The user must say whether the tables have the rows that the job has written and read."""
     first, restored = copied
     for folder in (restored, first):
         folder.add_orders(1)
     script = DDL.format(root=restored.uri, **COUNTS)
-    done = restored.try_to_run("run", "-e", script, "--state", restored.job, "--master", "local[2]")
-    assert done.returncode == 1, done.stderr
-    assert "error[changed-source]" in done.stderr
+    command = ["run", "-e", script, "--state", restored.job, "--master", "local[2]"]
+    for answer, code in (([], "changed-sink"), (["--sink", "totals=empty"], "changed-source")):
+        done = restored.try_to_run(*command, *answer)
+        assert done.returncode == 1, done.stderr
+        assert f"error[{code}]" in done.stderr
     assert restored.read_totals() == compute_totals(0, sums=False)
     first.run_totals(COUNTS)
     assert first.read_totals() == compute_totals(0, 1, sums=False)
