@@ -292,22 +292,20 @@ def _compare_with_jobs(folder: FolderName | Location, after: _Queries, options: 
     """Compare each statement with the job that `everfold run` would continue with it."""
     from everfold.compat import judge_left_job
     from everfold.jobs.job_dir import no_job_error
-    from everfold.jobs.job_pairs import JobOutline
     from everfold.jobs.script_jobs import describe_left_job, find_script_jobs
 
     base = folder if isinstance(folder, Location) else open_job(folder, options.conf)
-    found = find_script_jobs(base, after.submits, after.script.folder)
-    found.check_readable()
-    if not any(found.jobs) and not found.left:
+    script_jobs = find_script_jobs(base, after.submits, after.script.folder)
+    script_jobs.check_readable()
+    if not any(script_jobs.jobs) and not script_jobs.left:
         raise no_job_error(base)
     comparisons = [
-        _note_new_job(JobOutline.of_statement(submit, after.script.folder))
-        if job is None
-        else _compare_with_job(job.job_dir, job.manifest, after, number)
-        for number, (submit, job) in enumerate(zip(after.submits, found.jobs, strict=True))
+        _note_new_job(outline) if job is None else _compare_with_job(job.job_dir, job.manifest, after, number)
+        for number, (outline, job) in enumerate(zip(script_jobs.outlines, script_jobs.jobs, strict=True))
     ]
     comparisons += [
-        _Comparison(judgement=judge_left_job(job.outline.shapes), notes=[describe_left_job(job)]) for job in found.left
+        _Comparison(judgement=judge_left_job(job.outline.shapes), notes=[describe_left_job(job)])
+        for job in script_jobs.left
     ]
     return _Comparison.join(comparisons)
 

@@ -228,23 +228,22 @@ def _find_folders(
     """
     from everfold.jobs.script_jobs import describe_left_job, find_script_jobs
 
+    def keeps_state(job: CheckedJob) -> bool:
+        # The rows of a query are only printed: keep its state only if the user names a folder.
+        return job.engine == "spark" and (options.state is not None or isinstance(job.submit.roots[0], Sink))
+
     base = options.state or script.folder / STATE_FOLDER / script.name
-    # The rows of a query are only printed: keep its state only if the user names a folder.
-    kept = [
-        job
-        for job in jobs
-        if job.engine == "spark" and (options.state is not None or isinstance(job.submit.roots[0], Sink))
-    ]
-    if not kept:
+    submits = [job.submit for job in jobs if keeps_state(job)]
+    if not submits:
         return [None] * len(jobs)
     with show_activities():
         location = runners.open_folder(base)
-    found = find_script_jobs(location, [job.submit for job in kept], script.folder)
-    if None in found.jobs:
-        for job in found.left:
-            note(describe_left_job(job))
-    folders = {id(job): join_folder(base, *folder) for job, folder in zip(kept, found.folders, strict=True)}
-    return [folders.get(id(job)) for job in jobs]
+    script_jobs = find_script_jobs(location, submits, script.folder)
+    if None in script_jobs.jobs:
+        for left in script_jobs.left:
+            note(describe_left_job(left))
+    folders = iter(script_jobs.folders)
+    return [join_folder(base, *next(folders)) if keeps_state(job) else None for job in jobs]
 
 
 def _specify_job(job: CheckedJob, script: Script, options: RunOptions, folder: FolderName | None) -> JobSpec:

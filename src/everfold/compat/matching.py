@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -101,11 +101,19 @@ def _choose_alike(
     candidates: the positions of an old and a new query. Equally alike ones are chosen in this
     order.
     """
-    rivals = Counter(a for a, _ in candidates) + Counter(b + len(old) for _, b in candidates)
-    likeness = {
-        (a, b): _compare_queries(old[a], new[b]) if max(rivals[a], rivals[b + len(old)]) > 1 else (0.0,)
-        for a, b in candidates
-    }
+    return pair_alike(candidates, lambda a, b: _compare_queries(old[a], new[b]))
+
+
+def pair_alike(
+    candidates: Collection[tuple[int, int]], compare: Callable[[int, int], tuple[float, ...]]
+) -> dict[int, int]:
+    """Return the position of an old one by that of the new one, the most alike ones first.
+
+    candidates: the positions of an old and a new one. Equally alike ones are chosen in this order.
+    compare: returns how much two have in common. It is not asked about two that have no rival.
+    """
+    rivals = [Counter(positions) for positions in zip(*candidates, strict=True)]
+    likeness = {(a, b): () if rivals[0][a] == rivals[1][b] == 1 else compare(a, b) for a, b in candidates}
     chosen: dict[int, int] = {}
     for a, b in sorted(candidates, key=likeness.__getitem__, reverse=True):
         if b not in chosen and a not in chosen.values():

@@ -240,6 +240,9 @@ def _table(columns: Sequence[ColumnJudgement]) -> list[str]:
 
 
 def _column_rows(columns: Sequence[ColumnJudgement]) -> list[tuple[str, str, str]]:
-    several = len({each.sink for each in columns}) > 1
-    names = (f"{each.sink}.{each.name}" if several and each.sink else each.name for each in columns)
-    return [(name, each.label, each.reason) for name, each in zip(names, columns, strict=True)]
+    has_several_tables = len({column.sink for column in columns}) > 1
+
+    def name(column: ColumnJudgement) -> str:
+        return f"{column.sink}.{column.name}" if has_several_tables and column.sink else column.name
+
+    return [(name(column), column.label, column.reason) for column in columns]

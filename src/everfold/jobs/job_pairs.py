@@ -5,14 +5,13 @@ So statements may stand in any order, and one that is added or removed changes n
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from everfold.compat.matching import compare_jobs, continues_job
+from everfold.compat.matching import compare_jobs, continues_job, pair_alike
 from everfold.compat.serde import from_json
 from everfold.compat.shape import QueryShape, shape_of
 from everfold.jobs.sink_tables import SinkNote, may_share_location, sink_notes
@@ -83,21 +82,25 @@ def pair_jobs(old: Sequence[JobOutline], new: Sequence[JobOutline], *, is_first_
     continues the first job that writes tables in any case, and the only statement the first job.
     is_first_old: whether the first job is `old[0]`.
     """
+
+    def compare_queries(position: int, number: int) -> tuple[float, ...]:
+        return compare_jobs(old[position].shapes, new[number].shapes)
+
     same_tables = {
         (position, number): closeness
         for number, statement in enumerate(new)
         for position, job in enumerate(old)
         if (closeness := _compare_tables(job.sinks, statement.sinks)) is not None
     }
-    pairs = _pair_closest(same_tables, old, new)
-    same_queries = {
-        (position, number): _Closeness(0, 0)
+    pairs = pair_alike(same_tables, lambda *pair: (*same_tables[pair], *compare_queries(*pair)))
+    same_queries = [
+        (position, number)
         for number, statement in enumerate(new)
         for position, job in enumerate(old)
         if not (number in pairs or position in pairs.values())
         and (job.sinks and statement.sinks and continues_job(job.shapes, statement.shapes))
-    }
-    pairs |= _pair_closest(same_queries, old, new)
+    ]
+    pairs |= pair_alike(same_queries, compare_queries)
     old_writers, new_writers = ([position for position, job in enumerate(jobs) if job.sinks] for jobs in (old, new))
     if is_first_old and old_writers and len(new_writers) == 1:
         pairs.setdefault(new_writers[0], old_writers[0])
@@ -106,49 +109,20 @@ def pair_jobs(old: Sequence[JobOutline], new: Sequence[JobOutline], *, is_first_
     return pairs
 
 
-class _Closeness(NamedTuple):
-    """How close the tables of two jobs are.
+def _compare_tables(old: Sequence[SinkNote], new: Sequence[SinkNote]) -> tuple[int, int] | None:
+    """Compare the tables that two jobs write; return None if none is the same.
 
-    level: 3 for the same table, 2 for another name, 1 for another location. tables: their number.
+    Return the closest level of two tables (`_compare_table`), and how many are the same.
     """
-
-    level: int
-    tables: int
-
-
-def _compare_tables(old: Sequence[SinkNote], new: Sequence[SinkNote]) -> _Closeness | None:
-    """Compare the tables that two jobs write; return None if none is the same."""
     if not old and not new:
-        return _Closeness(0, 0)
+        return 0, 0
     levels = [level for note in old for other in new if (level := _compare_table(note, other)) > 0]
-    return _Closeness(max(levels), len(levels)) if levels else None
+    return (max(levels), len(levels)) if levels else None
 
 
 def _compare_table(old: SinkNote, new: SinkNote) -> int:
-    """Return the level of closeness of two tables, 0 if they differ."""
+    """Return 3 for the same table, 2 with another name, 1 at another location, 0 for another."""
     is_named_alike = old["table"] == new["table"]
     if not (old.get("location") and new.get("location")):
         return 3 * is_named_alike
     return 2 * may_share_location(old, new) + is_named_alike
-
-
-def _pair_closest(
-    closeness: Mapping[tuple[int, int], _Closeness], old: Sequence[JobOutline], new: Sequence[JobOutline]
-) -> dict[int, int]:
-    """Return the position of an old job by that of the new statement, the closest ones first.
-
-    closeness: by the positions of an old job and a new statement. Of several that are equally
-    close, the ones with the most similar queries are paired, and else the first ones.
-    """
-    rivals = [Counter(positions) for positions in zip(*closeness, strict=True)]
-
-    def rank(candidate: tuple[int, int]) -> tuple[_Closeness, tuple[float, ...]]:
-        position, number = candidate
-        is_sure = rivals[0][position] == rivals[1][number] == 1
-        return closeness[candidate], () if is_sure else compare_jobs(old[position].shapes, new[number].shapes)
-
-    pairs: dict[int, int] = {}
-    for position, number in sorted(closeness, key=rank, reverse=True):
-        if number not in pairs and position not in pairs.values():
-            pairs[number] = position
-    return pairs

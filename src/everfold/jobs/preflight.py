@@ -107,10 +107,10 @@ def check_loops(roots: Iterable[Root], tables: CheckedTables, base_folder: Path)
 def _reads_files_of(source: CheckedTable, sink: CheckedTable, base_folder: Path) -> bool:
     """Return whether a source finds the files of a sink."""
     (folder,), (written,) = source.locations(base_folder), sink.locations(base_folder)
-    if folder == written:
-        return True
-    below = written.removeprefix(f"{folder.rstrip('/')}/")
-    return source.source().reads_files and below != written and not any(map(is_hidden, below.split("/")))
+    if folder == written or not source.source().reads_files:
+        return folder == written
+    prefix = f"{folder.rstrip('/')}/"
+    return written.startswith(prefix) and not any(map(is_hidden, written.removeprefix(prefix).split("/")))
 
 
 def check_answers(

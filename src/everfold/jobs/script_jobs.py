@@ -36,11 +36,12 @@ class ScriptJob:
 class ScriptJobs:
     """The jobs of a script.
 
-    folders: for each statement, the path of its job directory below the folder of the script.
-    jobs: for each statement, the job that it continues, None for a new one. left: the jobs that no
+    outlines: of the job of each statement. folders: the paths of their job directories below the
+    folder of the script. jobs: those that they continue, None for a new one. left: the jobs that no
     statement continues. errors: why the manifest in a folder cannot be read.
     """
 
+    outlines: Sequence[JobOutline]
     folders: Sequence[tuple[str, ...]]
     jobs: Sequence[ScriptJob | None]
     left: Sequence[ScriptJob]
@@ -85,6 +86,7 @@ def find_script_jobs(base: Location, submits: Sequence[Submit], base_folder: Pat
         taken.add(folder)
         folders.append(folder)
     return ScriptJobs(
+        outlines=outlines,
         folders=folders,
         jobs=[jobs[pairs[number]] if number in pairs else None for number in range(len(submits))],
         left=[job for position, job in enumerate(jobs) if position not in pairs.values()],

@@ -70,18 +70,18 @@ def compare_with_jobs(analysis: Analysis, script: Path, state: Path | None = Non
     folder = local(state or script.parent / STATE_FOLDER / script.stem)
     works = [work for work in analysis.works if state is not None or not isinstance(work.roots[0], Collect)]
     try:
-        jobs = find_script_jobs(folder, [work.submit for work in works], script.parent).jobs
+        script_jobs = find_script_jobs(folder, [work.submit for work in works], script.parent)
     except (EverfoldError, OSError):  # a folder is damaged: `everfold run` says so
         return []
-    found: list[Comparison] = []
-    for work, job in zip(works, jobs, strict=True):
+    comparisons: list[Comparison] = []
+    for work, outline, job in zip(works, script_jobs.outlines, script_jobs.jobs, strict=True):
         if job is None:
             continue
         path = Path(str(job.job_dir.path))
         shown = path.relative_to(script.parent) if path.is_relative_to(script.parent) else path
         base = f"version {job.manifest.version.number} of the job in {shown}"
-        found.append(Comparison(work, _judge(job.outline, work, script), base))
-    return found
+        comparisons.append(Comparison(work, _judge(job.outline, outline, work), base))
+    return comparisons
 
 
 def compare_with_git(analysis: Analysis, script: Path) -> list[Comparison]:
@@ -92,19 +92,18 @@ def compare_with_git(analysis: Analysis, script: Path) -> list[Comparison]:
     old = analyze(old_text, f"HEAD:{script.name}", script.parent, analysis.dialect)
     if not old.works:
         return []
-    outlines, new_outlines = (
+    old_outlines, outlines = (
         [JobOutline.of_statement(work.submit, script.parent) for work in works] for works in (old.works, analysis.works)
     )
-    pairs = pair_jobs(outlines, new_outlines)
+    pairs = pair_jobs(old_outlines, outlines)
     return [
-        Comparison(work, _judge(outlines[pairs[number]], work, script), "the version in git")
+        Comparison(work, _judge(old_outlines[pairs[number]], outlines[number], work), "the version in git")
         for number, work in enumerate(analysis.works)
         if number in pairs
     ]
 
 
-def _judge(old: JobOutline, work: Work, script: Path) -> Judgement:
-    new = JobOutline.of_statement(work.submit, script.parent)
+def _judge(old: JobOutline, new: JobOutline, work: Work) -> Judgement:
     renamed = compare_sinks(old.sinks, new.sinks).renamed
     return judge_pairs(pair_queries(old.shapes, new.shapes, renamed), CompatOptions.of(work.submit.settings))
 
@@ -121,24 +120,26 @@ def read_committed(script: Path) -> str | None:
 
 def list_hints(comparison: Comparison) -> Iterator[Hint]:
     """Yield a hint for each column of the results, and one for the columns that are dropped."""
-    judged = {(each.sink, each.name): each for each in comparison.judgement.columns}
+    judgements = {(column.sink, column.name): column for column in comparison.judgement.columns}
     for shape, part in _queries(comparison.work):
-        for at, column in enumerate(shape.columns):
-            found = judged.get((shape.sink, column.name))
-            end = _end_of_column(part, at, shape)
-            if found is not None and end is not None:
-                yield Hint(end, _LABELS[found.status], f"{found.reason}; compared with {comparison.base}")
-        dropped = [each for each in judged.values() if each.sink == shape.sink and each.status is Status.DROPPED]
+        for position, column in enumerate(shape.columns):
+            judgement = judgements.get((shape.sink, column.name))
+            end = _end_of_column(part, position, shape)
+            if judgement is not None and end is not None:
+                yield Hint(end, _LABELS[judgement.status], f"{judgement.reason}; compared with {comparison.base}")
+        dropped = [
+            column for column in judgements.values() if column.sink == shape.sink and column.status is Status.DROPPED
+        ]
         items = _items(part.query)
         if dropped and items and (last := items[-1].span) is not None:
-            names = ", ".join(each.name for each in dropped)
+            names = ", ".join(column.name for column in dropped)
             yield Hint(last.end, f"dropped: {names}", f"{dropped[0].reason}; compared with {comparison.base}")
 
 
 def summarize(comparison: Comparison) -> Summary:
     """Return the verdict on the statement, with the number of columns of each kind."""
     sinks = {shape.sink for shape, _ in _queries(comparison.work)}
-    columns = [each for each in comparison.judgement.columns if each.sink in sinks]
+    columns = [column for column in comparison.judgement.columns if column.sink in sinks]
     counts = [(_LABELS[status], _count(columns, status)) for status in Status]
     parts = ", ".join(f"{number} {label}" for label, number in counts if number)
     verdict = comparison.judgement.verdict.value

@@ -38,8 +38,8 @@ def plan(*statements: str, tables: str = TABLES) -> list[Submit]:
 
 def find(*statements: str) -> list[str]:
     """Return the folder of each statement below that of the script."""
-    found = find_script_jobs(local(Path("job")), plan(*statements), Path())
-    return ["/".join(path) for path in found.folders]
+    script_jobs = find_script_jobs(local(Path("job")), plan(*statements), Path())
+    return ["/".join(path) for path in script_jobs.folders]
 
 
 def start(*statements: str) -> list[str]:
@@ -57,7 +57,7 @@ def start(*statements: str) -> list[str]:
         ([INTO_A], [""], [INTO_B, INTO_A], ["jobs/b", ""]),
         # A removed job keeps its folder.
         ([INTO_A, INTO_B], ["", "jobs/b"], [INTO_C, INTO_B], ["jobs/c", "jobs/b"]),
-        # Several into one table are told apart by their queries.
+        # Each of several INSERTs into one table continues the job of its own query.
         (
             [INTO_A, f"INSERT INTO a {SUM};\n", f"INSERT INTO a {MAX};\n"],
             ["", "jobs/a", "jobs/a-2"],
@@ -110,8 +110,8 @@ def test_a_folder_with_all_its_jobs_can_be_moved(folder: Path) -> None:
     for name in ("a", "b", "job"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name).rename(folder / "elsewhere" / name)
-    found = find_script_jobs(local(folder / "elsewhere/job"), plan(INTO_B, INTO_A), folder / "elsewhere")
-    assert found.folders == [("jobs", "b"), ()]
+    script_jobs = find_script_jobs(local(folder / "elsewhere/job"), plan(INTO_B, INTO_A), folder / "elsewhere")
+    assert script_jobs.folders == [("jobs", "b"), ()]
 
 
 def test_the_tables_of_an_earlier_release_are_known_by_name() -> None:
