@@ -51,6 +51,18 @@ def test_they_are_where_spark_is_told_and_are_removed_at_the_end(tmp_path: Path)
             time.sleep(0.1)
 
 
+@pytest.mark.parametrize("line", ["spark.local.dir {}", "  spark.local.dir = {}  ", "spark.local.dir: {}"])
+def test_they_are_where_the_defaults_of_spark_say(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = f"# spark.local.dir /nowhere\nspark.local.dirs /nowhere\n{line.format(tmp_path / 'fast')}\n"
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    for conf, parent in (({}, "fast"), ({"spark.local.dir": str(tmp_path / "own")}, "own")):
+        with private_local_folders(conf) as folders:
+            assert [folder.parent for folder in folders] == [tmp_path / parent]
+        assert "SPARK_LOCAL_DIRS" not in os.environ
+
+
 def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.touch()

@@ -6,14 +6,19 @@ By default, everyone on a machine can read the files of a shuffle in its tempora
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from everfold.spark.pyspark_path import spark_home
+
 _VARIABLE = "SPARK_LOCAL_DIRS"
 _OPTION = "spark.local.dir"
+_DEFAULT = re.compile(rf"^\s*{re.escape(_OPTION)}(?:\s*[=:]\s*|\s+)(\S.*?)\s*$", re.MULTILINE)
+"""The option in a file of properties."""
 
 
 @contextmanager
@@ -24,7 +29,8 @@ def private_local_folders(conf: Mapping[str, str]) -> Iterator[list[Path]]:
     that cannot be made is left to Spark, which reports it.
     """
     given = os.environ.get(_VARIABLE)
-    names = [name.strip() for name in (given or conf.get(_OPTION) or tempfile.gettempdir()).split(",")]
+    named = given or conf.get(_OPTION) or _read_default() or tempfile.gettempdir()
+    names = [name.strip() for name in named.split(",")]
     folders: dict[str, Path] = {}
     for name in filter(None, names):
         try:
@@ -40,6 +46,16 @@ def private_local_folders(conf: Mapping[str, str]) -> Iterator[list[Path]]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = given
+
+
+def _read_default() -> str | None:
+    """Return the folders that `spark-defaults.conf` names, None without them."""
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf")
+    try:
+        values = _DEFAULT.findall((folder / "spark-defaults.conf").read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+    return values[-1] if values else None
 
 
 def remove_at_exit(jvm: Any, folders: list[Path]) -> None:
