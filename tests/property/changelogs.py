@@ -122,6 +122,16 @@ def changelogs(draw: st.DrawFn) -> list[Change]:
 
 
 @st.composite
+def unfounded_changes(draw: st.DrawFn) -> list[Change]:
+    """Changes of which some retract rows that are not there, as in a changelog that is read from
+    the middle.
+    """
+    kinds = st.sampled_from([RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.UPDATE_BEFORE, RowKind.DELETE])
+    rows = st.tuples(st.sampled_from(["a", None]), st.sampled_from([None, 1, 2]))
+    return draw(st.lists(st.tuples(kinds, rows), max_size=20))
+
+
+@st.composite
 def inserts(draw: st.DrawFn) -> list[Change]:
     return [(RowKind.INSERT, row) for row in draw(st.lists(st.tuples(keys, values), max_size=40))]
 

@@ -17,14 +17,28 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from property.changelogs import Change, ChangingQuery, FoldedRows, changelogs, cut, cuts, freeze, inserts, values
+from property.changelogs import (
+    Change,
+    ChangingQuery,
+    FoldedRows,
+    changelogs,
+    cut,
+    cuts,
+    freeze,
+    inserts,
+    unfounded_changes,
+    values,
+)
 
 from everfold.memory.pipeline import MemoryPipeline
 from everfold.operators import group
 from everfold.operators.group import GroupOperator
+from everfold.operators.protocol import Meta, Step
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
 from everfold.sql.catalog import CatalogTable
+from everfold.spark.exchange import split_tables
 from everfold.sql.planner import Session, Submit
+from everfold.state.store import Store
 
 LAW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -127,14 +141,22 @@ def test_every_function_supports_changes(call: str, changes: list[Change], cuts:
 
 @pytest.fixture(params=[False, True], ids=["", "few rows"])
 def combined_thirds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prepare a third of a batch at a time, and combine what was prepared."""
-    prepare = GroupOperator.prepare
+    """Prepare a third of a batch at a time, combine what was prepared, and separate its tables as
+    Spark does.
+    """
+    prepare, step = GroupOperator.prepare, GroupOperator.step
 
     def prepare_thirds(operator: GroupOperator, rows: pl.DataFrame) -> pl.DataFrame:
         parts = [part for part in rows.iter_slices(-(-rows.height // 3)) if part.height]
         return operator.combine([prepare(operator, part) for part in parts])
 
+    def step_tables(
+        operator: GroupOperator, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]
+    ) -> Step:
+        return step(operator, store, [table for frame in prepared if frame.height for table in split_tables(frame)], metas)
+
     monkeypatch.setattr(GroupOperator, "prepare", prepare_thirds)
+    monkeypatch.setattr(GroupOperator, "step", step_tables)
     if request.param:
         monkeypatch.setattr(group, "FEW_ROWS", -1)
 
@@ -161,6 +183,83 @@ def test_combined_inserts_are_those_of_all_rows(changes: list[Change], cuts: lis
 @example([(RowKind.INSERT, ("a", at % 3)) for at in range(9)], [])
 def test_combined_values_are_counted_once(changes: list[Change], cuts: list[int]) -> None:
     check(changes, cuts, [call for call in CALLS if "DISTINCT" in call], ChangelogMode.INSERT_ONLY, 1, False)
+
+
+SIGNED_CALLS: dict[str, Callable[[Counter[int | None]], Any]] = {
+    "COUNT(*)": lambda counts: sum(counts.values()),
+    "COUNT(v)": lambda counts: sum(_not_null(counts).values()),
+    "MAX(v)": lambda counts: max((value for value, count in _not_null(counts).items() if count > 0), default=None),
+    "COUNT(DISTINCT v)": lambda counts: sum(count > 0 for count in _not_null(counts).values()),
+    "COUNT(DISTINCT v) FILTER (WHERE v > 1)": lambda counts: int(counts[2] > 0),
+}
+"""Calls, and their values where a value can be retracted more often than it was added."""
+
+
+def _not_null(counts: Counter[int | None]) -> dict[int, int]:
+    return {value: count for value, count in counts.items() if value is not None}
+
+
+def signed_answer(changes: Sequence[Change], calls: Sequence[str]) -> tuple[Counter[tuple[Any, ...]], int]:
+    """Return the rows of the groups after changes one by one, as Flink counts them, and the number
+    of retractions from groups without rows.
+    """
+    groups: dict[str | None, Counter[int | None]] = {}
+    ignored = 0
+    for kind, (key, value) in changes:
+        sign = 1 if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
+        if sign < 0 and key not in groups:
+            ignored += 1
+            continue
+        counts = groups.setdefault(key, Counter())
+        counts[value] += sign
+        if not sum(counts.values()):
+            del groups[key]
+    rows = Counter((key, *(SIGNED_CALLS[call](counts) for call in calls)) for key, counts in groups.items())
+    return rows, ignored
+
+
+@pytest.mark.usefixtures("combined_thirds")
+@settings(LAW, max_examples=100, suppress_health_check=list(HealthCheck))
+@given(unfounded_changes(), cuts, st.lists(st.sampled_from(sorted(SIGNED_CALLS)), min_size=1, unique=True))
+@example([(RowKind.UPDATE_BEFORE, ("a", 1)), (RowKind.UPDATE_AFTER, ("a", 2))], [], ["COUNT(*)", "MAX(v)"])
+@example([(RowKind.INSERT, ("a", 1)), (RowKind.DELETE, ("a", 2)), (RowKind.INSERT, ("a", 2))], [1], ["MAX(v)"])
+def test_a_group_is_discarded_with_its_last_row_wherever_the_batch_ends(
+    changes: list[Change], cuts: list[int], calls: list[str]
+) -> None:
+    grouping = ChangingQuery(f"SELECT k, {', '.join(calls)} FROM t GROUP BY k", ChangelogMode.ALL, buckets=2)
+    folded, seen = FoldedRows(), []
+    for batch in cut(changes, cuts):
+        seen += batch
+        folded.take(grouping.feed(batch))
+        rows, ignored = signed_answer(seen, calls)
+        assert folded.rows == rows
+        assert sum(stats.ignored_rows for stats in grouping.pipeline.stats) == ignored
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(f"SELECT k, {call} FROM t GROUP BY k" for call in CALLS),
+        "SELECT SUM(v), COUNT(*) FROM t",
+        "SELECT DISTINCT k FROM t",
+        "SELECT n, COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n",
+        "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS n FROM t) WHERE n <= 2",
+        "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY v) FROM t",
+    ],
+)
+@settings(LAW, max_examples=15)
+@given(changes=unfounded_changes(), cuts=cuts)
+@example(changes=[(RowKind.UPDATE_BEFORE, ("a", 1)), (RowKind.UPDATE_AFTER, ("a", 1))], cuts=[])
+def test_the_result_of_unfounded_changes_does_not_depend_on_batches(
+    query: str, changes: list[Change], cuts: list[int]
+) -> None:
+    results = []
+    for batches in (cut(changes, cuts), [[change] for change in changes]):
+        changing, folded = ChangingQuery(query, ChangelogMode.ALL), FoldedRows(per_key=False)
+        for batch in batches:
+            folded.take(changing.feed(batch))
+        results.append(folded.rows)
+    assert results[0] == results[1]
 
 
 @LAW

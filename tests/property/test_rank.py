@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property.changelogs import Change, ChangingQuery, FoldedRows, Row, UpsertedRows, changelogs, cut, cuts, inserts
+from property.queries import Query
 
-from everfold.plan.changelog import ChangelogMode, RowKind
+from everfold.plan.changelog import KIND, RETRACTIONS, ChangelogMode, RowKind
 
 LAW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ORDERS: dict[str, Callable[[Row], Any]] = {
@@ -149,3 +152,45 @@ def test_upserts_that_move_rows_to_another_partition(
             for row in sorted(found, key=lambda row: (sign * row[2], row[0] is not None, row[0] or ""))[:2]
         ]
         assert sorted(table.rows.values(), key=repr) == sorted(first, key=repr)
+
+
+SECONDS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), max_size=30)
+"""Keys, and times in seconds of which many are equal."""
+LAST_BY_KEY = "SELECT id, k, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY ts {order}) AS n FROM {rows}) WHERE n {bound}"
+
+
+@pytest.mark.parametrize("bound", ["= 1", "<= 2"])
+@pytest.mark.parametrize("order", ["ASC", "DESC"])
+@pytest.mark.parametrize("is_windowed", [False, True], ids=["all rows", "windows"])
+@LAW
+@given(rows=SECONDS, cuts=cuts, buckets=buckets)
+def test_of_equal_times_only_the_newest_row_is_the_last_to_arrive(
+    bound: str, order: str, is_windowed: bool, rows: list[tuple[str, int]], cuts: list[int], buckets: int
+) -> None:
+    """As in Flink, whose Top-N keeps the first of equal rows, and whose deduplication the last."""
+    window = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+    keys = "window_start, window_end, k" if is_windowed else "k"
+    select = LAST_BY_KEY.format(keys=keys, order=order, rows=window if is_windowed else "t", bound=bound)
+    query = Query(
+        f"CREATE TABLE t (id INT, k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND); {select}"
+    )
+    start = datetime(2026, 1, 1)
+    arrived = [{"id": at, "k": key, "ts": start + timedelta(seconds=time)} for at, (key, time) in enumerate(rows)]
+    pipeline, folded = query.pipeline(buckets=buckets), Counter[tuple[Any, ...]]()
+    positions = sorted({0, len(arrived), *(cut % (len(arrived) + 1) for cut in cuts)})
+    emitted = []
+    for begin, end in pairwise(positions):
+        emitted.append(pipeline.feed(query.input(t=arrived[begin:end]), now_ms=0))
+        pipeline = pipeline.restart()
+    emitted.append(pipeline.flush(now_ms=0))
+    for table in emitted:
+        for row in table.to_pylist():
+            folded[row["c0"], row["c1"]] += -1 if row.get(KIND) in RETRACTIONS else 1
+    expected = Counter[tuple[Any, ...]]()
+    for key in "ab":
+        found = [row for row in arrived if row["k"] == key]
+        if (order, bound) == ("DESC", "= 1"):
+            found.reverse()
+        found.sort(key=lambda row: row["ts"], reverse=order == "DESC")
+        expected.update((row["id"], key) for row in found[: int(bound[-1])])
+    assert +folded == expected

@@ -30,6 +30,7 @@ from everfold.aggregates.folding import (
 )
 from everfold.operators.changelog import diff_rows, empty_changes, sign
 from everfold.operators.clock import Clock
+from everfold.operators.emptied_groups import PHASE, add_phases, combine_phases, find_emptied, number_chunks
 from everfold.operators.group_layout import Count, ValueTable, group_layout
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import normalize_keys, null_column, page_columns
@@ -64,11 +65,13 @@ class GroupOperator:
         found = group_layout(node, updating)
         self._layout, self._tables = found.layout, found.tables
         self._plain = [found.layout.folds[at] for at in found.plain]
+        self._plain_slots = [name for fold in self._plain for name in fold.slots]
         self._merging = [replace(fold, begins_late=False) for fold in found.layout.folds]
         self.schema = node.schema
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
         self._has = pl.col("n") > 0 if updating else pl.lit(True)
+        self._parts_by = (*self._layout.keys, *[PHASE] * updating)
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
@@ -94,6 +97,8 @@ class GroupOperator:
         signs = [sign().alias("sign")] if self.updating else []
         if normalized or signs:
             rows = rows.with_columns_seq(*normalized, *signs)
+        if self.updating:
+            rows = add_phases(rows, keys)
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
         slots = None if folding else self._slots_of_rows(rows)
@@ -109,7 +114,7 @@ class GroupOperator:
             )
             parts = [found.drop(_NUMBER)]
         else:
-            parts = [fold_rows(rows, keys, self._plain, [*facts, _tag(0)])]
+            parts = [fold_rows(rows, self._parts_by, self._plain, [*facts, _tag(0)])]
         for at, table in enumerate(self._tables, 1):
             values = None if groups is None else self._first_values(rows, groups, table)
             parts.append(
@@ -128,7 +133,7 @@ class GroupOperator:
     def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
-        found = reduce_groups(rows, [*self._layout.keys, *table.columns], [*facts, *counts])
+        found = reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *counts])
         if not self.updating and all(count.condition is None for count in table.counts):
             return found
         return found.filter(self._some(table))
@@ -178,24 +183,32 @@ class GroupOperator:
 
     def combine(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Merge the results of `prepare` for successive chunks of rows."""
+        prepared = number_chunks(prepared) if self.updating else prepared
         groups = pl.concat(self._parts_of(0, prepared), how="diagonal")
-        parts = [self._fold_groups(groups).with_columns_seq(_tag(0))]
+        if self.updating:
+            groups = groups.sort(PHASE, maintain_order=True)
+            combined = combine_phases(groups, self._layout.keys)
+            phases = groups.select_seq("hash", *self._parts_by, combined.alias("combined"))
+            groups = groups.with_columns_seq(combined)
+        parts = [self._fold_groups(groups, self._parts_by).with_columns_seq(_tag(0))]
         for at, table in enumerate(self._tables, 1):
             rows = self._concat_values(table, self._parts_of(at, prepared))
+            if self.updating:
+                rows = _join_found(rows, phases, ["hash", *self._parts_by])
+                rows = rows.drop(PHASE).rename({"combined": PHASE})
             parts.append(self._combine_values(rows, table).with_columns_seq(_tag(at)))
         return pl.concat(parts, how="diagonal")
 
     def _combine_values(self, rows: pl.DataFrame, table: ValueTable) -> pl.DataFrame:
-        keys = self._layout.keys
         if not self.updating and rows.height >= FEW_ROWS:
             counts = tuple(replace(each, condition=each.condition and each.name) for each in table.counts)
-            groups = self._number(rows, keys, "hash")
+            groups = self._number(rows, self._layout.keys, "hash")
             found = None if groups is None else self._first_values(rows, groups, replace(table, counts=counts))
             if found is not None:
                 return found
         merged = [pl.col(each.name).sum() if self.updating else pl.col(each.name).any() for each in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
-        found = reduce_groups(rows, [*keys, *table.columns], [*facts, *merged])
+        found = reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *merged])
         return found.filter(self._some(table))
 
     # --- a batch ----------------------------------------------------------------------------------
@@ -208,6 +221,7 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         live = clock.advance(metas)
         state = _State(self, store, head, clock.now_ms, closed)
+        prepared = number_chunks(prepared) if self.updating else prepared
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state, watermark)).height]
         if frames:
             rows = self._apply(frames, state)
@@ -235,25 +249,30 @@ class GroupOperator:
     def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
         """Merge prepared rows into the state and return the changes of the results."""
         layout = self._layout
-        groups = pl.concat(self._parts_of(0, frames), how="diagonal")
-        groups = groups if groups["seq"].is_sorted() else groups.sort("seq", maintain_order=True)
+        parts = pl.concat(self._parts_of(0, frames), how="diagonal")
+        if self.updating:
+            parts = parts.sort("seq", PHASE)
+        elif not parts["seq"].is_sorted():
+            parts = parts.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
-        repeated = groups["hash"].n_unique() < groups.height
-        groups = self._fold_groups(groups) if repeated else groups
+        repeated = parts["hash"].n_unique() < parts.height
+        groups = self._fold_groups(parts, layout.keys) if repeated else parts
         old = self._old(groups, state)
         groups = groups.hstack([old["g"], old["had"]])
+        parts = _join_found(parts, groups[["g", *keys]], keys) if repeated else groups
+        stored = old if old["had"].all() else old.filter("had")
+        discarded = parts.clear()
         if self.updating:
-            groups = groups.with_columns_seq(pl.col("n") + old["n"].fill_null(0))
-            known = groups["had"] | (groups["n"] > 0)
-            state.ignored -= int(groups.filter(~known)["n"].sum())
-            groups, old = groups.filter(known), old.filter(known)
-        slots = self._slots_of(groups, old)
+            parts, discarded, groups, old, stored = self._discard_emptied(parts, groups, old, state)
+        slots = [stored[["g", *layout.slots]], parts[["g", *self._plain_slots]]]
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
-            parts = self._parts_of(at + 1, frames)
-            values = _join_found(self._concat_values(table, parts), groups[["g", *keys]], keys)
+            several = self._parts_of(at + 1, frames)
+            values = _join_found(self._concat_values(table, several), groups[["g", *keys]], keys)
             values = values.drop_nulls("g") if self.updating else values
-            moves.append(state.values[at].apply(values, len(parts) > 1))
+            if discarded.height:
+                values = values.join(discarded, on=["g", PHASE], how="anti", maintain_order="left")
+            moves.append(state.values[at].apply(values, self.updating or len(several) > 1))
             slots += self._fold_appeared(table, moves[-1])
         merged = self._merge_slots(groups, slots)
         for at, table in enumerate(self._tables):
@@ -261,6 +280,37 @@ class GroupOperator:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
         return self._store(merged, old, state)
+
+    def _discard_emptied(
+        self, parts: pl.DataFrame, groups: pl.DataFrame, old: pl.DataFrame, state: _State
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Return the parts that count, those that come before their group was empty for the last
+        time, the groups that exist before or after the batch, their old rows, and those of them that
+        count.
+
+        A group that stays empty keeps its parts, which are not looked at.
+        """
+        order = np.argsort(parts["g"].to_numpy(), kind="stable")
+        group, changes = parts["g"].to_numpy()[order], parts["n"].to_numpy()[order]
+        before = old["n"].fill_null(0).to_numpy()
+        may_be_empty = parts[PHASE].to_numpy()[order] % 2 == 0
+        is_early, ignored, count = find_emptied(group, changes, may_be_empty, before)
+        state.ignored += int(ignored.sum())
+        begins_again = np.zeros(len(before), dtype=bool)
+        begins_again[group[is_early]] = True
+        begins_again &= count > 0
+        known = old["had"].to_numpy() | (count > 0)
+        is_discarded = np.empty(parts.height, dtype=bool)
+        is_discarded[order] = is_early & begins_again[group]
+        counted = old.filter(pl.Series(old["had"].to_numpy() & ~begins_again))
+        emptied = old.filter(pl.Series(old["had"].to_numpy() & begins_again))
+        if emptied.height:
+            for values in state.values:
+                values.forget(emptied)
+        groups = groups.with_columns_seq(pl.Series("n", count))
+        counting = keep_rows(parts, pl.Series(~is_discarded & known[parts["g"].to_numpy()]))
+        discarded = keep_rows(parts[["g", PHASE]], pl.Series(is_discarded))
+        return counting, discarded, groups.filter(known), old.filter(known), counted
 
     def _parts_of(self, table: int, frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Return the parts of the prepared rows of a table."""
@@ -277,15 +327,10 @@ class GroupOperator:
         names = (*self._layout.keys, *table.columns, *table.hashes)
         types = {"hash": pl.Int64(), "seq": pl.Int64(), **{name: self._types[name] for name in names}}
         types |= dict.fromkeys((each.name for each in table.counts), count)
+        types |= {PHASE: pl.Int64()} if self.updating else {}
         present = set(rows.columns)
         missing = [null_column(rows.height, of).alias(name) for name, of in types.items() if name not in present]
         return rows.hstack(missing) if missing else rows
-
-    def _slots_of(self, groups: pl.DataFrame, old: pl.DataFrame) -> list[pl.DataFrame]:
-        """Return the slots of the stored groups, then those of the batch, by `g`."""
-        slots = [name for fold in self._plain for name in fold.slots]
-        stored = old if old["had"].all() else old.filter("had")
-        return [stored[["g", *self._layout.slots]], groups[["g", *slots]]]
 
     def _merge_slots(self, groups: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return the groups with their slots merged from all parts."""
@@ -305,11 +350,10 @@ class GroupOperator:
         state.write_groups(merged, old)
         return self._diff(merged, old)
 
-    def _fold_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _fold_groups(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         """Return one row per touched group, in the order of their first rows."""
         facts = [pl.col("hash").first(), pl.col("seq").min(), pl.col("n").sum()]
-        found = fold_slots(rows, self._layout.keys, self._plain, facts)
-        return found.sort("seq")
+        return fold_slots(rows, by, self._plain, facts).sort("seq")
 
     def _old(self, groups: pl.DataFrame, state: _State) -> pl.DataFrame:
         """Return the stored rows of the groups, row by row.
@@ -342,7 +386,8 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         state = _State(self, store, head, clock.now_ms, closed)
         rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
-        groups = self._fold_groups(rows.with_columns_seq(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq"))
+        rows = rows.with_columns_seq(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq")
+        groups = self._fold_groups(rows, self._layout.keys)
         old = self._old(groups, state)
         exists = old["had"]
         facts = [old[name] for name in ("g", "had", "n", "touched") if name in old.columns]
@@ -351,7 +396,8 @@ class GroupOperator:
             return empty_changes(self.schema)
         before = pl.col("seq") + NO_WATERMARK + 1
         groups = groups.with_columns_seq(before)
-        rows = self._store(self._merge_slots(groups, self._slots_of(groups, old)), old, state)
+        slots = [old[["g", *self._layout.slots]], groups[["g", *self._plain_slots]]]
+        rows = self._store(self._merge_slots(groups, slots), old, state)
         write_head(store, self._epoch, head | state.encode())
         return rows
 
@@ -367,6 +413,7 @@ class GroupOperator:
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
+        prepared = number_chunks(prepared) if self.updating else prepared
         frames = [self._only_newest(frame) for frame in prepared if frame.height]
         if not frames:
             return empty_changes(self.schema)

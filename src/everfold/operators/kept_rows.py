@@ -164,12 +164,13 @@ def retract(rows: pl.DataFrame, like: Sequence[str]) -> tuple[pl.DataFrame, int]
     """Mark the added rows that were not retracted as `alive`; return the number of retractions that
     matched no row too.
 
-    rows: with `sign` (NULL for stored ones). Each retraction removes the first of the rows that
-    equal it in the columns `like`.
+    rows: with `sign` (NULL for stored ones). Each retraction removes the first of the earlier rows
+    that equal it in the columns `like`.
     """
     rows = rows.with_columns_seq(pl.col("sign").fill_null(1)).sort(NUMBER)
     is_added, is_retracted = pl.col("sign") > 0, pl.col("sign") < 0
-    nth, leaving = is_added.cum_sum().over(like), is_retracted.sum().over(like)
+    missed = (-pl.col("sign").cum_sum().min()).clip(0)
+    nth, leaving = is_added.cum_sum().over(like), (is_retracted.sum() - missed).over(like)
     rows = rows.with_columns_seq((is_added & (nth > leaving)).alias(ALIVE))
     retracted = int((rows["sign"] < 0).sum())
     return rows, retracted - (rows.height - retracted - int(rows[ALIVE].sum()))

@@ -50,7 +50,7 @@ class RankOperator:
     def __init__(self, name: str, node: Rank, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> None:
         self.name, self._node, self._clock, self._epoch = name, node, clock, epoch
         self.updating = updating
-        self._rows = RankedRows(node)
+        self._rows = RankedRows(node, newest_first=node.keeps_newest and not updating)
         self.schema = node.schema
         self.inputs, self.hash_columns = self._rows.inputs, self._rows.keys
         self._keeps_numbers = node.is_by_arrival and not updating

@@ -24,10 +24,11 @@ class RankedRows:
 
     columns: of the node's input, `r0, …`. keys: of the partition. order: the columns that rows are
     sorted by. inputs: all columns of the rows. page_names: their names in pages. A key or an order
-    that is a column of the input is not stored twice.
+    that is a column of the input is not stored twice. newest_first: whether rows that are equal in
+    the order are sorted from the last to arrive to the first.
     """
 
-    def __init__(self, node: Rank | OverAggregate) -> None:
+    def __init__(self, node: Rank | OverAggregate, *, newest_first: bool = False) -> None:
         below = node.input.schema
         self.columns = tuple(f"r{at}" for at in range(len(below)))
         self._inputs = [*map(InputColumn.of, self.columns, column_references(below))]
@@ -40,7 +41,7 @@ class RankedRows:
         self.keys = tuple(self._key(at, node.partition[position]) for at, (_, position) in enumerate(named))
         self.order = tuple(self._order(at, key.expression) for at, key in enumerate(node.order))
         self._by = [*self.order, NUMBER]
-        self._descending = [*(key.descending for key in node.order), False]
+        self._descending = [*(key.descending for key in node.order), newest_first]
         self._nulls_last = [*(not key.nulls_first for key in node.order), False]
         self.inputs = tuple(self._inputs)
         """What the engine computes."""
@@ -53,13 +54,14 @@ class RankedRows:
         return rows.with_columns_seq(*normalize_keys(self._inputs, self.keys))
 
     def order_rows(self, rows: pl.DataFrame) -> tuple[Positions, Positions]:
-        """Return the indexes of rows by partition and order, equal ones by arrival, and the number
-        of the partition of each, ascending.
+        """Return the indexes of rows by partition and order, equal ones by arrival or newest first,
+        and the number of the partition of each, ascending.
 
         rows: with `number`.
         """
         by, descending, nulls_last = self._by, self._descending, self._nulls_last
-        if rows[NUMBER].is_sorted():  # sorting is stable, and takes less time by fewer columns
+        if not descending[-1] and rows[NUMBER].is_sorted():
+            # Sorting is stable, and takes less time by fewer columns.
             by, descending, nulls_last = by[:-1], descending[:-1], nulls_last[:-1]
         order = np.arange(rows.height)
         if by:

@@ -40,7 +40,7 @@ class WindowRankOperator:
 
     def __init__(self, name: str, node: Rank, window: InWindow, clock: ClockSpec, epoch: int = 0) -> None:
         self.name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch
-        self._rows = RankedRows(node)
+        self._rows = RankedRows(node, newest_first=node.keeps_newest)
         self.schema = node.schema
         end = column_references(node.input.schema)[window.end]
         self.inputs = (InputColumn(name=_END, expression=end, type=BIGINT, as_ms=True), *self._rows.inputs)

@@ -552,6 +552,18 @@ class Rank(OperatorNode):
         """Whether rows are ranked in arrival order, so that a ranked row keeps its rank."""
         return not self.order or (self._by_proctime(self.order[0]) and not self.order[0].descending)
 
+    @property
+    def keeps_newest(self) -> bool:
+        """Whether only the newest row by event time is taken, over an input without changes. Of
+        rows with equal times it is then the last to arrive.
+        """
+        return (
+            self.last == 1
+            and len(self.order) == 1
+            and self.order[0].descending
+            and time_attribute(self.order[0].expression, self.input.schema) == "rowtime"
+        )
+
     def _by_proctime(self, key: SortKey) -> bool:
         return time_attribute(key.expression, self.input.schema) == "proctime"
 

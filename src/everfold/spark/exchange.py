@@ -99,8 +99,12 @@ def from_ipc(blob: bytes, prefix: int = 1) -> pl.DataFrame:
 
 
 def decode_in_task_order(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
-    """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival."""
-    return [from_ipc(blob, _NUMBERED.size) for blob in sorted(blobs, key=_NUMBERED.unpack_from)]
+    """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival, those of a
+    chunk in the order of their tables.
+    """
+    numbered = [(_NUMBERED.unpack_from(blob)[1], from_ipc(blob, _NUMBERED.size)) for blob in blobs]
+    numbered.sort(key=lambda pair: (pair[0], pair[1][TABLE][0] if TABLE in pair[1].columns else 0))
+    return [frame for _, frame in numbered]
 
 
 @dataclass(frozen=True, slots=True)
