@@ -35,8 +35,8 @@ from everfold.operators import group
 from everfold.operators.group import GroupOperator
 from everfold.operators.protocol import Meta, Step
 from everfold.plan.changelog import KIND, ChangelogMode, RowKind
-from everfold.sql.catalog import CatalogTable
 from everfold.spark.exchange import split_tables
+from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
 from everfold.state.store import Store
 
@@ -153,7 +153,9 @@ def combined_thirds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     def step_tables(
         operator: GroupOperator, store: Store, prepared: Sequence[pl.DataFrame], metas: Sequence[Meta]
     ) -> Step:
-        return step(operator, store, [table for frame in prepared if frame.height for table in split_tables(frame)], metas)
+        return step(
+            operator, store, [table for frame in prepared if frame.height for table in split_tables(frame)], metas
+        )
 
     monkeypatch.setattr(GroupOperator, "prepare", prepare_thirds)
     monkeypatch.setattr(GroupOperator, "step", step_tables)

@@ -4,7 +4,7 @@ A source's columns are `c0, c1, …` in the order of the table's columns, physic
 the physical types of `everfold.types`. Streaming and batch frames have an additional column,
 `__split`: the part of the source that has a separate watermark. A table whose rows are
 changes (`Connector.changelog`) has a column `__kind` too, a `RowKind`; so have the rows of every
-sink. If such rows are not in the order of their arrival, a column `__order` tells it, BIGINT.
+sink. Rows of files have a column `__file` (`file_order`).
 
 `Connector.check` finds everything that can be wrong in a table declaration, without pyspark and
 before anything starts.

@@ -38,11 +38,13 @@ class Piece:
     split: the split whose watermark the rows advance; None if the table has only one.
     locate: returns where the row with an index came from, as the column `__place` does; None if
         the source does not know.
+    file: the file that they are from, as the column `__file`; None if from none.
     """
 
     rows: pa.Table
     split: str | None = None
     locate: Callable[[int], str] | None = None
+    file: str | None = None
 
 
 class WorkerReader(ABC):

@@ -1,10 +1,10 @@
 """Groups that become empty within a batch.
 
-As in Flink, a group is discarded when its last row is retracted, begins again with its next row, and
-a retraction from an empty group is ignored. So the result depends on the number of rows that a group
-had before the batch, which the tasks that fold its rows do not know. But whatever that number is:
-if the group becomes empty at all, it does so for the last time where the sum of the signs of its
-rows is the least. So a task folds the rows up to there and the later ones separately, in two
+As in Flink, a group is discarded when its last row is retracted, and begins again with its next
+row; a retraction from an empty group is ignored. So the result depends on the number of rows that a
+group had before the batch, which the tasks that fold its rows do not know. But whatever that number
+is: if the group becomes empty at all, it does so for the last time where the sum of the signs of
+its rows is the least. So a task folds the rows up to there and the later ones separately, in two
 *phases*. Source: flink 2.3 through `tests/cases/group`.
 """
 
@@ -38,8 +38,8 @@ def add_phases(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 def combine_phases(rows: pl.DataFrame, keys: Sequence[str]) -> pl.Series:
     """Return the phases, 0 or 1, of groups that were prepared from several chunks of rows.
 
-    rows: by the phases of the chunks, with `hash`, the keys of the group and the number `n` of added
-    less retracted rows.
+    rows: by the phases of the chunks, with `hash`, the keys of the group and the number `n` of
+    added less retracted rows.
     """
     return _number_phases(rows, keys, rows["n"].to_numpy(), rows[PHASE].to_numpy() % 2 == 0)
 
@@ -63,8 +63,8 @@ def find_emptied(
     of retractions from each group while it was empty, and the number of its rows afterwards.
 
     group: the number of each part's group, from 0, ascending; the parts of a group by arrival, at
-    least one. changes: the added less the retracted rows of each part. may_be_empty: whether a group
-    can be empty after a part. before: the number of rows of each group before the first part.
+    least one. changes: the added less the retracted rows of each part. may_be_empty: whether a
+    group can be empty after a part. before: the number of rows of each group before the first part.
     """
     begins = np.flatnonzero(np.diff(group, prepend=-1))
     lengths = np.diff(begins, append=len(group))

@@ -13,7 +13,7 @@ Flink. Source: the seed on group aggregation; flink 2.3 through `tests/cases/gro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class GroupOperator:
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
         self._has = pl.col("n") > 0 if updating else pl.lit(True)
+        self.follows_order = updating or any(fold.is_ordered for fold in found.layout.folds)
         self._parts_by = (*self._layout.keys, *[PHASE] * updating)
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
@@ -190,7 +191,7 @@ class GroupOperator:
             combined = combine_phases(groups, self._layout.keys)
             phases = groups.select_seq("hash", *self._parts_by, combined.alias("combined"))
             groups = groups.with_columns_seq(combined)
-        parts = [self._fold_groups(groups, self._parts_by).with_columns_seq(_tag(0))]
+        parts = [self._fold_groups(groups, self._parts_by, self._plain).with_columns_seq(_tag(0))]
         for at, table in enumerate(self._tables, 1):
             rows = self._concat_values(table, self._parts_of(at, prepared))
             if self.updating:
@@ -256,15 +257,16 @@ class GroupOperator:
             parts = parts.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
         repeated = parts["hash"].n_unique() < parts.height
-        groups = self._fold_groups(parts, layout.keys) if repeated else parts
+        groups = self._fold_groups(parts, layout.keys, [] if self.updating else self._plain) if repeated else parts
         old = self._old(groups, state)
         groups = groups.hstack([old["g"], old["had"]])
-        parts = _join_found(parts, groups[["g", *keys]], keys) if repeated else groups
+        parts = _join_found(parts, groups[["g", *keys]], keys) if repeated and self.updating else groups
         stored = old if old["had"].all() else old.filter("had")
-        discarded = parts.clear()
+        touched = _Touched(groups, old, stored, parts, parts.clear())
         if self.updating:
-            parts, discarded, groups, old, stored = self._discard_emptied(parts, groups, old, state)
-        slots = [stored[["g", *layout.slots]], parts[["g", *self._plain_slots]]]
+            touched = self._discard_emptied(touched, state)
+        groups, old, discarded = touched.groups, touched.old, touched.discarded
+        slots = [touched.stored[["g", *layout.slots]], touched.parts[["g", *self._plain_slots]]]
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
             several = self._parts_of(at + 1, frames)
@@ -281,15 +283,13 @@ class GroupOperator:
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
         return self._store(merged, old, state)
 
-    def _discard_emptied(
-        self, parts: pl.DataFrame, groups: pl.DataFrame, old: pl.DataFrame, state: _State
-    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Return the parts that count, those that come before their group was empty for the last
-        time, the groups that exist before or after the batch, their old rows, and those of them that
-        count.
+    def _discard_emptied(self, touched: _Touched, state: _State) -> _Touched:
+        """Discard what groups had before they were empty for the last time, and groups that exist
+        neither before nor after the batch.
 
         A group that stays empty keeps its parts, which are not looked at.
         """
+        parts, groups, old = touched.parts, touched.groups, touched.old
         order = np.argsort(parts["g"].to_numpy(), kind="stable")
         group, changes = parts["g"].to_numpy()[order], parts["n"].to_numpy()[order]
         before = old["n"].fill_null(0).to_numpy()
@@ -299,18 +299,18 @@ class GroupOperator:
         begins_again = np.zeros(len(before), dtype=bool)
         begins_again[group[is_early]] = True
         begins_again &= count > 0
-        known = old["had"].to_numpy() | (count > 0)
+        exists = old["had"].to_numpy() | (count > 0)
         is_discarded = np.empty(parts.height, dtype=bool)
         is_discarded[order] = is_early & begins_again[group]
-        counted = old.filter(pl.Series(old["had"].to_numpy() & ~begins_again))
+        stored = old.filter(pl.Series(old["had"].to_numpy() & ~begins_again))
         emptied = old.filter(pl.Series(old["had"].to_numpy() & begins_again))
         if emptied.height:
             for values in state.values:
                 values.forget(emptied)
         groups = groups.with_columns_seq(pl.Series("n", count))
-        counting = keep_rows(parts, pl.Series(~is_discarded & known[parts["g"].to_numpy()]))
+        kept = keep_rows(parts, pl.Series(~is_discarded & exists[parts["g"].to_numpy()]))
         discarded = keep_rows(parts[["g", PHASE]], pl.Series(is_discarded))
-        return counting, discarded, groups.filter(known), old.filter(known), counted
+        return _Touched(groups.filter(exists), old.filter(exists), stored, kept, discarded)
 
     def _parts_of(self, table: int, frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         """Return the parts of the prepared rows of a table."""
@@ -350,10 +350,10 @@ class GroupOperator:
         state.write_groups(merged, old)
         return self._diff(merged, old)
 
-    def _fold_groups(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        """Return one row per touched group, in the order of their first rows."""
+    def _fold_groups(self, rows: pl.DataFrame, by: Sequence[str], folds: Sequence[Fold]) -> pl.DataFrame:
+        """Return one row per group with the slots of some calls, in the order of first rows."""
         facts = [pl.col("hash").first(), pl.col("seq").min(), pl.col("n").sum()]
-        return fold_slots(rows, by, self._plain, facts).sort("seq")
+        return fold_slots(rows, by, folds, facts).sort("seq")
 
     def _old(self, groups: pl.DataFrame, state: _State) -> pl.DataFrame:
         """Return the stored rows of the groups, row by row.
@@ -387,7 +387,7 @@ class GroupOperator:
         state = _State(self, store, head, clock.now_ms, closed)
         rows = pl.concat([self._layout.from_page(each, ["hash", "seq"]) for each in histories])
         rows = rows.with_columns_seq(pl.lit(0, dtype=pl.Int64).alias("n")).sort("seq")
-        groups = self._fold_groups(rows, self._layout.keys)
+        groups = self._fold_groups(rows, self._layout.keys, self._plain)
         old = self._old(groups, state)
         exists = old["had"]
         facts = [old[name] for name in ("g", "had", "n", "touched") if name in old.columns]
@@ -521,6 +521,22 @@ class GroupOperator:
         found = groups.filter(exists)
         values = found.select_seq("g").with_columns_seq(compute_results(found, folds, names))
         return groups.select_seq("g").join(values, on="g", how="left", maintain_order="left").get_columns()[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The groups that a batch touches.
+
+    groups, old: row by row the groups and what is stored of them. stored: the rows of `old` that
+    count. parts: the prepared rows of the groups that count, by `g`. discarded: `g` and phase of
+    those that do not.
+    """
+
+    groups: pl.DataFrame
+    old: pl.DataFrame
+    stored: pl.DataFrame
+    parts: pl.DataFrame
+    discarded: pl.DataFrame
 
 
 class _State:

@@ -35,7 +35,7 @@ class NormalizeOperator:
     """The operator of a ChangelogNormalize."""
 
     updating = True
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(self, name: str, node: ChangelogNormalize, clock: ClockSpec, epoch: int = 0) -> None:
         self.name, self._node, self._clock, self._epoch = name, node, clock, epoch

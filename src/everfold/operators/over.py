@@ -72,7 +72,7 @@ class OverOperator:
     """The operator of an OverAggregate in a stream."""
 
     updating = False
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(self, name: str, node: OverAggregate, clock: ClockSpec, epoch: int = 0) -> None:
         self.name, self._node, self._clock, self._epoch = name, node, clock, epoch

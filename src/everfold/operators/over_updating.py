@@ -47,7 +47,7 @@ _AT, _AFFECTED = "at", "affected"
 class UpdatingOverOperator:
     """The operator of an OverAggregate in a stream without a clock."""
 
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(
         self, name: str, node: OverAggregate, clock: ClockSpec, epoch: int = 0, updating: bool = False

@@ -38,13 +38,16 @@ class Meta:
     now_ms: processing time of the batch, the same when the batch is run again. watermarks: the
     greatest watermark in this batch, by split of the input (a Kafka partition, a file source; for a
     later operator: the watermark of the operator before, by its name). flush: the tables that are
-    read have ended. ended: operators below that have emitted all their rows.
+    read have ended. ended: operators below that have emitted all their rows. files: the column
+    `__file` of the files that were read, "" for other rows, each with the arrival number of the
+    first row from there on, if the operator follows their order.
     """
 
     now_ms: int
     watermarks: dict[str, int] = field(default_factory=dict)
     flush: bool = False
     ended: Sequence[str] = ()
+    files: Sequence[tuple[str, int]] = ()
 
     def encode(self) -> bytes:
         """Encode as JSON."""
@@ -60,13 +63,15 @@ class Meta:
         """Merge the meta rows that the tasks of a batch sent."""
         watermarks: dict[str, int] = {}
         ended: set[str] = set()
+        files: list[tuple[str, int]] = []
         now_ms, flush = NO_WATERMARK, False
         for meta in metas:
             now_ms, flush = max(now_ms, meta.now_ms), flush or meta.flush
             ended.update(meta.ended)
+            files += meta.files
             for split, at in meta.watermarks.items():
                 watermarks[split] = max(watermarks.get(split, NO_WATERMARK), at)
-        return cls(now_ms, watermarks, flush, tuple(sorted(ended)))
+        return cls(now_ms, watermarks, flush, tuple(sorted(ended)), files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,12 @@ class Operator(Protocol):
 
         Then `prepare` receives `seq` BIGINT, ascending; rows of an operator below have its
         `__order` there, and so may share a value.
+        """
+
+    @property
+    def follows_order(self) -> bool:
+        """Whether its result depends on the arrival order of rows, and not only the order of the
+        rows that it emits. Then `prepare` receives rows of different files separately.
         """
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -45,7 +45,7 @@ from everfold.types import physical_name
 class RankOperator:
     """The operator of a Rank without a window."""
 
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(self, name: str, node: Rank, clock: ClockSpec, epoch: int = 0, updating: bool = False) -> None:
         self.name, self._node, self._clock, self._epoch = name, node, clock, epoch

@@ -201,7 +201,7 @@ class SessionOperator(_Sessions):
         super().__init__(name, node, clock, epoch, self._layout.keys)
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self._slots = self._layout.slots
-        self.ordered = self._layout.ordered
+        self.ordered = self.follows_order = self._layout.ordered
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
@@ -349,7 +349,7 @@ class SessionRowsOperator(_Sessions):
     """SELECT * FROM SESSION(…): the rows of each session with its bounds, once it is complete."""
 
     updating = False
-    ordered = False
+    ordered = follows_order = False
 
     def __init__(self, name: str, node: WindowTableFunction, clock: ClockSpec, epoch: int = 0) -> None:
         below = node.input.schema

@@ -57,7 +57,7 @@ class WindowOperator:
         self.name, self._node, self._clock, self._epoch, self.updating = name, node, clock, epoch, updating
         self._window: SlicedWindow = node.window
         self._layout = layout_of(node, updating)
-        self.ordered = self._layout.ordered
+        self.ordered = self.follows_order = self._layout.ordered
         self.inputs, self.hash_columns = self._layout.inputs, self._layout.hash_keys
         self.schema = node.schema
         self._by = ("slice", *self._layout.keys)

@@ -34,7 +34,7 @@ class EmitOperator:
     """The operator of a WindowEmit."""
 
     updating = True
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(self, name: str, node: WindowEmit, clock: ClockSpec, epoch: int = 0) -> None:
         self.name, self._node, self._clock, self._epoch = name, node, clock, epoch

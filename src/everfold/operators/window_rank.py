@@ -36,7 +36,7 @@ class WindowRankOperator:
     """The operator of a Rank in windows."""
 
     updating = False
-    ordered = True
+    ordered = follows_order = True
 
     def __init__(self, name: str, node: Rank, window: InWindow, clock: ClockSpec, epoch: int = 0) -> None:
         self.name, self._node, self._window, self._clock, self._epoch = name, node, window, clock, epoch

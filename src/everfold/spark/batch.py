@@ -5,11 +5,13 @@ It runs with `execution.runtime-mode = batch`, and is the oracle for tests of st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 
 from everfold.aggregates.calls import entry_of, write_spark_call
+from everfold.connectors.file_order import FILE
 from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
 from everfold.plan.expressions import Expr
@@ -55,6 +57,8 @@ _JOINS = {
     JoinKind.ANTI: "left_anti",
 }
 _START, _END, _AT = "__start", "__end", "__at"
+_OF_FILES = ("filesystem", "delta")
+"""Connectors whose rows have the column `FILE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class BatchLowering:
             case OverAggregate():
                 from everfold.spark.over import lower_over
 
-                return lower_over(self.lower(node.input), node, self._scalars)
+                return lower_over(self.rows(node.input, (ORDER,)), node, self._scalars)
             case Sort():
                 return self._sort(node)
             case Limit():
@@ -121,8 +125,8 @@ class BatchLowering:
         """Return the rows of a plan with hidden columns.
 
         hidden: `__place`, the location of a row in its source, which is NULL if the source does not
-        report it, and for rows that are not read from a source; below a ChangelogNormalize also
-        `__kind` and `__order`.
+        report it, and for rows that are not read from a source; `__order`, by which rows are sorted
+        by arrival, those of older files first; below a ChangelogNormalize also `__kind`.
         """
         match node:
             case Scan():
@@ -137,6 +141,8 @@ class BatchLowering:
                 return self._scalars.project(below, node.expressions, len(node.input.schema), hidden)
             case Filter():
                 return self.rows(node.input, hidden).where(self._scalars.render_sql(node.condition, len(node.schema)))
+            case Union() if hidden:
+                return reduce(lambda one, other: one.union(other), (self.rows(each, hidden) for each in node.inputs))
             case _:
                 frame = self.lower(node)
                 return frame.selectExpr("*", *(_hidden_column(frame, name) for name in hidden))
@@ -173,9 +179,12 @@ class BatchLowering:
     def _window_aggregate(self, node: WindowAggregate) -> DataFrame:
         width = len(node.input.schema)
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
-        below = self.lower(node.input).selectExpr("*", *keys)
+        in_order = _needs_order(node)
+        below = self.rows(node.input, (ORDER,) if in_order else ()).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
         frame = self._add_window_bounds(below, node, names, width)
+        if in_order:
+            frame = frame.repartition(*names, _START, _END).sortWithinPartitions(ORDER)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
         grouped = self._aggregate(frame, [*names, _START, _END], calls)
         values = [*names, *(f"__a{at}" for at in range(len(calls)))]
@@ -224,9 +233,8 @@ class BatchLowering:
 
     def _group(self, node: GroupAggregate) -> DataFrame:
         width = len(node.input.schema)
-        # A shuffle has lost the order in which the last rows of keys arrived.
-        in_order = _are_last_rows(node.input) and any(entry_of(call).is_ordered for call in node.calls)
-        below = self.rows(node.input, (ORDER,)) if in_order else self.lower(node.input)
+        in_order = _needs_order(node)
+        below = self.rows(node.input, (ORDER,) if in_order else ())
         names = [f"__k{at}" for at in range(len(node.keys))]
         keys = zip((self._key(key, width) for key in node.keys), names, strict=True)
         frame = below.selectExpr("*", *(f"{key} AS {name}" for key, name in keys))
@@ -299,20 +307,36 @@ def _data(schema: Schema) -> list[str]:
     return [physical_name(at) for at in range(len(schema))]
 
 
-def _are_last_rows(node: Plan) -> bool:
-    """Return whether rows are those of a ChangelogNormalize, projected and filtered."""
-    while isinstance(node, Project | Filter):
-        node = node.input
-    return isinstance(node, ChangelogNormalize)
+def _needs_order(node: WindowAggregate | GroupAggregate) -> bool:
+    """Return whether a call depends on the order of rows that do not arrive in it: a shuffle has
+    lost that of the last rows of keys, and Spark reads the largest files first.
+    """
+    return any(entry_of(call).is_ordered for call in node.calls) and any(map(_is_out_of_order, _leaves(node.input)))
+
+
+def _leaves(node: Plan) -> Iterator[Plan]:
+    """Yield the nodes below projections, filters, watermarks and UNION ALL."""
+    match node:
+        case Project() | Filter() | WatermarkAssigner():
+            yield from _leaves(node.input)
+        case Union():
+            for each in node.inputs:
+                yield from _leaves(each)
+        case _:
+            yield node
+
+
+def _is_out_of_order(leaf: Plan) -> bool:
+    return isinstance(leaf, ChangelogNormalize) or (isinstance(leaf, Scan) and leaf.table.connector in _OF_FILES)
 
 
 def _hidden_column(frame: DataFrame, name: str) -> str:
     """Return a hidden column of a source's frame as Spark SQL."""
-    known = [name] if name in frame.columns else []
     if name == ORDER:
-        return f"struct({', '.join([*known, 'monotonically_increasing_id()'])}) AS {ORDER}"
+        file = FILE if FILE in frame.columns else "''"
+        return f"struct({file} AS file, monotonically_increasing_id() AS number) AS {ORDER}"
     missing = f"CAST({RowKind.INSERT.value} AS TINYINT)" if name == KIND else "CAST(NULL AS STRING)"
-    return name if known else f"{missing} AS {name}"
+    return name if name in frame.columns else f"{missing} AS {name}"
 
 
 def _normalize_key(sql: str, data_type: DataType) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from everfold.error_transport import transport_errors
 from everfold.operators.combining import PreparedRows
-from everfold.operators.protocol import TABLE, Meta, Operator
+from everfold.operators.protocol import NO_WATERMARK, TABLE, Meta, Operator
 from everfold.operators.reemit import split_reemitted
 from everfold.plan.changelog import KIND, ORDER
 from everfold.spark.buckets import find_leaders
@@ -98,13 +99,45 @@ def from_ipc(blob: bytes, prefix: int = 1) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(pa.py_buffer(blob).slice(prefix)).read_all()))
 
 
-def decode_in_task_order(blobs: Iterable[bytes]) -> list[pl.DataFrame]:
-    """Decode a bucket's blobs of rows in the order of their tasks, not of their arrival, those of a
-    chunk in the order of their tables.
+def decode_in_order(blobs: Iterable[bytes], files: Sequence[tuple[str, int]]) -> list[pl.DataFrame]:
+    """Decode a bucket's blobs of rows in the order of their files or tasks, not of their arrival,
+    those of a chunk in the order of their tables.
+
+    files: see `Meta`.
     """
-    numbered = [(_NUMBERED.unpack_from(blob)[1], from_ipc(blob, _NUMBERED.size)) for blob in blobs]
-    numbered.sort(key=lambda pair: (pair[0], pair[1][TABLE][0] if TABLE in pair[1].columns else 0))
-    return [frame for _, frame in numbered]
+    import polars as pl
+
+    numbered = []
+    number = _number_by_file(files)
+    for blob in blobs:
+        first, frame = _NUMBERED.unpack_from(blob)[1], from_ipc(blob, _NUMBERED.size)
+        if number is not None:
+            first = number(pl.Series([first]))[0]
+            frame = frame.with_columns_seq(number(frame["seq"]))
+        numbered.append((first, frame[TABLE][0] if TABLE in frame.columns else 0, frame))
+    numbered.sort(key=itemgetter(0, 1))
+    return [frame for _, _, frame in numbered]
+
+
+def _number_by_file(files: Sequence[tuple[str, int]]) -> Callable[[pl.Series], pl.Series] | None:
+    """Return a function that replaces arrival numbers by those in the order of files; None if they
+    are in this order.
+    """
+    import numpy as np
+    import polars as pl
+
+    firsts = [first for _, first in sorted((file, first) for file, first in files)]
+    if firsts == sorted(firsts):
+        return None
+    shifts = {first: (rank << TASK_SHIFT) - first for rank, first in enumerate(firsts)}
+    starts = np.array(sorted(shifts))
+    moves = np.array([shifts[first] for first in starts])
+
+    def number(arrived: pl.Series) -> pl.Series:
+        numbers = arrived.to_numpy()
+        return pl.Series(arrived.name, numbers + moves[np.searchsorted(starts, numbers, "right") - 1])
+
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +154,23 @@ class Pack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metas: list[Meta] = []
+        files: list[tuple[str, int]] = []
         prepared = PreparedRows(self.operator)
         task = task_number()
         seq = task << TASK_SHIFT
         with transport_errors():
             for chunk in self.task_input.read(batches):
+                if chunk.rows.height and (not files or files[-1][0] != (chunk.file or "")):
+                    files.append((chunk.file or "", seq))
+                    yield from _wire_batches(self._encode_numbered(prepared.release()))
                 wire = self._pack(chunk, seq, prepared)
                 seq += chunk.rows.height
                 if chunk.meta is not None:
                     metas.append(chunk.meta)
                 yield from _wire_batches([*wire, *((self.bucket_ids[0], blob) for blob in chunk.reports)])
             yield from _wire_batches(self._encode_numbered(prepared.release()))
+        if any(file for file, _ in files):
+            metas.append(Meta(NO_WATERMARK, files=files))
         yield from _wire_batches(list(self._call_buckets(metas, is_first=task == 0)))
 
     def _call_buckets(self, metas: Sequence[Meta], *, is_first: bool) -> Iterator[tuple[int, Blob]]:

@@ -101,7 +101,7 @@ class BucketProcessor(StatefulProcessor):
             BACKFILL,
             REEMIT_REQUEST,
             REEMITTED,
-            decode_in_task_order,
+            decode_in_order,
             from_ipc,
             read_leader,
             to_ipc,
@@ -144,7 +144,7 @@ class BucketProcessor(StatefulProcessor):
             return
         if self._epoch:
             self._store.begin(self._epoch)
-        prepared = decode_in_task_order(blobs)
+        prepared = decode_in_order(blobs, meta.files)
         take_written_sizes()
         with transport_errors():
             first = bootstrap(self._operator, self._store, self._epoch, repeat=repeat, past=past, given=given)

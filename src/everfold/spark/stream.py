@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
+from everfold.connectors.file_order import FILE
 from everfold.connectors.null_rowtime import LOCATION, raise_null_rowtime
 from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.connectors.worker_reader import WorkerInput
@@ -64,13 +65,14 @@ from everfold.types import Schema, physical_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, LOCATION)
+_HIDDEN = (SPLIT, WATERMARK, KEEP, FORWARDED, ORDER, LOCATION, FILE)
 _MATCHED = "__matched"
 _NO_SPLIT = f"CAST(NULL AS STRING) AS {SPLIT}"
 _NO_WATERMARK = f"CAST(NULL AS BIGINT) AS {WATERMARK}"
 _NO_META = f"CAST(NULL AS BINARY) AS {FORWARDED}"
 _NO_ORDER = f"CAST(NULL AS BIGINT) AS {ORDER}"
 _NO_PLACE = f"CAST(NULL AS STRING) AS {LOCATION}"
+_NO_FILE = f"CAST(NULL AS STRING) AS {FILE}"
 _NO_KIND = f"CAST(NULL AS TINYINT) AS {KIND}"
 _INSERT = f"CAST({RowKind.INSERT.value} AS TINYINT) AS {KIND}"
 
@@ -108,7 +110,7 @@ class Stream:
     rows: its frame, or the tail of the operator that the rows come from. splits: its watermark is
     the minimum over these. is_guarded: whether expressions must not be evaluated for some rows.
     has_row_kinds: whether rows have a kind. inputs: the operators that the rows come from, TABLES
-    for tables. has_order: whether rows of a table have an order other than that of the tasks.
+    for tables. has_files: whether rows are from files.
     """
 
     rows: DataFrame | Tail
@@ -117,7 +119,7 @@ class Stream:
     is_guarded: bool = False
     has_row_kinds: bool = False
     inputs: tuple[str, ...] = (TABLES,)
-    has_order: bool = False
+    has_files: bool = False
 
     @property
     def tail(self) -> Tail | None:
@@ -130,7 +132,7 @@ class Stream:
         if not isinstance(self.rows, Tail):
             return self.rows
         data = [physical_name(at) for at in range(len(self.schema))]
-        hidden = [_NO_SPLIT, _NO_WATERMARK, f"{FORWARDED} IS NULL AS {KEEP}", FORWARDED, ORDER, _NO_PLACE]
+        hidden = [_NO_SPLIT, _NO_WATERMARK, f"{FORWARDED} IS NULL AS {KEEP}", FORWARDED, ORDER, _NO_PLACE, _NO_FILE]
         return self.rows.to_frame().selectExpr(*data, *hidden, *([KIND] if self.has_row_kinds else []))
 
     @property
@@ -263,15 +265,15 @@ class StreamLowering:
     def _scan(self, node: Scan) -> Stream:
         source = self.open_source(node.table, node.source_name)
         split = _NO_SPLIT if len(source.splits) == 1 else SPLIT
-        has_order = ORDER in source.frame.columns
-        columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META]
-        columns.append(ORDER if has_order else _NO_ORDER)
+        has_files = FILE in source.frame.columns
+        columns = [*self._data(node.schema), split, _NO_WATERMARK, f"TRUE AS {KEEP}", _NO_META, _NO_ORDER]
         columns.append(LOCATION if LOCATION in source.frame.columns else _NO_PLACE)
+        columns.append(FILE if has_files else _NO_FILE)
         changes = is_updating(node)
         if changes:
             columns.append(KIND if KIND in source.frame.columns else _INSERT)
         frame = source.frame.selectExpr(*columns)
-        return Stream(frame, node.schema, source.splits, has_row_kinds=changes, has_order=has_order)
+        return Stream(frame, node.schema, source.splits, has_row_kinds=changes, has_files=has_files)
 
     def _watermark(self, node: WatermarkAssigner) -> Stream:
         below = self.lower(node.input)
@@ -332,7 +334,8 @@ class StreamLowering:
         splits = tuple(split for each in streams for split in each.splits)
         guarded = any(each.is_guarded for each in streams)
         inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
-        return Stream(rows, node.schema, splits, guarded, changes, inputs)
+        has_files = any(each.has_files for each in streams)
+        return Stream(rows, node.schema, splits, guarded, changes, inputs, has_files)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:
         """Return the stream with the name of its split in each row, and with row kinds.
@@ -431,6 +434,7 @@ class StreamLowering:
                 make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime),
                 source.input.reader,
                 source.splits[0],
+                by_file=operator.follows_order,
             )
             for plan, source in zip(plans, sources, strict=True)
         ]
@@ -454,8 +458,10 @@ class StreamLowering:
             empty[KEEP] = f"FALSE AS {KEEP}"
         if below.has_meta_rows:
             empty[FORWARDED] = _NO_META
-        if operator.ordered and (below.has_meta_rows or below.has_order):
+        if operator.ordered and below.has_meta_rows:
             empty[ORDER] = _NO_ORDER
+        elif operator.follows_order and below.has_files:
+            empty[FILE] = _NO_FILE
         if operator.updating:
             empty[KIND] = _NO_KIND
         hidden = tuple(empty)

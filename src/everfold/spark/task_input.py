@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from everfold.connectors.file_order import FILE
 from everfold.operators.protocol import NO_WATERMARK, Meta
 
 if TYPE_CHECKING:
@@ -57,12 +58,15 @@ class Chunk:
     rows: `hash`, the operator's inputs, `__order` if they come from an operator, `__kind` if they
         are changes. meta: what they say about time; None if an operator below says it in another
         task. reports: blobs for the sink, passed on as they are. controls: lines of control files.
+        file: the file of all rows, as the column `__file`, if the operator follows their order;
+        None for rows that are from none.
     """
 
     rows: pl.DataFrame
     meta: Meta | None
     reports: list[bytes]
     controls: list[str]
+    file: str | None = None
 
 
 def split_commands(batch: pa.RecordBatch) -> tuple[list[str], pa.BinaryArray]:
@@ -117,15 +121,17 @@ class CatalystRows:
 
     split: the split of rows without `__split` or with NULL in it, if the source has only one.
     Unneeded hidden columns are absent: `__split` with one split, `__keep` if no row is excluded,
-    `__meta` if there is no previous operator.
+    `__meta` if there is no previous operator, `__file` if the operator does not follow the order of
+    files.
     """
 
     split: str
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
-        """Yield the rows in chunks of bounded size."""
+        """Yield the rows in chunks of bounded size, those of a file in their own."""
         for rows in combine_batches(batches):
-            yield self._make_chunk(rows)
+            chunk = self._make_chunk(rows)
+            yield from _split_by_file(chunk) if FILE in rows.columns else [chunk]
 
     def _make_chunk(self, rows: pl.DataFrame) -> Chunk:
         import polars as pl
@@ -153,6 +159,18 @@ class CatalystRows:
             return {} if greatest is None else {self.split: greatest}
         moves = rows.group_by(SPLIT).agg(pl.col(WATERMARK).max()).drop_nulls(WATERMARK)
         return {split if split is not None else self.split: at for split, at in moves.iter_rows()}
+
+
+def _split_by_file(chunk: Chunk) -> Iterator[Chunk]:
+    """Split rows by their file, the oldest file first. What comes with them is in the first
+    chunk.
+    """
+    parts = chunk.rows.partition_by(FILE, as_dict=True, include_key=False)
+    if not parts:
+        yield replace(chunk, rows=chunk.rows.drop(FILE))
+    for index, (file,) in enumerate(sorted(parts, key=lambda key: str(key[0] or ""))):
+        rows = parts[file,]
+        yield Chunk(rows, None, [], [], file) if index else replace(chunk, rows=rows, file=file)
 
 
 def read_time(batch: pa.RecordBatch) -> int:

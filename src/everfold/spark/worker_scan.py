@@ -121,12 +121,14 @@ class ScanQuery:
 class WorkerScan:
     """The input of an operator's exchange in a task that decodes a table itself.
 
-    split: the only split of the table, or the one of rows whose reader names none.
+    split: the only split of the table, or the one of rows whose reader names none. by_file: whether
+    rows of different files are in different chunks.
     """
 
     query: ScanQuery
     reader: WorkerReader
     split: str
+    by_file: bool = False
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         """Yield the rows in chunks of bounded size; the last one has the watermarks of all."""
@@ -141,6 +143,9 @@ class WorkerScan:
             handles += batch.num_rows - len(lines)
             read += batch.num_rows
             for piece in self.reader.read(drop_front(found, _HEADER_BYTES)) if len(found) else ():
+                if self.by_file and waiting and piece.file != waiting[-1].file:
+                    yield self._compute(waiting, times, now, handles)
+                    waiting, rows, size, handles = [], 0, 0, 0
                 waiting.append(piece)
                 rows += piece.rows.num_rows
                 size += piece.rows.nbytes
@@ -167,7 +172,8 @@ class WorkerScan:
         count = sum(piece.rows.num_rows for piece in pieces)
         report = TaskReads(self.query.table, handles, count, {NO_TIME: timeless} if timeless else {}, location)
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
-        return Chunk(frame, None, [report.encode()] if pieces or handles else [], [])
+        file = pieces[0].file if self.by_file and pieces else None
+        return Chunk(frame, None, [report.encode()] if pieces or handles else [], [], file)
 
 
 @dataclass(slots=True)

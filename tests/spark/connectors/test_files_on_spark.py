@@ -73,7 +73,9 @@ class SourceReader:
         )
 
     def batch(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.source.batch(self.context).drop("__split", "__place").toArrow().to_pylist()
+        rows: list[dict[str, Any]] = (
+            self.source.batch(self.context).drop("__split", "__place", "__file").toArrow().to_pylist()
+        )
         return rows
 
     def local(self) -> list[dict[str, Any]]:
@@ -84,7 +86,7 @@ class SourceReader:
         batches: list[tuple[int, list[Any]]] = []
 
         def take(frame: DataFrame, batch: int) -> None:
-            batches.append((batch, [tuple(row) for row in frame.drop("__place").collect()]))
+            batches.append((batch, [tuple(row) for row in frame.drop("__place", "__file").collect()]))
 
         query = (
             self.source.stream(self.context).writeStream.foreachBatch(take)

@@ -244,7 +244,7 @@ def test_records_of_files(session: SparkSession, form: str, tmp_path: Path) -> N
             spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job")
         )
         with count_skipped_rows(session) as counts:
-            found = group_by_file(source.batch(context).drop("__split", "__place").toArrow().to_pylist())
+            found = group_by_file(source.batch(context).drop("__split", "__place", "__file").toArrow().to_pylist())
         direct = group_by_file(row for piece in source.read_local(tmp_path) for row in piece.to_pylist())
         types = [type_ for _, type_ in fields]
         for name in sorted({*direct, *found}):
@@ -297,6 +297,8 @@ def test_values_of_parquet(session: SparkSession, tmp_path: Path) -> None:
     context = SourceContext(
         spark=session, name="t_1", base_folder=tmp_path, table=of, job_folder=local(tmp_path / "job")
     )
-    found = [list(row.values()) for row in source.batch(context).drop("__split", "__place").toArrow().to_pylist()]
+    found = [
+        list(row.values()) for row in source.batch(context).drop("__split", "__place", "__file").toArrow().to_pylist()
+    ]
     direct = [list(row.values()) for piece in source.read_local(tmp_path) for row in piece.to_pylist()]
     assert same_rows(direct, found, [type_ for _, type_ in fields])

@@ -17,11 +17,11 @@ from everfold.checkpoint.logs import Position
 from everfold.connectors.contract import SPLIT, History, OptionValues, ReadSize, Source, SourceContext, no_past_error
 from everfold.connectors.delta.log_size import measure_version
 from everfold.connectors.delta.table import DeltaTable, name_of
+from everfold.connectors.file_order import FILE, file_order_sql
 from everfold.connectors.filesystem.paths import locate, normalize_path
 from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, StateError, UnsupportedFeature
-from everfold.plan.changelog import ORDER
 from everfold.plan.nodes import Table
 from everfold.storage import Location
 from everfold.types import physical_name
@@ -96,9 +96,7 @@ class DeltaSource(Source):
             if name in self.options.explicit:
                 reader = reader.option(name, str(self.options.values[name]))
         try:
-            # Of rows of one key, those in the newest file count.
-            order = f"unix_micros(_metadata.file_modification_time) AS {ORDER}"
-            return self._frame(reader.load(table.root.uri), order=order)
+            return self._frame(reader.load(table.root.uri))
         except Exception as error:
             raise self.parse_failure(str(error)) or table.explain(error) or error from None
 
@@ -188,13 +186,14 @@ class DeltaSource(Source):
         table.check_schema(self.table.columns, whole=False)
         return table
 
-    def _frame(self, frame: DataFrame, location: str = _FILE, order: str = "") -> DataFrame:
+    def _frame(self, frame: DataFrame, location: str = _FILE) -> DataFrame:
         """Return the columns of the table, with the location of each row."""
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
         split = f"{spark_string(self.table.identity)} AS {SPLIT}"
-        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", *filter(None, [order]))
+        file = f"{file_order_sql('_metadata.file_modification_time', '_metadata.file_path')} AS {FILE}"
+        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", file)
 
     # -- where it starts ---------------------------------------------------------------------------
 

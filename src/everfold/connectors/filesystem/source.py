@@ -20,6 +20,7 @@ from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files
 from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
+from everfold.connectors.file_order import FILE, file_order_sql
 from everfold.connectors.filesystem.known_files import find_changed_files
 from everfold.connectors.filesystem.lines import bad_file_error, read_line_blocks, read_lines
 from everfold.connectors.filesystem.paths import (
@@ -57,7 +58,7 @@ from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.local_paths import is_remote
-from everfold.plan.changelog import ORDER, ChangelogMode
+from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 from everfold.storage import Location, run_all
 from everfold.types import TINYINT, DataType, physical_name
@@ -274,8 +275,9 @@ class FileSource(Source):
             self._read_first_types(root)
         reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
         frame = reader.schema(_FILE_SCHEMA).load(root.pattern)
-        frame = self._matching(frame.selectExpr(f"{_file_system_path('_metadata.file_path')} AS __path"))
-        frame = frame.selectExpr(f"CAST(__path AS BINARY) AS {HANDLE}")
+        path, changed = _file_system_path("_metadata.file_path"), "_metadata.file_modification_time"
+        frame = self._matching(frame.selectExpr(f"{path} AS __path", f"{changed} AS __changed"))
+        frame = frame.selectExpr(f"CAST({file_order_sql('__changed', '__path')} AS BINARY) AS {HANDLE}")
         return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, Path(root.path)))
 
     def _for_worker(self, base_folder: Path) -> FileSource:
@@ -374,7 +376,8 @@ class FileSource(Source):
     def _empty(self, context: SourceContext) -> DataFrame:
         fields = [f"{physical_name(at)} {column.type.spark}" for at, column in enumerate(self.table.columns)]
         fields += [f"{KIND} TINYINT"] * (changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY)
-        return context.spark.createDataFrame([], ", ".join([*fields, f"{SPLIT} STRING", f"{LOCATION} STRING"]))
+        hidden = [f"{name} STRING" for name in (SPLIT, LOCATION, FILE)]
+        return context.spark.createDataFrame([], ", ".join([*fields, *hidden]))
 
     def _parquet_folder(self, context: SourceContext, root: Location) -> DataFrame:
         """Return the rows of the current Parquet files, each read in its own types."""
@@ -428,9 +431,9 @@ class FileSource(Source):
         frame = self._matching(frame)
         kind = [KIND] if KIND in frame.columns else []
         split = f"{spark_string(self.table.identity)} AS {SPLIT}"
-        # Spark reads the largest files first, but a newer row of a key replaces an older one.
-        order = [f"unix_micros(__changed) AS {ORDER}"] if self.table.changelog is ChangelogMode.UPSERT else []
-        return frame.selectExpr(*out, split, f"__path AS {LOCATION}", *order, *kind)
+        return frame.selectExpr(
+            *out, split, f"__path AS {LOCATION}", f"{file_order_sql('__changed', '__path')} AS {FILE}", *kind
+        )
 
     def _is_wanted(self, file: Path | Location | str) -> bool:
         """Whether the path of a file matches the table's pattern, if it has one."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from everfold.connectors.file_order import path_of
 from everfold.connectors.worker_reader import Piece, WorkerReader
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class ColumnSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReader(WorkerReader):
-    """Reads whole files, whose paths are the handles.
+    """Reads whole files. A handle is the column `FILE` of a file.
 
     columns: the needed positions. root: the path of the table.
     """
@@ -33,6 +34,7 @@ class FileReader(WorkerReader):
 
     def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         """Yield the rows file by file."""
-        for path in map(bytes.decode, handles.to_pylist()):
+        for file in sorted(map(bytes.decode, handles.to_pylist())):
+            path = path_of(file)
             for rows in self.source.read_columns(Path(path), self.root, self.columns):
-                yield Piece(rows, locate=lambda _, path=path: path)  # type: ignore[misc]
+                yield Piece(rows, locate=lambda _, path=path: path, file=file)  # type: ignore[misc]
