@@ -264,6 +264,20 @@ def test_the_result_of_unfounded_changes_does_not_depend_on_batches(
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("filters", [1, 60, 61, 62, 63, 64, 65, 100])
+@pytest.mark.parametrize("few_rows", [-1, 1 << 30], ids=["numbered", "grouped"])
+def test_distinct_with_any_number_of_filters(monkeypatch: pytest.MonkeyPatch, filters: int, few_rows: int) -> None:
+    """The conditions that a value has fulfilled are bits of a number of 64 bits, if they fit."""
+    monkeypatch.setattr(group, "FEW_ROWS", few_rows)
+    calls = ", ".join(f"COUNT(DISTINCT v) FILTER (WHERE v > {bound})" for bound in range(filters))
+    query = ChangingQuery(f"SELECT k, {calls} FROM t GROUP BY k", ChangelogMode.INSERT_ONLY)
+    folded = FoldedRows()
+    for batch in ([1, 5, 5, filters], [0, 0], [filters, filters + 1]):
+        folded.take(query.feed([(RowKind.INSERT, ("a", value)) for value in batch]))
+    values = {0, 1, 5, filters, filters + 1}
+    assert folded.rows == Counter([("a", *(sum(value > bound for value in values) for bound in range(filters)))])
+
+
 @LAW
 @given(changelogs(), cuts)
 def test_an_aggregate_of_an_aggregate_is_that_of_the_surviving_rows(changes: list[Change], cuts: list[int]) -> None:

@@ -4,8 +4,7 @@ which all buckets receive, so that they agree.
 It keeps the greatest watermark per split; the watermark is their minimum over the live splits and
 never decreases. A split that is expected and has not delivered yet holds the watermark back. A
 split without data for the idle timeout, in processing time, does not count; when none is live, the
-watermark advances to that of the splits that were active last and stays there. Source: Flink's
-watermark strategies.
+watermark advances to the greatest one of all splits. Source: flink 2.3.
 
 An operator flushes in the batch in which the last of its inputs has ended. A chain of operators may
 learn in different batches that the tables have ended, so each waits for those below it, whose last
@@ -73,10 +72,9 @@ class Clock:
             before, _ = self.splits.get(name, (NO_WATERMARK, 0))
             self.splits[name] = (max(before, at), self.now_ms)
         before_all = self.watermark
-        live = [at for at, seen in self.splits.values() if not self._idle(seen)]
-        counted = live or self._last_active()
-        if counted:
-            self.watermark = max(self.watermark, min(counted))
+        live = [watermark for watermark, seen in self.splits.values() if not self._idle(seen)]
+        greatest = max((watermark for watermark, _ in self.splits.values()), default=NO_WATERMARK)
+        self.watermark = max(self.watermark, min(live, default=greatest))
         return bool(live) or self.watermark > before_all
 
     def _update_ended(self, meta: Meta) -> None:
@@ -85,14 +83,6 @@ class Clock:
         self.flush = self.ended == set(self.spec.inputs)
         if self.flush:
             self.ended = set()
-
-    def _last_active(self) -> list[int]:
-        """Return the watermarks of the splits that were active last: when all are idle, they became
-        idle last, and counted alone until then.
-        """
-        active = [(at, seen) for at, seen in self.splits.values() if at != NO_WATERMARK]
-        latest = max((seen for _, seen in active), default=0)
-        return [at for at, seen in active if seen == latest]
 
     def close(self, end: int) -> None:
         """Record that a flush has emitted windows up to `end`."""

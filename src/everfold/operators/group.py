@@ -161,7 +161,9 @@ class GroupOperator:
         pairs = pl.DataFrame([groups.alias("0"), *(each.alias(str(at)) for at, each in enumerate(known, 1))])
         numbers = pack_columns(pairs, pairs.columns)
         conditions = [count.condition for count in table.counts if count.condition is not None]
-        if len(known) < len(values) or numbers is None or (numbers.max() or 0) >= 1 << 62 - len(conditions):  # type: ignore[operator]
+        if len(known) < len(values) or numbers is None:
+            return None
+        if (numbers.max() or 0) << len(conditions) >= 1 << 62:  # type: ignore[operator]
             return None
         mark = pl.col(_NUMBER) * (1 << len(conditions))
         for at, condition in enumerate(conditions):

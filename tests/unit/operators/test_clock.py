@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from everfold.operators.clock import Clock
 from everfold.operators.protocol import NO_WATERMARK, TABLES, ClockSpec, Meta
 
@@ -38,13 +40,26 @@ def test_idle_splits_are_ignored_until_they_advance() -> None:
     assert advance(clock, (110, {"a": 40, "b": 35}), (120, {"a": 50})) == [35, 35]
 
 
-def test_the_watermark_stops_when_all_splits_are_idle() -> None:
+@pytest.mark.parametrize(("last", "watermarks"), [("a", [5, 5, 10]), ("b", [5, 6, 6])])
+def test_when_all_splits_are_idle_the_greatest_watermark_counts(last: str, watermarks: list[int]) -> None:
+    """As in Flink 2.3, whichever split was active last."""
     clock = Clock(ClockSpec(splits=("a", "b"), idle_timeout_ms=100))
-    advance(clock, (0, {"a": 10, "b": 5}))
-    assert clock.advance([Meta(200)]) is False
-    assert clock.watermark == 5
-    assert clock.forward_meta("w1", False, [Meta(200)]).watermarks == {}
-    assert clock.forward_meta("w1", True, [Meta(200)]) == Meta(200, {"w1": 5})
+    assert advance(clock, (0, {"a": 10, "b": 5}), (50, {last: 6}), (120, {})) == watermarks
+    clock.advance([Meta(200)])
+    assert clock.watermark == 10
+    assert clock.advance([Meta(300)]) is False
+    assert clock.forward_meta("w1", False, [Meta(300)]).watermarks == {}
+    assert clock.forward_meta("w1", True, [Meta(300)]) == Meta(300, {"w1": 10})
+
+
+def test_all_splits_become_idle_at_once() -> None:
+    clock = Clock(ClockSpec(splits=("a", "b"), idle_timeout_ms=100))
+    assert advance(clock, (0, {"a": 10, "b": 5}), (200, {})) == [5, 10]
+
+
+def test_splits_without_rows_have_no_watermark_when_they_are_idle() -> None:
+    clock = Clock(ClockSpec(splits=("a", "b"), idle_timeout_ms=100))
+    assert advance(clock, (0, {}), (200, {}), (210, {"a": 7})) == [NO_WATERMARK, NO_WATERMARK, 7]
 
 
 def test_no_watermark_is_forwarded_before_the_first_one() -> None:
