@@ -122,11 +122,11 @@ def _duckdb(operator: str) -> Callable[[Writer, Call, Sequence[str]], str]:
                 return wrap_integer(f"({text})", type) if operator == "/" else f"CAST(({text}) AS {type.duckdb})"
             wide = "HUGEINT" if type.bits == 64 else "BIGINT"
             return wrap_integer(f"(CAST({a} AS {wide}) {operator} CAST({b} AS {wide}))", type)
-        if operator == "%":
-            return f"CAST({a} % {_divisor(writer, right, a, b)} AS {type.duckdb})"
-        assert isinstance(type, DecimalType)
         assert isinstance(left.type, DecimalType)
         assert isinstance(right.type, DecimalType)
+        if operator == "%":
+            return _remainder(writer, type, left.type, right.type, a, _divisor(writer, right, a, b))
+        assert isinstance(type, DecimalType)
         if operator == "/":
             return _quotient(writer, type, left.type, right.type, a, _divisor(writer, right, a, b))
         if operator == "*":
@@ -180,12 +180,58 @@ def _quotient(writer: Writer, type: DecimalType, left: DecimalType, right: Decim
         f"THEN {n} // {d} + CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END ELSE {n} // {d} END"
     )
     body = writer.let(q, rounded, _rescale(q, type))
-    body = body if type.precision < MAX_DECIMAL_PRECISION else f"TRY({body})"
-    # The shifted dividend may overflow only where the quotient does.
-    digits = (
-        f"TRY({x} * {10**shift}::HUGEINT)" if type.precision == MAX_DECIMAL_PRECISION else f"{x} * {10**shift}::HUGEINT"
-    )
-    return writer.let_all({x: _unscale(a), d: _unscale(b)}, writer.let(n, digits, body))
+    shifted = writer.let(n, f"{x} * {10**shift}::HUGEINT", body)
+    if type.precision == MAX_DECIMAL_PRECISION:
+        shifted = f"TRY({shifted})"
+    if left.precision + shift > MAX_DECIMAL_PRECISION:
+        sign = f"CASE WHEN ({x} < 0) = ({d} < 0) THEN 1 ELSE -1 END"
+        parts, size = writer.new_variable(), writer.new_variable()
+        away = f"CASE WHEN {parts}.r >= {size} - {parts}.r THEN 1 ELSE 0 END"
+        body = writer.let(
+            parts, _divide_by_digits(writer, x, size, shift), _rescale(f"({parts}.q + {away}) * {sign}", type)
+        )
+        shifted = f"coalesce({shifted}, TRY({writer.let(size, _size(d), body)}))"
+    return writer.let_all({x: _unscale(a), d: _unscale(b)}, shifted)
+
+
+def _remainder(writer: Writer, type: DataType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
+    scale = max(left.scale, right.scale)
+    if max(left.precision - left.scale, right.precision - right.scale) + scale <= MAX_DECIMAL_PRECISION:
+        return f"CAST({a} % {b} AS {type.duckdb})"
+    # DuckDB has no common type for both operands, and would compute with DOUBLE.
+    x, d, size = (writer.new_variable() for _ in range(3))
+    found = DecimalType(precision=MAX_DECIMAL_PRECISION, scale=scale)
+    if left.scale < scale:
+        digits = f"{_divide_by_digits(writer, x, size, scale - left.scale, quotient=False)}.r"
+        signed = f"CAST({digits} AS HUGEINT) * CASE WHEN {x} < 0 THEN -1 ELSE 1 END"
+        body = writer.let(size, _size(d), _rescale(signed, found))
+    else:
+        # A divisor with more than 38 digits is greater than the dividend, which then remains.
+        shifted = f"TRY({d} * {10 ** (scale - right.scale)}::HUGEINT)"
+        body = _rescale(f"CASE WHEN {d} IS NOT NULL THEN coalesce({x} % {shifted}, {x}) END", found)
+    return f"CAST({writer.let_all({x: _unscale(a), d: _unscale(b)}, body)} AS {type.duckdb})"
+
+
+def _size(digits: str) -> str:
+    return f"CAST(abs({digits}) AS UHUGEINT)"
+
+
+def _divide_by_digits(writer: Writer, x: str, size: str, shift: int, *, quotient: bool = True) -> str:
+    """Return DuckDB SQL of a long division: the quotient `q` of the size of a dividend with `shift`
+    more digits, which may not fit into 128 bits, and the remainder `r`.
+
+    size: that of the divisor, UHUGEINT. quotient: whether it is needed, and fits.
+    """
+    found, position, thrice, ninefold = (writer.new_variable() for _ in range(4))
+    # The remainder is less than 10^38, so that three times as much fits into 128 bits, but not ten.
+    digit = f"CAST({ninefold}.q + {ninefold}.r // {size} AS HUGEINT)"
+    longer = f"{found}.q * 10 + {digit}" if quotient else digit
+    step = f"struct_pack(q := {longer}, r := {ninefold}.r % {size})"
+    nine = f"struct_pack(q := {thrice}.q * 3 + {thrice}.r * 3 // {size}, r := {thrice}.r * 3 % {size} + {found}.r)"
+    three = f"struct_pack(q := {found}.r * 3 // {size}, r := {found}.r * 3 % {size})"
+    step = writer.let(thrice, three, writer.let(ninefold, nine, step))
+    first = f"struct_pack(q := CAST({_size(x)} // {size} AS HUGEINT), r := {_size(x)} % {size})"
+    return f"list_reduce(range({shift}), lambda {found}, {position}: {step}, {first})"
 
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
@@ -196,25 +242,26 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
     drop = left.scale + right.scale - type.scale
     x, y, low, middle, digits, sign = (writer.new_variable() for _ in range(6))
     left_digits, right_digits = writer.new_variable(), writer.new_variable()
-    base = f"{10**19}::HUGEINT"
+    zero, one, base = (f"{number}::UHUGEINT" for number in (0, 1, 10**19))
     # Long multiplication in limbs of 19 digits: of up to 76 digits, the last `drop` are rounded.
+    # The sum of two products of limbs fits into 128 bits only without a sign.
     carried = f"({x} // {base} * ({y} % {base}) + {x} % {base} * ({y} // {base}) + {low} // {base})"
     tail = f"({middle} % {base} * {base} + {low} % {base})"
     high = f"({x} // {base} * ({y} // {base}) + {middle} // {base})"
-    unit = f"{10**drop}::HUGEINT"
-    whole = f"({high} * {10 ** max(38 - drop, 0)}::HUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN 1 ELSE 0 END)"
+    unit = f"{10**drop}::UHUGEINT"
+    whole = f"({high} * {10 ** max(38 - drop, 0)}::UHUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN {one} ELSE {zero} END)"
     if drop > 38:
         # Drop all 38 low digits and some of the high ones.
-        over = f"{10 ** (drop - 38)}::HUGEINT"
-        whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN 1 ELSE 0 END)"
+        over = f"{10 ** (drop - 38)}::UHUGEINT"
+        whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN {one} ELSE {zero} END)"
     elif drop == 0:
-        whole = f"({high} * {10**37}::HUGEINT * 10 + {tail})"
-    body = writer.let(digits, f"{sign} * {whole}", _rescale(digits, type))
+        whole = f"({high} * {10**37}::UHUGEINT * 10 + {tail})"
+    body = writer.let(digits, f"{sign} * CAST({whole} AS HUGEINT)", _rescale(digits, type))
     body = writer.let(middle, carried, body)
     body = writer.let(low, f"{x} % {base} * ({y} % {base})", body)
     sizes = {
-        x: f"abs({left_digits})",
-        y: f"abs({right_digits})",
+        x: _size(left_digits),
+        y: _size(right_digits),
         sign: f"CASE WHEN ({left_digits} < 0) = ({right_digits} < 0) THEN 1 ELSE -1 END",
     }
     return writer.let_all({left_digits: _unscale(a), right_digits: _unscale(b)}, f"TRY({writer.let_all(sizes, body)})")
