@@ -6,18 +6,45 @@ import math
 from datetime import UTC, datetime
 from decimal import Decimal
 
+LEAST_DOUBLES = {
+    "5e-324": "4.9E-324",
+    "1e-323": "9.9E-324",
+    "5e-323": "4.9E-323",
+    "6e-323": "5.9E-323",
+    "7e-323": "6.9E-323",
+    "8e-323": "7.9E-323",
+    "9e-323": "8.9E-323",
+    "1e-322": "9.9E-323",
+}
+LEAST_FLOATS = {
+    "1e-45": "1.4E-45",
+    "3e-45": "2.8E-45",
+    "4e-45": "4.2E-45",
+    "6e-45": "5.6E-45",
+    "8e-45": "8.4E-45",
+    "1e-44": "9.8E-45",
+    "3e-44": "2.9E-44",
+    "4e-44": "4.1E-44",
+    "1e-43": "9.9E-44",
+}
+"""Numbers that one digit identifies, for which Java writes two digits that are nearer to them."""
+
 
 def format_float(value: float, *, single: bool = False) -> str:
     """Format a DOUBLE, or a FLOAT (`single`), like Java: 1.0, 1.0E10, NaN, -Infinity.
 
-    It has the fewest digits that identify the number, and an exponent below 0.001 and from 10
-    million on.
+    It has the fewest digits that identify the number, at least two, and an exponent below 0.001 and
+    from 10 million on.
     """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    sign, digits, exponent = Decimal(_shortest_single(value) if single else repr(value)).as_tuple()
+    shortest = _shortest_single(value) if single else repr(value)
+    least = (LEAST_FLOATS if single else LEAST_DOUBLES).get(shortest.removeprefix("-"))
+    if least is not None:
+        return f"-{least}" if value < 0 else least
+    sign, digits, exponent = Decimal(shortest).as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).rstrip("0") or "0"
     # The value is 0.text * 10**point.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import pyarrow as pa
 import pytest
@@ -136,6 +136,18 @@ def test_intervals_are_written_as_in_java() -> None:
 )
 def test_doubles_are_written_as_in_java(value: float, text: str) -> None:
     assert format_float(value) == text
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_the_least_numbers_have_the_nearest_two_digits(single: bool) -> None:
+    for bits in range(1, 300):
+        (value,) = struct.unpack("<f" if single else "<d", bits.to_bytes(4 if single else 8, "little"))
+        text = format_float(value, single=single)
+        digits = Decimal(text).normalize().as_tuple().digits
+        exact = Decimal(value)
+        nearest = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), context=Context(prec=2000, Emin=-9999))
+        assert len(digits) > 2 or Decimal(text) == nearest or struct.pack("<f", nearest) != struct.pack("<f", value)
+        assert format_float(-value, single=single) == f"-{text}"
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

@@ -21,6 +21,7 @@ from everfold.types import (
     TimestampType,
     TimeType,
 )
+from everfold.value_text import LEAST_DOUBLES, LEAST_FLOATS
 
 
 def cast_to_string(writer: Writer, source: DataType, target: StringType, text: str) -> str:
@@ -69,11 +70,16 @@ def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
     return writer.bind_once(text, f"IF(contains(CAST(\x03 AS STRING), 'E'), {plain}, CAST(\x03 AS STRING))")
 
 
+_LEAST = {"DOUBLE": LEAST_DOUBLES, "FLOAT": LEAST_FLOATS}
+
+
 def _java_double(name: str) -> str:
     """Return DuckDB SQL of a float as in Java: 1.0E10, 1.0E-4, but 0.001 and 1234567.0."""
     digits = "CAST(abs(\x03) AS VARCHAR)"
     mantissa = f"split_part({digits}, 'e', 1)"
     scientific = f"{mantissa} || CASE WHEN contains({mantissa}, '.') THEN '' ELSE '.0' END || 'E' || CAST(CAST(split_part({digits}, 'e', 2) AS INTEGER) AS VARCHAR)"
+    least = " ".join(f"WHEN '{shortest}' THEN '{text}'" for shortest, text in _LEAST[name].items())
+    scientific = f"CASE {digits} {least} ELSE {scientific} END"
     all_digits = f"rtrim(rtrim(replace({digits}, '.', ''), '0'), '.')"
     large = f"{all_digits}[1] || '.' || coalesce(nullif({all_digits}[2:], ''), '0') || 'E' || CAST(length(split_part({digits}, '.', 1)) - 1 AS VARCHAR)"
     behind = f"ltrim(split_part({digits}, '.', 2), '0')"
