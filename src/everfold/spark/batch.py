@@ -14,7 +14,7 @@ from everfold.aggregates.calls import entry_of, write_spark_call
 from everfold.connectors.file_order import FILE
 from everfold.connectors.skipped_rows import count_null_rowtime
 from everfold.plan.changelog import KIND, ORDER, RETRACTIONS, RowKind
-from everfold.plan.expressions import Expr
+from everfold.plan.expressions import Expr, Literal
 from everfold.plan.nodes import (
     AggCall,
     ChangelogNormalize,
@@ -164,7 +164,17 @@ class BatchLowering:
                 f"CAST(NULL AS {of.type.spark}) AS {physical_name(at)}" for at, of in enumerate(node.schema)
             )
             return self.spark.sql(f"SELECT {nulls} WHERE FALSE")
-        return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
+        if all(isinstance(value, Literal) for row in node.rows for value in row):
+            return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
+        # An inline table does not evaluate every function.
+        types = [of.type.spark for of in node.schema]
+        structs = (
+            ", ".join(
+                f"CAST({self._scalars.render_sql(value, 0)} AS {of})" for value, of in zip(row, types, strict=True)
+            )
+            for row in node.rows
+        )
+        return self.spark.sql(f"SELECT inline(array({', '.join(f'struct({each})' for each in structs)})) AS ({names})")
 
     # --- windows ----------------------------------------------------------------------------------
 

@@ -10,14 +10,17 @@ from everfold.sql.functions.coercion import kind
 from everfold.sql.functions.writer import Writer
 from everfold.types import MAX_VARCHAR, BytesType, DataType, IntegerType, StringType, TimestampType, TimeType
 
-_WHOLE = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]*)\s*$"
-_DECIMAL = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_FLOAT = r"^\s*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity)\s*$"
+_BLANK = r"[\x00-\x20]"
+"""What Flink removes at the ends of most strings; around an integer only spaces."""
+_CONTROL = r"[\x00-\x1F\x7F]"
+_WHOLE = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]*) *\z"
+_DECIMAL = rf"^[ \t\n]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?([ \t\n]*|{_BLANK})\z"
+_FLOAT = rf"^{_BLANK}*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity){_BLANK}*\z"
 _YEAR = r"([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
 """A year from 1 on: Flink parses year 0, but fails to format it."""
-_DATE = rf"^\s*{_YEAR}(-[0-9]{{1,2}}(-[0-9]{{1,2}}( .*)?)?)?\s*$"
-_TIME = r"^\s*[0-9]{1,2}(:[0-9]{1,2}(:[0-9]{1,2}(\.[0-9]*)?)?)?\s*$"
-_TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{0,9})?)?$"
+_DATE = rf"^{_BLANK}*{_YEAR}(-[0-9]{{1,2}}(-[0-9]{{1,2}}( .*)?)?)?{_BLANK}*\z"
+_TIME = rf"^{_BLANK}*[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}(\.[0-9]*)?)?)?{_BLANK}*\z"
+_TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{0,9})?)?\z"
 
 
 def matches(writer: Writer, text: str, pattern: str) -> str:
@@ -84,8 +87,11 @@ def _read(writer: Writer, target: DataType, text: str) -> str:
             return _integer(writer, target, text)
         case "decimal":
             if writer.spark:
-                return f"CAST({text} AS {target.spark})"
-            return f"CASE WHEN {matches(writer, text, _DECIMAL)} THEN TRY_CAST(trim({text}) AS {target.duckdb}) END"
+                # Spark ignores all blanks.
+                blank = f"{matches(writer, text, _CONTROL)} AND NOT {matches(writer, text, _DECIMAL)}"
+                return f"CAST(CASE WHEN NOT ({blank}) THEN {text} END AS {target.spark})"
+            stripped = _strip(writer, text)
+            return f"CASE WHEN {matches(writer, text, _DECIMAL)} THEN TRY_CAST({stripped} AS {target.duckdb}) END"
         case "floating":
             return _floating(writer, target, text)
         case "date":
@@ -100,7 +106,8 @@ def _read(writer: Writer, target: DataType, text: str) -> str:
 
 def _integer(writer: Writer, target: IntegerType, text: str) -> str:
     if writer.spark:
-        return f"CAST({text} AS {target.spark})"
+        # Spark ignores control characters at the ends.
+        return f"CAST(CASE WHEN NOT {matches(writer, text, _CONTROL)} THEN {text} END AS {target.spark})"
     # The digits before the point; if there are none, 0.
     digits = f"regexp_replace(trim({text}), '\\..*$', '')"
     padded = f"CASE WHEN trim({text}) LIKE '.%' THEN '0' ELSE {digits} END"
@@ -110,9 +117,9 @@ def _integer(writer: Writer, target: IntegerType, text: str) -> str:
 def _floating(writer: Writer, target: DataType, text: str) -> str:
     if writer.spark:
         loose = f"(lower({text}) RLIKE 'nan|inf')"
-        exact = f"(trim({text}) RLIKE '^[+-]?(NaN|Infinity)$')"
+        exact = matches(writer, text, rf"^{_BLANK}*[+-]?(NaN|Infinity){_BLANK}*\z")
         return f"CASE WHEN {loose} AND NOT {exact} THEN CAST(NULL AS {target.spark}) ELSE CAST({text} AS {target.spark}) END"
-    plain = f"regexp_replace(trim({text}), '[dDfF]$', '')"
+    plain = f"regexp_replace({_strip(writer, text)}, '[dDfF]$', '')"
     return f"CASE WHEN {matches(writer, text, _FLOAT)} THEN TRY_CAST({plain} AS {target.duckdb}) END"
 
 
@@ -123,22 +130,24 @@ def parse_date(writer: Writer, text: str) -> str:
     """
     if writer.spark:
         # Spark requires a year of four digits.
-        year = f"substring_index(trim({text}), '-', 1)"
-        rest = f"substring(trim({text}), char_length({year}) + 1)"
+        stripped = _strip(writer, text)
+        year = f"substring_index({stripped}, '-', 1)"
+        rest = f"substring({stripped}, char_length({year}) + 1)"
         return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST(concat(lpad({year}, 4, '0'), {rest}) AS DATE) END"
-    day = f"regexp_replace(trim({text}), ' .*$', '')"
+    day = f"regexp_replace({_strip(writer, text)}, ' .*$', '')"
     read = f"CAST(try_strptime({day}, ['%Y-%m-%d', '%Y-%m', '%Y']) AS DATE)"
     return f"CASE WHEN {matches(writer, text, _DATE)} THEN {read} END"
 
 
 def _time(writer: Writer, target: TimeType, text: str) -> str:
+    stripped = _strip(writer, text)
     if writer.spark:
-        parts = [f"coalesce(get(split(trim({text}), ':'), {at}), '0')" for at in range(3)]
+        parts = [f"coalesce(get(split({stripped}, ':'), {at}), '0')" for at in range(3)]
         hour, minute = (f"CAST({part} AS INT)" for part in parts[:2])
         second = f"CAST(rpad({parts[2]}, 12, ' ') AS DECIMAL(12, 9))"
         millis = f"CAST({second} * 1000 AS INT)"
     else:
-        parts = [f"coalesce(nullif(split_part(trim({text}), ':', {at}), ''), '0')" for at in (1, 2, 3)]
+        parts = [f"coalesce(nullif(split_part({stripped}, ':', {at}), ''), '0')" for at in (1, 2, 3)]
         hour, minute = (f"CAST({part} AS INTEGER)" for part in parts[:2])
         second = f"CAST(rtrim({parts[2]}, '.') AS DECIMAL(12, 9))"
         millis = f"CAST(trunc({second} * 1000) AS INTEGER)"
@@ -163,6 +172,13 @@ def parse_timestamp(writer: Writer, text: str, precision: int) -> str:
         cut = _regexp_replace(writer, cut, r"\.$", "")
     read = f"CAST({cut} AS TIMESTAMP_NTZ)" if writer.spark else f"TRY_CAST({cut} AS TIMESTAMP)"
     return f"CASE WHEN {matches(writer, text, _TIMESTAMP)} THEN {read} END"
+
+
+def _strip(writer: Writer, text: str) -> str:
+    """Return the SQL of a string without blanks at its ends."""
+    every = "" if writer.spark else ", 'g'"
+    pattern = writer.text(rf"^{_BLANK}+|{_BLANK}+\z")
+    return f"regexp_replace({text}, {pattern}, ''{every})"
 
 
 def _regexp_replace(writer: Writer, text: str, pattern: str, by: str) -> str:

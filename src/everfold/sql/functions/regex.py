@@ -15,6 +15,7 @@ from everfold.plan.expressions import Call, Literal
 from everfold.sql.functions.build_map import build_map
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.similar import to_java, to_re2, translate_similar
 from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, STRING, StringType
 
@@ -22,6 +23,11 @@ Write = Callable[[Writer, Call, Sequence[str]], str]
 _NO_GROUP = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:imsU-]"
 _ONLY_JAVA = r"\(\?<?[=!>]|\\[1-9kpPGRXZhHvV]|[*+?}]\+|&&"
 """What a valid pattern has that RE2 does not know."""
+_JAVA_NUMBER = (
+    r"^(?:[+-]?\p{Nd}{1,18}|[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[dDfF]?)[\x00-\x20]*)\z"
+)
+"""What Java parses as an INT, a BIGINT or a DOUBLE."""
 _URL = r"^(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 _URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
 
@@ -89,20 +95,6 @@ def _guarded(template: str, otherwise: str = "NULL") -> Write:
     return write
 
 
-def _similar_pattern(pattern: str, escape: str | None) -> str:
-    """Translate an SQL pattern to a regular expression: `%`, `_` as in LIKE, the rest unchanged."""
-    parts, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == escape and at + 1 < len(pattern):
-            at += 1
-            parts.append(re.escape(pattern[at]))
-        else:
-            parts.append({"%": "(?s:.*)", "_": "(?s:.)"}.get(char, char))
-        at += 1
-    return "^(?:" + "".join(parts) + ")$"
-
-
 def _similar_rule(args: Args) -> Typed | None:
     if len(args) not in (2, 3) or not isinstance(args[0].type, StringType):
         return None
@@ -114,7 +106,10 @@ def _similar_rule(args: Args) -> Typed | None:
             args[1].span,
             "use REGEXP for patterns from columns",
         )
-    pattern = _similar_pattern(str(constants[0]), str(constants[1]) if len(constants) > 1 else None)
+    try:
+        pattern = translate_similar(*map(str, constants))
+    except ValueError as wrong:
+        raise SqlError.of("wrong-arguments", f"SIMILAR TO: {wrong}", args[1].span) from None
     return (args[0], Literal(value=pattern, type=STRING, span=args[1].span)), BOOLEAN
 
 
@@ -187,8 +182,15 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 
 
 def _similar(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    _check_constant(writer, call)
-    return f"({texts[0]} RLIKE {texts[1]})" if writer.spark else f"regexp_matches({texts[0]}, {texts[1]})"
+    pattern = call.args[1]
+    assert isinstance(pattern, Literal)
+    if writer.spark:
+        return f"({texts[0]} RLIKE {writer.text(to_java(str(pattern.value)))})"
+    regex = to_re2(str(pattern.value))
+    problem = _find_re2_problem(regex)
+    if problem is not None:
+        raise writer.unsupported(call, f"DuckDB does not know the pattern: {problem}")
+    return f"regexp_matches({texts[0]}, {writer.text(regex)})"
 
 
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -244,7 +246,7 @@ def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not isinstance(call.args[0].type, StringType):
         return f"({texts[0]} IS NOT NULL)"
-    pattern = writer.text(r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+    pattern = writer.text(_JAVA_NUMBER)
     found = f"{texts[0]} RLIKE {pattern}" if writer.spark else f"regexp_matches({texts[0]}, {pattern})"
     return f"coalesce({found}, false)"
 
@@ -274,10 +276,10 @@ FUNCTIONS = (
     Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark="parse_url({*})", duckdb=_url_duckdb,
              doc="Extracts a part of a URL: HOST, PATH, QUERY (optionally the value of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
              usage="PARSE_URL(<STRING>, <STRING part>[, <STRING key>])"),
-    Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+$', false)",
+    Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+\\\\z', false)",
              duckdb="coalesce(regexp_full_match({0}, '\\p{L}+'), false)", doc="Whether the string consists of letters only.", usage="IS_ALPHA(<STRING>)"),
     Function(name="IS_DECIMAL", rule=signature("STRING -> BOOLEAN", "NUMERIC -> BOOLEAN"), spark=_is_decimal, duckdb=_is_decimal,
              doc="Whether the argument is a number, or a string that can be parsed as one.", usage="IS_DECIMAL(<STRING or NUMERIC>)"),
-    Function(name="IS_DIGIT", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{Nd}+$', false)",
+    Function(name="IS_DIGIT", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{Nd}+\\\\z', false)",
              duckdb="coalesce(regexp_full_match({0}, '\\p{Nd}+'), false)", doc="Whether the string consists of digits only.", usage="IS_DIGIT(<STRING>)"),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.signatures import signature
+from everfold.sql.functions.similar import LINE_END, NO_LINE_END, to_java, to_re2, translate_like
 from everfold.sql.functions.writer import Writer
 from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
@@ -225,16 +226,49 @@ def _like_rule(args: Args) -> Typed | Expr | None:
 
 
 def _like(writer: Writer, call: Call, texts: Sequence[str]) -> str:
-    """Render LIKE: without ESCAPE there is no escape character (Spark: a backslash)."""
+    """Render LIKE: without ESCAPE there is no escape character (Spark: a backslash).
+
+    In Flink `_` is not the end of a line.
+    """
     escape = call.args[2] if len(texts) > 2 else None
     if escape is not None and not (
         isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1
     ):
         raise writer.unsupported(call, "ESCAPE must be a single constant character")
+    pattern, char = call.args[1], None if escape is None else str(escape.value)
+    if not isinstance(pattern, Literal):
+        return _like_column(writer, texts, char)
+    regex = translate_like(pattern.value, char) if isinstance(pattern.value, str) else None
+    if regex is None:
+        return _plain_like(writer, texts, char)
+    if writer.spark:
+        return f"({texts[0]} RLIKE {writer.text(to_java(regex))})"
+    return f"regexp_matches({texts[0]}, {writer.text(to_re2(regex))})"
+
+
+def _plain_like(writer: Writer, texts: Sequence[str], escape: str | None) -> str:
     if escape is None:
         return f"({texts[0]} LIKE {texts[1]}" + (" ESCAPE '\\u0001')" if writer.spark else ")")
-    assert isinstance(escape, Literal)
-    return f"({texts[0]} LIKE {texts[1]} ESCAPE {writer.text(str(escape.value))})"
+    return f"({texts[0]} LIKE {texts[1]} ESCAPE {writer.text(escape)})"
+
+
+def _like_column(writer: Writer, texts: Sequence[str], escape: str | None) -> str:
+    """Render LIKE with a computed pattern: a regular expression where the string has the end of a
+    line.
+    """
+    plain = _plain_like(writer, texts, escape)
+    if escape is not None:
+        return plain
+    string, pattern = texts[:2]
+    every, group = ("", "$1") if writer.spark else (", 'g'", "\\1")
+    quoted = f"regexp_replace({pattern}, {writer.text('([^A-Za-z0-9_%])')}, {writer.text(chr(92) * 2 + group)}{every})"
+    anything = writer.text("." if writer.spark else NO_LINE_END)
+    regex = f"replace(replace({quoted}, '%', '(?s:.*)'), '_', {anything})"
+    regex = f"concat('^(?:', {regex}, {writer.text(')' + chr(92) + 'z')})"
+    ends = writer.text(LINE_END)
+    if writer.spark:
+        return f"CASE WHEN {string} RLIKE {ends} THEN {string} RLIKE {regex} ELSE {plain} END"
+    return f"CASE WHEN regexp_matches({string}, {ends}) THEN regexp_matches({string}, {regex}) ELSE {plain} END"
 
 
 def _template_entry(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str | None = None) -> Function:
