@@ -174,17 +174,22 @@ def _apply_options(table: Table, hints: Sequence[syntax.Hint], context: Context)
 
 # --- UNNEST ---------------------------------------------------------------------------------------
 
+_ELEMENT = "EXPR$0"
+"""Name of the elements of a collection, unless the table has an alias: then they have that name."""
+
 
 def _unnest(left: Relation, node: syntax.Unnest, context: Context, *, outer: bool) -> Relation:
     if len(node.collections) != 1:
         raise context.unsupported("unsupported-clause", "UNNEST of more than one collection is not supported", node)
     collection = ExpressionBinder(left, context, "UNNEST").bind(node.collections[0])
     fields = list(_collection_fields(collection, node, context))
+    alias = node.alias
+    if alias is not None and not alias.columns and [field.name for field in fields] == [_ELEMENT]:
+        fields = [fields[0].with_name(alias.name.name)]
     if outer:
         fields = [replace(field, type=field.type.as_nullable()) for field in fields]
     if node.ordinality:
         fields.append(Field(name="ORDINALITY", type=INT.as_nullable(outer)))
-    alias = node.alias
     if alias is not None:
         _check_alias(alias, len(fields), context)
     if alias is not None and alias.columns:
@@ -221,7 +226,7 @@ def _element_fields(of: DataType) -> tuple[Field, ...]:
         return tuple(
             Field(name=each.name, type=each.type.as_nullable(each.type.nullable or of.nullable)) for each in of.fields
         )
-    return (Field(name="EXPR$0", type=of),)
+    return (Field(name=_ELEMENT, type=of),)
 
 
 # --- joins ----------------------------------------------------------------------------------------
