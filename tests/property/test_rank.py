@@ -188,9 +188,9 @@ def test_of_equal_times_only_the_newest_row_is_the_last_to_arrive(
             folded[row["c0"], row["c1"]] += -1 if row.get(KIND) in RETRACTIONS else 1
     expected = Counter[tuple[Any, ...]]()
     for key in "ab":
-        found = [row for row in arrived if row["k"] == key]
+        found = [(time, number) for number, (other, time) in enumerate(rows) if other == key]
         if (order, bound) == ("DESC", "= 1"):
             found.reverse()
-        found.sort(key=lambda row: row["ts"], reverse=order == "DESC")
-        expected.update((row["id"], key) for row in found[: int(bound[-1])])
+        found.sort(key=lambda row: row[0], reverse=order == "DESC")
+        expected.update((number, key) for _, number in found[: int(bound[-1])])
     assert +folded == expected

@@ -4,6 +4,7 @@ a column, and whether the column still means the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -114,6 +115,8 @@ _EFFECT_OF_DROPPED = {
     False: "rows that it excluded appear when they change; --refresh emits them all",
     True: _EFFECT_OF_JOIN,
 }
+_WORD, _TABLE = re.compile(r"\w+"), re.compile(r"(\w+)`?\.")
+"""Words of a canonical text, and those of them before the name of a column."""
 _SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
 _NOW, _FILLED = -1, -2
 """The version since which an aggregate covers rows, if it starts with the change, without or with
@@ -237,6 +240,8 @@ class ColumnJudge:
             return Status.KEPT, "computed from each row alone", 0
         is_changed = self._meanings.compare(column)[0] in (Meaning.CHANGED, Meaning.NEW)
         reason = "computed from state that is kept" if is_changed else "computed as before"
+        if self._meanings.reads_changed_join(column):
+            reason = "read from rows that another condition joins"
         return Status.KEPT, f"{reason}, {_describe_since(version)}" if version else reason, version
 
     def _count_since(self, origins: Collection[tuple[int, str | None, bool]]) -> dict[int, list[str]]:
@@ -340,6 +345,8 @@ class _Meanings:
 
     def __init__(self, old: QueryShape, new: QueryShape) -> None:
         self._operators = old.operators
+        joins = [{each.text for each in query.conditions if each.is_join} for query in (old, new)]
+        self._changed_joins = [set(_WORD.findall(text.partition(" ON ")[0])) for text in joins[0] ^ joins[1]]
         self._texts = {column.name: column.text for column in reversed(old.columns)}
         unchanged = {(column.name, column.text) for column in new.columns}
         self._old_names = {
@@ -351,13 +358,19 @@ class _Meanings:
         of a changed one.
         """
         same_name = self._texts.get(column.name)
-        if same_name == column.text:
-            return Meaning.SAME, ""
-        if column.text in self._old_names:
-            return Meaning.RENAMED, self._old_names[column.text]
+        if not self.reads_changed_join(column):
+            if same_name == column.text:
+                return Meaning.SAME, ""
+            if column.text in self._old_names:
+                return Meaning.RENAMED, self._old_names[column.text]
         if same_name is not None:
             return Meaning.CHANGED, describe_text(same_name, self._operators)
         return Meaning.NEW, ""
+
+    def reads_changed_join(self, column: ColumnShape) -> bool:
+        """Return whether a column is read from a table whose join has changed."""
+        tables = set(_TABLE.findall(column.text))
+        return any(tables & words for words in self._changed_joins)
 
 
 def _describe_condition(condition: ConditionShape, query: QueryShape) -> str:

@@ -40,6 +40,7 @@ from everfold.operators.protocol import NO_WATERMARK, TABLE, ClockSpec, LateRow,
 from everfold.operators.reemit import mark_reemitted
 from everfold.operators.time_zones import closed_until
 from everfold.plan.nodes import GroupAggregate, InWindow, TimeKind
+from everfold.plan.unfounded_changes import may_retract_unknown_rows
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.partition_rows import lowest_position, position_ranges, row_position
@@ -72,7 +73,10 @@ class GroupOperator:
         self._types = {each.name: each.type.polars for each in self._layout.inputs}
         self._has = pl.col("n") > 0 if updating else pl.lit(True)
         self.follows_order = updating or any(fold.is_ordered for fold in found.layout.folds)
-        self._parts_by = (*self._layout.keys, *[PHASE] * updating)
+        # Of changes that an operator emits, each retracts a row that it has emitted before: then a
+        # group that becomes empty has no slots and values that need to be discarded.
+        self._has_phases = updating and (epoch > 0 or may_retract_unknown_rows(node))
+        self._parts_by = (*self._layout.keys, *[PHASE] * self._has_phases)
 
     def __reduce__(self) -> tuple[type[GroupOperator], tuple[str, GroupAggregate, ClockSpec, int, bool]]:
         return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
@@ -98,7 +102,7 @@ class GroupOperator:
         signs = [sign().alias("sign")] if self.updating else []
         if normalized or signs:
             rows = rows.with_columns_seq(*normalized, *signs)
-        if self.updating:
+        if self._has_phases:
             rows = add_phases(rows, keys)
         number = pl.col("sign").sum() if self.updating else pl.len().cast(pl.Int64)
         facts = [pl.col("hash").first(), pl.col("seq").min(), number.alias("n")]
@@ -186,9 +190,9 @@ class GroupOperator:
 
     def combine(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Merge the results of `prepare` for successive chunks of rows."""
-        prepared = number_chunks(prepared) if self.updating else prepared
+        prepared = number_chunks(prepared) if self._has_phases else prepared
         groups = pl.concat(self._parts_of(0, prepared), how="diagonal")
-        if self.updating:
+        if self._has_phases:
             groups = groups.sort(PHASE, maintain_order=True)
             combined = combine_phases(groups, self._layout.keys)
             phases = groups.select_seq("hash", *self._parts_by, combined.alias("combined"))
@@ -196,7 +200,7 @@ class GroupOperator:
         parts = [self._fold_groups(groups, self._parts_by, self._plain).with_columns_seq(_tag(0))]
         for at, table in enumerate(self._tables, 1):
             rows = self._concat_values(table, self._parts_of(at, prepared))
-            if self.updating:
+            if self._has_phases:
                 rows = _join_found(rows, phases, ["hash", *self._parts_by])
                 rows = rows.drop(PHASE).rename({"combined": PHASE})
             parts.append(self._combine_values(rows, table).with_columns_seq(_tag(at)))
@@ -224,7 +228,7 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         live = clock.advance(metas)
         state = _State(self, store, head, clock.now_ms, closed)
-        prepared = number_chunks(prepared) if self.updating else prepared
+        prepared = number_chunks(prepared) if self._has_phases else prepared
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state, watermark)).height]
         if frames:
             rows = self._apply(frames, state)
@@ -253,20 +257,23 @@ class GroupOperator:
         """Merge prepared rows into the state and return the changes of the results."""
         layout = self._layout
         parts = pl.concat(self._parts_of(0, frames), how="diagonal")
-        if self.updating:
+        if self._has_phases:
             parts = parts.sort("seq", PHASE)
         elif not parts["seq"].is_sorted():
             parts = parts.sort("seq", maintain_order=True)
         keys = ["hash", *layout.keys]
         repeated = parts["hash"].n_unique() < parts.height
-        groups = self._fold_groups(parts, layout.keys, [] if self.updating else self._plain) if repeated else parts
+        folds = [] if self._has_phases else self._plain
+        groups = self._fold_groups(parts, layout.keys, folds) if repeated else parts
         old = self._old(groups, state)
         groups = groups.hstack([old["g"], old["had"]])
-        parts = _join_found(parts, groups[["g", *keys]], keys) if repeated and self.updating else groups
+        parts = _join_found(parts, groups[["g", *keys]], keys) if repeated and self._has_phases else groups
         stored = old if old["had"].all() else old.filter("had")
         touched = _Touched(groups, old, stored, parts, parts.clear())
-        if self.updating:
+        if self._has_phases:
             touched = self._discard_emptied(touched, state)
+        elif self.updating:
+            touched = self._add_counts(touched)
         groups, old, discarded = touched.groups, touched.old, touched.discarded
         slots = [touched.stored[["g", *layout.slots]], touched.parts[["g", *self._plain_slots]]]
         moves: list[pl.DataFrame] = []
@@ -276,7 +283,7 @@ class GroupOperator:
             values = values.drop_nulls("g") if self.updating else values
             if discarded.height:
                 values = values.join(discarded, on=["g", PHASE], how="anti", maintain_order="left")
-            moves.append(state.values[at].apply(values, self.updating or len(several) > 1))
+            moves.append(state.values[at].apply(values, self._has_phases or len(several) > 1))
             slots += self._fold_appeared(table, moves[-1])
         merged = self._merge_slots(groups, slots)
         for at, table in enumerate(self._tables):
@@ -284,6 +291,17 @@ class GroupOperator:
                 fold = layout.folds[position]
                 merged = self._next_extremes(merged, old, fold, state.values[at], moves[at], count)
         return self._store(merged, old, state)
+
+    @staticmethod
+    def _add_counts(touched: _Touched) -> _Touched:
+        """Add the number of stored rows to that of the batch, for input without retractions of rows
+        that are not there.
+        """
+        count = touched.groups["n"] + touched.old["n"].fill_null(0)
+        groups = touched.groups.with_columns_seq(count)
+        exists = touched.old["had"] | (count > 0)
+        groups = keep_rows(groups, exists)
+        return replace(touched, groups=groups, parts=groups, old=keep_rows(touched.old, exists))
 
     def _discard_emptied(self, touched: _Touched, state: _State) -> _Touched:
         """Discard what groups had before they were empty for the last time, and groups that exist
@@ -329,7 +347,7 @@ class GroupOperator:
         names = (*self._layout.keys, *table.columns, *table.hashes)
         types = {"hash": pl.Int64(), "seq": pl.Int64(), **{name: self._types[name] for name in names}}
         types |= dict.fromkeys((each.name for each in table.counts), count)
-        types |= {PHASE: pl.Int64()} if self.updating else {}
+        types |= {PHASE: pl.Int64()} if self._has_phases else {}
         present = set(rows.columns)
         missing = [null_column(rows.height, of).alias(name) for name, of in types.items() if name not in present]
         return rows.hstack(missing) if missing else rows
@@ -415,7 +433,7 @@ class GroupOperator:
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
-        prepared = number_chunks(prepared) if self.updating else prepared
+        prepared = number_chunks(prepared) if self._has_phases else prepared
         frames = [self._only_newest(frame) for frame in prepared if frame.height]
         if not frames:
             return empty_changes(self.schema)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from everfold.connectors.file_order import number_by_file
 from everfold.error_transport import transport_errors
 from everfold.operators.combining import PreparedRows
 from everfold.operators.protocol import NO_WATERMARK, TABLE, Meta, Operator
@@ -108,7 +109,7 @@ def decode_in_order(blobs: Iterable[bytes], files: Sequence[tuple[str, int]]) ->
     import polars as pl
 
     numbered = []
-    number = _number_by_file(files)
+    number = number_by_file(files, TASK_SHIFT)
     for blob in blobs:
         first, frame = _NUMBERED.unpack_from(blob)[1], from_ipc(blob, _NUMBERED.size)
         if number is not None:
@@ -117,27 +118,6 @@ def decode_in_order(blobs: Iterable[bytes], files: Sequence[tuple[str, int]]) ->
         numbered.append((first, frame[TABLE][0] if TABLE in frame.columns else 0, frame))
     numbered.sort(key=itemgetter(0, 1))
     return [frame for _, _, frame in numbered]
-
-
-def _number_by_file(files: Sequence[tuple[str, int]]) -> Callable[[pl.Series], pl.Series] | None:
-    """Return a function that replaces arrival numbers by those in the order of files; None if they
-    are in this order.
-    """
-    import numpy as np
-    import polars as pl
-
-    firsts = [first for _, first in sorted((file, first) for file, first in files)]
-    if firsts == sorted(firsts):
-        return None
-    shifts = {first: (rank << TASK_SHIFT) - first for rank, first in enumerate(firsts)}
-    starts = np.array(sorted(shifts))
-    moves = np.array([shifts[first] for first in starts])
-
-    def number(arrived: pl.Series) -> pl.Series:
-        numbers = arrived.to_numpy()
-        return pl.Series(arrived.name, numbers + moves[np.searchsorted(starts, numbers, "right") - 1])
-
-    return number
 
 
 @dataclass(frozen=True, slots=True)
