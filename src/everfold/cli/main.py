@@ -420,19 +420,35 @@ def sql(
     metavar="TOKEN",
     default="",
     help="Secret that a visitor needs. Better in the variable EVERFOLD_UI_TOKEN: arguments are visible to other "
-    "users. Without one, it is made if the address is not a loopback address.",
+    "users. Without one, it is made, and printed with the address.",
+)
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Listen on a Unix socket instead, which only your user can connect to, without a token.",
 )
 @click.option("--allow-changes", is_flag=True, help="Let visitors stop jobs and roll them back.")
 @_store_conf
-def ui(folder: FolderName | None, host: str, port: int, token: str, allow_changes: bool, conf: tuple[str, ...]) -> None:
+def ui(
+    folder: FolderName | None,
+    host: str,
+    port: int,
+    token: str,
+    socket: Path | None,
+    allow_changes: bool,
+    conf: tuple[str, ...],
+) -> None:
     """Show the jobs in FOLDER, by default the current one, on web pages.
 
     Each job has its plan with rates, charts of its batches, its versions, its state, and the
-    verdict on a query that you paste. The pages read job directories and change nothing.
+    verdict on a query that you paste. The pages read job directories and change nothing. Open the
+    address that is printed: it contains the token that the pages require.
 
     \b
     everfold ui
     everfold ui /var/lib/everfold --port 9000
+    everfold ui --socket /run/user/1000/everfold.sock
     EVERFOLD_UI_TOKEN=… everfold ui s3a://bucket/jobs --host 0.0.0.0
     """
     from everfold.web.server import serve
@@ -442,6 +458,7 @@ def ui(folder: FolderName | None, host: str, port: int, token: str, allow_change
         host=host,
         port=port,
         token=token,
+        path=socket,
         allow_changes=allow_changes,
         conf=parse_pairs(conf, "--conf"),
     )

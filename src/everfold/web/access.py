@@ -1,21 +1,21 @@
-"""Who may see the pages: this machine only, or everyone with the token."""
+"""Who may see the pages: everyone with the token, or who may connect to the Unix socket."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass
-from http.cookies import SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_COOKIE = "everfold_token"
 _HEADERS = {
     # No page loads anything from elsewhere. uPlot and htmx set styles of elements.
     "content-security-policy": (
@@ -60,7 +60,11 @@ class Access:
         """Return the response to a request that is not let through, None for the others."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self.hosts and urlsplit(f"//{host}").hostname not in self.hosts:
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return PlainTextResponse("the header Host is not an address", 400)
+        if self.hosts and name not in self.hosts:
             return PlainTextResponse("this server answers on its own address only", 421)
         if scope["method"] == "POST" and not _is_own_page(headers, host):
             return PlainTextResponse("the request comes from another site", 403)
@@ -69,21 +73,25 @@ class Access:
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and self._is_token(given) and scope["method"] == "GET":
             redirect = RedirectResponse(scope["path"], 303)
-            redirect.set_cookie(_COOKIE, given, httponly=True, samesite="strict")
+            redirect.set_cookie(self._cookie, given, httponly=True, samesite="strict")
             return redirect
-        if self._is_token(_read_cookie(headers)) or self._is_token(headers.get("authorization", "")[len("Bearer ") :]):
+        cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
+        if self._is_token(cookie) or self._is_token(headers.get("authorization", "")[len("Bearer ") :]):
             return None
         return PlainTextResponse("open the address that `everfold ui` has printed: it contains the token", 401)
 
+    @property
+    def _cookie(self) -> str:
+        """The name of the cookie, which servers on other ports of a host receive, too."""
+        return f"everfold_{hashlib.sha256(self.token.encode()).hexdigest()[:12]}"
+
     def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self.token.encode())
+        return secrets.compare_digest(given.encode(errors="surrogatepass"), self.token.encode())
 
 
 def _is_own_page(headers: Headers, host: str) -> bool:
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == host
-
-
-def _read_cookie(headers: Headers) -> str:
-    found = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
-    return "" if found is None else found.value
+    try:
+        return origin is None or urlsplit(origin).netloc == host
+    except ValueError:
+        return False

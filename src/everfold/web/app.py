@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -32,6 +33,7 @@ from everfold.web.what_if import judge_script
 
 _MAX_SCRIPT_BYTES = 1 << 20
 _STOP_TIMEOUT_S = 120.0
+_MAX_DIGITS = 9
 
 
 def create_app(
@@ -169,16 +171,22 @@ def _format_clock(ms: int) -> str:
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises UsageError `too-complex` if it is too large."""
+    """Return the fields of a form. Raises UsageError `too-complex` if it is too large, and
+    HTTPException if it is not in UTF-8.
+    """
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MAX_SCRIPT_BYTES:
             raise UsageError.of("too-complex", "the script is longer than 1 MB")
-    return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the form is not in UTF-8") from None
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
         raise UsageError.of("no-version", f"`{text}` is not the number of a version")
     return int(text)

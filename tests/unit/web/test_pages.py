@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
+import stat
 import subprocess
 import sys
 import urllib.error
@@ -9,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -19,11 +24,13 @@ from unit.jobs.test_progress_log import BATCH, RUN
 from unit.jobs.test_row_samples import LATE, SKIPPED
 
 from everfold.jobs.change import OnChange
+from everfold.jobs.job_list import find_jobs
 from everfold.jobs.progress import OperatorProgress
 from everfold.jobs.progress_log import ProgressLog, RunEnd
 from everfold.jobs.row_samples import RowSamples, write_samples
 from everfold.plan.nodes import Root
 from everfold.sql.planner import Session, Submit
+from everfold.storage import local
 
 TABLES = """CREATE TABLE t (k INT, v INT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json');
 CREATE TABLE o (k INT, total INT, n BIGINT) WITH ('connector' = 'blackhole');
@@ -57,27 +64,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-def start(folder: Path, *options: str) -> tuple[subprocess.Popen[str], str]:
-    """Start the server; return its process and its address."""
+TOKEN = "secret-token"
+
+
+def start(folder: Path, *options: str, token: str = TOKEN) -> tuple[subprocess.Popen[str], str]:
+    """Start the server; return its process and the address that it prints."""
     command = [sys.executable, "-m", "everfold", "ui", str(folder), "--port", "0", *options]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "EVERFOLD_UI_TOKEN": token}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert server.stderr is not None
     line = server.stderr.readline()
-    assert line.startswith("everfold ui: http://"), line
+    assert line.startswith("everfold ui: "), line
     return server, line.split()[-1]
 
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
     server, address = start(folder)
-    yield address
+    yield address.removesuffix(f"?token={TOKEN}")
     server.terminate()
     server.communicate(timeout=60)
 
 
-def status_of(address: str, **headers: str) -> int:
+def status_of(address: str, data: bytes | None = None, *, authorized: bool = True, **headers: str) -> int:
+    """Return the status of a page. data: of a form."""
+    headers |= {"Authorization": f"Bearer {TOKEN}"} if authorized else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, data, headers), timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -93,7 +106,7 @@ def check(page: Page, messages: list[str]) -> None:
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "dark")])
 def test_a_job_from_the_list_to_the_answer_on_a_changed_query(address: str, width: int, scheme: str) -> None:
     with open_page(width=width, scheme="dark" if scheme == "dark" else "light") as (page, messages):
-        page.goto(address)
+        page.goto(f"{address}?token={TOKEN}")
         expect(page.get_by_role("row")).to_have_count(3)
         check(page, messages)
         page.get_by_role("link", name="<totals>").click()
@@ -126,7 +139,7 @@ def test_a_job_from_the_list_to_the_answer_on_a_changed_query(address: str, widt
 
 def test_the_keyboard_is_enough(address: str) -> None:
     with open_page() as (page, _):
-        page.goto(address)
+        page.goto(f"{address}?token={TOKEN}")
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
         page.keyboard.press("Enter")
@@ -145,35 +158,92 @@ def test_unknown_jobs_and_versions_are_not_found(address: str) -> None:
 
 def test_other_names_and_other_sites_are_refused(address: str) -> None:
     assert status_of(address, Host="evil.example") == 421
-    request = urllib.request.Request(
-        f"{address}what-if?path=totals", data=b"script=", headers={"Origin": "http://evil.example"}
-    )
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=60)
-    assert caught.value.code == 403
+    assert status_of(f"{address}what-if?path=totals", b"script=", Origin="http://evil.example") == 403
+    assert status_of(f"{address}what-if?path=totals", b"script=", Origin="http://[") == 403
 
 
 def test_nothing_can_be_changed_unless_it_is_allowed(address: str) -> None:
-    request = urllib.request.Request(f"{address}rollback?path=totals", data=b"version=0")
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=60)
-    assert caught.value.code == 404
+    assert status_of(f"{address}rollback?path=totals", b"version=0") == 404
 
 
-def test_a_token_is_required_on_other_addresses(folder: Path) -> None:
-    server, address = start(folder, "--host", "0.0.0.0", "--token", "secret-token")
+def test_broken_requests_are_refused(address: str) -> None:
+    assert status_of(address, Host="[::1") == 400
+    assert status_of(f"{address}what-if?path=totals", b"script=\xff") == 400
+    assert status_of(f"{address}what-if?path=totals", b"script=%ff") == 400
+    assert status_of(f"{address}script?path=totals&version={'9' * 5000}") == 404
+    assert status_of(f"{address}?token=%ff%00", authorized=False) == 401
+
+
+@pytest.mark.parametrize("cookie", ["a/b=1", 'x={"a":1}', "=", "\xe4=\xe4; ;;"])
+def test_cookies_of_other_programs_do_not_matter(address: str, cookie: str) -> None:
+    with urllib.request.build_opener(NoRedirect).open(f"{address}?token={TOKEN}", timeout=60) as answer:
+        own = answer.headers["set-cookie"].partition(";")[0]
+    for cookies in (f"{cookie}; {own}", f"{own}; {cookie}"):
+        assert status_of(address, authorized=False, Cookie=cookies) == 200
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def http_error_303(self, request: Any, answer: Any, *_: Any) -> Any:
+        return answer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_token_is_always_required(folder: Path, host: str) -> None:
+    server, address = start(folder, "--host", host, token="")
     try:
-        plain = address.replace("0.0.0.0", "127.0.0.1").partition("?")[0]
-        assert status_of(plain) == 401
-        assert status_of(f"{plain}?token=wrong") == 401
-        assert status_of(plain, Authorization="Bearer secret-token") == 200
+        plain, _, token = address.replace("0.0.0.0", "127.0.0.1").partition("?token=")
+        assert len(token) >= 32
+        assert status_of(plain, authorized=False) == 401
+        assert status_of(f"{plain}?token=wrong", authorized=False) == 401
+        assert status_of(plain, authorized=False, Authorization=f"Bearer {token}") == 200
         with open_page() as (page, _):
-            page.goto(f"{plain}?token=secret-token")
+            page.goto(f"{plain}?token={token}")
             assert "token" not in page.url
             expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
     finally:
         server.terminate()
         server.communicate(timeout=60)
+
+
+def test_a_socket_is_for_its_owner(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pages.sock"
+    with socket.socket(socket.AF_UNIX) as left_over:
+        left_over.bind(str(path))
+    server, address = start(folder, "--socket", str(path))
+    try:
+        assert address == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+        command = [sys.executable, "-m", "everfold", "ui", str(folder), "--socket", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, "another process listens" in done.stderr) == (2, True), done.stderr
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def test_connections_that_send_nothing_do_not_stop_the_server(address: str) -> None:
+    host, _, port = address.removeprefix("http://").rstrip("/").partition(":")
+    needed = 1_600
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * needed)), hard))
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(needed)]
+    try:
+        assert status_of(address) == 200
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_links_in_circles_are_not_followed(tmp_path: Path) -> None:
+    start_job(tmp_path / "a" / "totals", bind(OLD), sql=OLD)
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    found = [job.relative_to(local(tmp_path)) for job in find_jobs(local(tmp_path))]
+    assert found == ["a/totals", "b/totals"]
 
 
 def test_a_taken_port_is_refused(folder: Path, address: str) -> None:
