@@ -128,6 +128,24 @@ def test_link_loops_are_refused(folder: Path) -> None:
     assert "in/there/back` leads back" in str(failure(folder))
 
 
+@pytest.mark.parametrize("name", ["pipe", "below/pipe"])
+def test_a_pipe_is_refused(folder: Path, name: str) -> None:
+    """Reading it would wait for a writer; Spark would skip it."""
+    (folder / "a.json").write_bytes(GOOD)
+    (folder / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+    error = failure(folder)
+    assert str(error).startswith(f"error[bad-file]: table `t`: `in/{name}` is a pipe, a socket or a device, not a file")
+    (folder / name).rename((folder / name).with_name(".pipe"))
+    assert numbers(folder) == [1, 2, 3]
+
+
+def test_a_link_to_a_pipe_is_refused(folder: Path) -> None:
+    os.mkfifo(folder.parent / "pipe")
+    (folder / "a.json").symlink_to(folder.parent / "pipe")
+    assert failure(folder).code == "bad-file"
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 

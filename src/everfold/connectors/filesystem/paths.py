@@ -114,13 +114,18 @@ ListedFolders = dict[str, tuple[int, list[str]]]
 def check_names(
     table: Table, root: Path, base_folder: Path, *, for_spark: bool = False, listed: ListedFolders | None = None
 ) -> None:
-    """Refuse names that Spark would skip silently.
+    """Refuse names that Spark would skip silently, and what is not a file, such as a pipe.
 
     for_spark: refuse names of files that Spark cannot open, too. listed: folders that were checked
     before; they are checked again only if they have changed, and newly checked ones are added.
-    Raises ConnectorError `bad-file-name`.
+    Raises ConnectorError `bad-file-name`, `bad-file`.
     """
-    for folder, folders, names in _changed_folders(root, {} if listed is None else listed):
+    for folder, folders, names, others in _changed_folders(root, {} if listed is None else listed):
+        for name in others:
+            shown = display_path(Path(folder, name), base_folder)
+            message = f"table `{table.name}`: `{shown}` is a pipe, a socket or a device, not a file"
+            help = "move it, or give it a name with a leading dot"
+            raise ConnectorError.of("bad-file", message, table.span_of_option("path"), help)
         for name in (each for each in (*folders, *names) if not is_hidden(each)):
             if not _is_unicode(name):
                 shown = display_path(Path(folder, os.fsencode(name).decode("utf-8", "backslashreplace")), base_folder)
@@ -130,13 +135,14 @@ def check_names(
                 raise colon_in_name_error(table, display_path(Path(folder, name), base_folder))
 
 
-def _changed_folders(root: Path, listed: ListedFolders) -> Iterator[tuple[str, list[str], list[str]]]:
+def _changed_folders(root: Path, listed: ListedFolders) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
     """List the folders of a table that have changed since they were listed.
 
-    Yields path, names of subfolders, names of files.
+    Yields path, names of subfolders, names of files, names of what is neither.
     """
-    if root.is_file():
-        yield str(root.parent), [], [root.name]
+    if not root.is_dir():
+        is_other = root.exists() and not root.is_file()
+        yield str(root.parent), [], [root.name], [root.name] * is_other
         return
     waiting = [str(root)]
     while waiting:
@@ -148,13 +154,26 @@ def _changed_folders(root: Path, listed: ListedFolders) -> Iterator[tuple[str, l
         known_ns, below = listed.get(folder, (0, []))
         if known_ns != changed_ns:
             now_ns = time.time_ns()
-            _, folders, names = next(os.walk(folder), (folder, [], []))
-            folders = [each for each in folders if not is_hidden(each)]
-            yield folder, folders, names
+            folders, names, others = _list_folder(folder)
+            yield folder, folders, names, others
             below = [os.path.join(folder, each) for each in folders]
             if now_ns - changed_ns > _CLOCK_STEP_NS:  # a later change shows in the folder's time
                 listed[folder] = (changed_ns, below)
         waiting += below
+
+
+def _list_folder(folder: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of subfolders, of files, and of what is neither, hidden files too."""
+    folders, names, others = list[str](), list[str](), list[str]()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                folders += [] if is_hidden(entry.name) else [entry.name]
+                continue
+            names.append(entry.name)
+            if not entry.is_file() and not is_hidden(entry.name) and os.path.exists(entry.path):
+                others.append(entry.name)
+    return folders, names, others
 
 
 def _is_unicode(name: str) -> bool:
