@@ -27,7 +27,7 @@ def check_condition(condition: str) -> None:
     Columns are not checked.
     """
     try:
-        duckdb.extract_statements(_query(condition))
+        duckdb.SQLExpression(condition)
     except duckdb.Error as error:
         raise _wrong(condition, error) from error
 
@@ -43,17 +43,13 @@ def filter_rows(table: pa.Table, schema: Schema, condition: str, zone: str) -> p
     with duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False}) as connection:
         connection.register("state", pa.table([*columns, numbers], names=[*schema.names, _NUMBER]))
         try:
-            found = connection.sql(_query(condition)).to_arrow_table()
+            rows = connection.table("state").filter(duckdb.SQLExpression(condition))
+            found = rows.select(_NUMBER).to_arrow_table()
         except duckdb.BinderException as error:
             raise NoSuchColumn(_reason(error)) from error
         except duckdb.Error as error:
             raise _wrong(condition, error) from error
     return table.take(found.column(0).combine_chunks().sort())
-
-
-def _query(condition: str) -> str:
-    # The condition may end in a comment.
-    return f"SELECT {_NUMBER} FROM state WHERE (\n{condition}\n)"
 
 
 def _wrong(condition: str, error: duckdb.Error) -> UsageError:
