@@ -115,8 +115,8 @@ _EFFECT_OF_DROPPED = {
     False: "rows that it excluded appear when they change; --refresh emits them all",
     True: _EFFECT_OF_JOIN,
 }
-_WORD, _TABLE = re.compile(r"\w+"), re.compile(r"(\w+)`?\.")
-"""Words of a canonical text, and those of them before the name of a column."""
+_TABLE, _JOINED = re.compile(r"(\w+)`?\."), re.compile(r"(?: JOIN \(| UNION ALL )`?(\w+)")
+"""The names of tables in canonical texts of columns, and of joins."""
 _SEVERITY = (Status.KEPT, Status.BACKFILLED, Status.STARTS, Status.MIXED)
 _NOW, _FILLED = -1, -2
 """The version since which an aggregate covers rows, if it starts with the change, without or with
@@ -346,7 +346,7 @@ class _Meanings:
     def __init__(self, old: QueryShape, new: QueryShape) -> None:
         self._operators = old.operators
         joins = [{each.text for each in query.conditions if each.is_join} for query in (old, new)]
-        self._changed_joins = [set(_WORD.findall(text.partition(" ON ")[0])) for text in joins[0] ^ joins[1]]
+        self._changed_tables = {table for text in joins[0] ^ joins[1] for table in _JOINED.findall(text)}
         self._texts = {column.name: column.text for column in reversed(old.columns)}
         unchanged = {(column.name, column.text) for column in new.columns}
         self._old_names = {
@@ -369,8 +369,7 @@ class _Meanings:
 
     def reads_changed_join(self, column: ColumnShape) -> bool:
         """Return whether a column is read from a table whose join has changed."""
-        tables = set(_TABLE.findall(column.text))
-        return any(tables & words for words in self._changed_joins)
+        return not self._changed_tables.isdisjoint(_TABLE.findall(column.text))
 
 
 def _describe_condition(condition: ConditionShape, query: QueryShape) -> str:
