@@ -64,6 +64,14 @@ class OnPurpose:
 ON_PURPOSE = (
     OnPurpose("`SUM(FLOAT)`", lambda it: it.differs and "FLOAT" in it.flink.types and it.has(r"SUM\(")),
     OnPurpose(
+        "`VAR_SAMP`, `STDDEV_SAMP` of a constant over one row",
+        lambda it: it.differs and it.has(r"(VAR|STDDEV)_SAMP\((DISTINCT )?-?[\d.]+(e\d+)?\)"),
+    ),
+    OnPurpose(
+        "`IF` of arrays, maps, rows and intervals",
+        lambda it: it.answered_by_everfold_only and it.flink_says("Cannot apply 'IF' to arguments"),
+    ),
+    OnPurpose(
         "variances and deviations of integers",
         lambda it: it.differs and it.has(r"(VAR_POP|STDDEV_SAMP)\(") and bool({"INT", "BIGINT"} & set(it.flink.types)),
     ),
@@ -110,12 +118,12 @@ ON_PURPOSE = (
     OnPurpose(
         "`SESSION` with GROUPING SETS, ROLLUP or CUBE",
         lambda it: (
-            it.differs
+            (it.differs or it.answered_by_everfold_only)
             and it.has(r"FROM SESSION\(")
             and it.has(r"GROUPING SETS|ROLLUP|CUBE")
             and (
                 it.has(r"(?s)\b(\w+)\b.*PARTITION BY \1\b|PARTITION BY (\w+)\b.*\b\2\b")
-                or (it.has(r"\nWHERE ") and not it.has("PARTITION BY"))
+                or ((it.has(r"\nWHERE ") or it.flink_says("Type mismatch")) and not it.has("PARTITION BY"))
             )
         ),
     ),

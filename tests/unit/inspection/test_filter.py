@@ -82,9 +82,7 @@ def test_a_malformed_condition_is_refused_before_reading(condition: str) -> None
     assert f"`{condition}`" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "condition", ["clock > 'noon'", "(SELECT count(*) FROM read_csv('x.csv')) > 0", "k"]
-)
+@pytest.mark.parametrize("condition", ["clock > 'noon'", "(SELECT count(*) FROM read_csv('x.csv')) > 0", "k"])
 def test_a_condition_can_read_only_its_table(condition: str) -> None:
     with pytest.raises(UsageError, match="wrong-condition"):
         filter_keys(condition)
