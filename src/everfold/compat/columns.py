@@ -345,7 +345,7 @@ class _Meanings:
 
     def __init__(self, old: QueryShape, new: QueryShape) -> None:
         self._operators = old.operators
-        joins = [{each.text for each in query.conditions if each.is_join} for query in (old, new)]
+        joins = [{join.text for join in query.conditions if join.is_join} for query in (old, new)]
         self._changed_tables = {table for text in joins[0] ^ joins[1] for table in _JOINED.findall(text)}
         self._texts = {column.name: column.text for column in reversed(old.columns)}
         unchanged = {(column.name, column.text) for column in new.columns}

@@ -142,7 +142,9 @@ class BatchLowering:
             case Filter():
                 return self.rows(node.input, hidden).where(self._scalars.render_sql(node.condition, len(node.schema)))
             case Union() if hidden:
-                return reduce(lambda one, other: one.union(other), (self.rows(each, hidden) for each in node.inputs))
+                return reduce(
+                    lambda one, other: one.union(other), (self.rows(branch, hidden) for branch in node.inputs)
+                )
             case _:
                 frame = self.lower(node)
                 return frame.selectExpr("*", *(_hidden_column(frame, name) for name in hidden))
@@ -174,7 +176,8 @@ class BatchLowering:
             )
             for row in node.rows
         )
-        return self.spark.sql(f"SELECT inline(array({', '.join(f'struct({each})' for each in structs)})) AS ({names})")
+        array = ", ".join(f"struct({values})" for values in structs)
+        return self.spark.sql(f"SELECT inline(array({array})) AS ({names})")
 
     # --- windows ----------------------------------------------------------------------------------
 
@@ -330,8 +333,8 @@ def _leaves(node: Plan) -> Iterator[Plan]:
         case Project() | Filter() | WatermarkAssigner():
             yield from _leaves(node.input)
         case Union():
-            for each in node.inputs:
-                yield from _leaves(each)
+            for branch in node.inputs:
+                yield from _leaves(branch)
         case _:
             yield node
 

@@ -54,5 +54,5 @@ class _Whole:
         with transport_errors():
             frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(rows))).sort(_FILE, ARRIVAL)
             arrival = pl.int_range(frame.height).alias(ARRIVAL)
-            found = self.operator.rows(frame.drop(_FILE).with_columns_seq(arrival))
-        yield from found.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.schema).to_batches()
+            result = self.operator.rows(frame.drop(_FILE).with_columns_seq(arrival))
+        yield from result.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self.schema).to_batches()

@@ -334,7 +334,7 @@ class StreamLowering:
         splits = tuple(split for each in streams for split in each.splits)
         guarded = any(each.is_guarded for each in streams)
         inputs = tuple(dict.fromkeys(name for each in streams for name in each.inputs))
-        has_files = any(each.has_files for each in streams)
+        has_files = any(stream.has_files for stream in streams)
         return Stream(rows, node.schema, splits, guarded, changes, inputs, has_files)
 
     def _for_union(self, stream: Stream, changes: bool) -> DataFrame:

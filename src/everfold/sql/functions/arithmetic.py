@@ -200,15 +200,15 @@ def _remainder(writer: Writer, type: DataType, left: DecimalType, right: Decimal
         return f"CAST({a} % {b} AS {type.duckdb})"
     # DuckDB has no common type for both operands, and would compute with DOUBLE.
     x, d, size = (writer.new_variable() for _ in range(3))
-    found = DecimalType(precision=MAX_DECIMAL_PRECISION, scale=scale)
+    wide = DecimalType(precision=MAX_DECIMAL_PRECISION, scale=scale)
     if left.scale < scale:
         digits = f"{_divide_by_digits(writer, x, size, scale - left.scale, quotient=False)}.r"
         signed = f"CAST({digits} AS HUGEINT) * CASE WHEN {x} < 0 THEN -1 ELSE 1 END"
-        body = writer.let(size, _size(d), _rescale(signed, found))
+        body = writer.let(size, _size(d), _rescale(signed, wide))
     else:
         # A divisor with more than 38 digits is greater than the dividend, which then remains.
         shifted = f"TRY({d} * {10 ** (scale - right.scale)}::HUGEINT)"
-        body = _rescale(f"CASE WHEN {d} IS NOT NULL THEN coalesce({x} % {shifted}, {x}) END", found)
+        body = _rescale(f"CASE WHEN {d} IS NOT NULL THEN coalesce({x} % {shifted}, {x}) END", wide)
     return f"CAST({writer.let_all({x: _unscale(a), d: _unscale(b)}, body)} AS {type.duckdb})"
 
 
@@ -222,16 +222,16 @@ def _divide_by_digits(writer: Writer, x: str, size: str, shift: int, *, quotient
 
     size: that of the divisor, UHUGEINT. quotient: whether it is needed, and fits.
     """
-    found, position, thrice, ninefold = (writer.new_variable() for _ in range(4))
+    parts, position, thrice, ninefold = (writer.new_variable() for _ in range(4))
     # The remainder is less than 10^38, so that three times as much fits into 128 bits, but not ten.
     digit = f"CAST({ninefold}.q + {ninefold}.r // {size} AS HUGEINT)"
-    longer = f"{found}.q * 10 + {digit}" if quotient else digit
+    longer = f"{parts}.q * 10 + {digit}" if quotient else digit
     step = f"struct_pack(q := {longer}, r := {ninefold}.r % {size})"
-    nine = f"struct_pack(q := {thrice}.q * 3 + {thrice}.r * 3 // {size}, r := {thrice}.r * 3 % {size} + {found}.r)"
-    three = f"struct_pack(q := {found}.r * 3 // {size}, r := {found}.r * 3 % {size})"
+    nine = f"struct_pack(q := {thrice}.q * 3 + {thrice}.r * 3 // {size}, r := {thrice}.r * 3 % {size} + {parts}.r)"
+    three = f"struct_pack(q := {parts}.r * 3 // {size}, r := {parts}.r * 3 % {size})"
     step = writer.let(thrice, three, writer.let(ninefold, nine, step))
     first = f"struct_pack(q := CAST({_size(x)} // {size} AS HUGEINT), r := {_size(x)} % {size})"
-    return f"list_reduce(range({shift}), lambda {found}, {position}: {step}, {first})"
+    return f"list_reduce(range({shift}), lambda {parts}, {position}: {step}, {first})"
 
 
 def _product(writer: Writer, type: DecimalType, left: DecimalType, right: DecimalType, a: str, b: str) -> str:
