@@ -164,7 +164,7 @@ def check(kind: str, seed: int, terms: CompatOptions = REFERENCE) -> Judgement:
 @pytest.mark.parametrize("kind", FROM)
 def test_a_condition_affects_rows_only_as_the_report_says(kind: str) -> None:
     named = 0
-    for seed in range(7):
+    for seed in range(4):
         named += bool(check(kind, seed).rows)
     assert named >= 1
 

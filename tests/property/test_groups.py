@@ -221,7 +221,7 @@ def signed_answer(changes: Sequence[Change], calls: Sequence[str]) -> tuple[Coun
 
 
 @pytest.mark.usefixtures("combined_thirds")
-@settings(LAW, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(LAW, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(unfounded_changes(), cuts, st.lists(st.sampled_from(sorted(SIGNED_CALLS)), min_size=1, unique=True))
 @example([(RowKind.UPDATE_BEFORE, ("a", 1)), (RowKind.UPDATE_AFTER, ("a", 2))], [], ["COUNT(*)", "MAX(v)"])
 @example([(RowKind.INSERT, ("a", 1)), (RowKind.DELETE, ("a", 2)), (RowKind.INSERT, ("a", 2))], [1], ["MAX(v)"])
@@ -249,7 +249,7 @@ def test_a_group_is_discarded_with_its_last_row_wherever_the_batch_ends(
         "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY v) FROM t",
     ],
 )
-@settings(LAW, max_examples=15)
+@settings(LAW, max_examples=8)
 @given(changes=unfounded_changes(), cuts=cuts)
 @example(changes=[(RowKind.UPDATE_BEFORE, ("a", 1)), (RowKind.UPDATE_AFTER, ("a", 1))], cuts=[])
 def test_the_result_of_unfounded_changes_does_not_depend_on_batches(
@@ -264,7 +264,7 @@ def test_the_result_of_unfounded_changes_does_not_depend_on_batches(
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("filters", [1, 60, 61, 62, 63, 64, 65, 100])
+@pytest.mark.parametrize("filters", [61, 62, 63, 64, 100])
 @pytest.mark.parametrize("few_rows", [-1, 1 << 30], ids=["numbered", "grouped"])
 def test_distinct_with_any_number_of_filters(monkeypatch: pytest.MonkeyPatch, filters: int, few_rows: int) -> None:
     """The conditions that a value has fulfilled are bits of a number of 64 bits, if they fit."""

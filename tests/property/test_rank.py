@@ -162,7 +162,7 @@ LAST_BY_KEY = "SELECT id, k, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY 
 @pytest.mark.parametrize("bound", ["= 1", "<= 2"])
 @pytest.mark.parametrize("order", ["ASC", "DESC"])
 @pytest.mark.parametrize("is_windowed", [False, True], ids=["all rows", "windows"])
-@LAW
+@settings(LAW, max_examples=12)
 @given(rows=SECONDS, cuts=cuts, buckets=buckets)
 def test_of_equal_times_only_the_newest_row_is_the_last_to_arrive(
     bound: str, order: str, is_windowed: bool, rows: list[tuple[str, int]], cuts: list[int], buckets: int

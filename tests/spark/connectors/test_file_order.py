@@ -99,8 +99,8 @@ def run(spark: SparkSession, folder: Path, script: str, options: dict[str, str])
 @pytest.mark.parametrize(
     ("options", "form"),
     [
-        ("worker", "json"),
-        ("batch", "json"),
+        pytest.param("worker", "json", marks=pytest.mark.slow),
+        pytest.param("batch", "json", marks=pytest.mark.slow),
         pytest.param("Catalyst", "json", marks=pytest.mark.slow),
         pytest.param("worker", "csv", marks=pytest.mark.slow),
         pytest.param("batch", "csv", marks=pytest.mark.slow),
@@ -112,7 +112,15 @@ def test_the_oldest_file_is_first(session: SparkSession, tmp_path: Path, query: 
     assert run(session, tmp_path, script, OPTIONS[options]) == Counter([QUERIES[query]])
 
 
-@pytest.mark.parametrize("options", ["worker", "Catalyst"])
+@pytest.mark.parametrize("options", ["worker", "batch"])
+def test_the_oldest_file_is_first_in_a_group(session: SparkSession, tmp_path: Path, options: str) -> None:
+    write_files(tmp_path / "files", "json")
+    query, row = next(iter(QUERIES.items()))
+    script = f"{TABLE.replace('{format}', 'json')}{query}"
+    assert run(session, tmp_path, script, OPTIONS[options]) == Counter([row])
+
+
+@pytest.mark.parametrize("options", [pytest.param("worker", marks=pytest.mark.slow), "Catalyst"])
 def test_the_newest_row_is_in_the_newest_file(session: SparkSession, tmp_path: Path, options: str) -> None:
     write_files(tmp_path / "files", "json")
     script = f"{TABLE.replace('{format}', 'json')}{NEWEST}"
