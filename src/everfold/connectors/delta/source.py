@@ -96,7 +96,9 @@ class DeltaSource(Source):
             if name in self.options.explicit:
                 reader = reader.option(name, str(self.options.values[name]))
         try:
-            return self._frame(reader.load(table.root.uri))
+            # A stream of Delta does not know when a file was written.
+            changed, path = "_metadata.file_modification_time", "_metadata.file_path"
+            return self._frame(reader.load(table.root.uri), order=f"{file_order_sql(changed, path)} AS {FILE}")
         except Exception as error:
             raise self.parse_failure(str(error)) or table.explain(error) or error from None
 
@@ -186,14 +188,13 @@ class DeltaSource(Source):
         table.check_schema(self.table.columns, whole=False)
         return table
 
-    def _frame(self, frame: DataFrame, location: str = _FILE) -> DataFrame:
+    def _frame(self, frame: DataFrame, location: str = _FILE, order: str = "") -> DataFrame:
         """Return the columns of the table, with the location of each row."""
         columns = (
             f"{spark_identifier(column.name)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
         )
         split = f"{spark_string(self.table.identity)} AS {SPLIT}"
-        file = f"{file_order_sql('_metadata.file_modification_time', '_metadata.file_path')} AS {FILE}"
-        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", file)
+        return frame.selectExpr(*columns, split, f"{location} AS {LOCATION}", *filter(None, [order]))
 
     # -- where it starts ---------------------------------------------------------------------------
 
