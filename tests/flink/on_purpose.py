@@ -209,7 +209,6 @@ NOT_ASKED = frozenset(
         "`WHERE` over an upsert table",
         "`YEAR`, `EXTRACT`, `FLOOR(… TO YEAR)`, `CAST(… AS DATE)` of a TIMESTAMP before 1970 that is not a full day",
         "`canal-json`: rows of one record that changed in different columns",
-        "a SESSION whose first or last row is retracted",
         "a `NaN` result that stays `NaN`",
         "an object or array of JSON in a STRING column",
         "a value of `upsert-kafka` that cannot be read, with `ignore-parse-errors`",

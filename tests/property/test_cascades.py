@@ -218,7 +218,7 @@ def results_since(query: Cascade, given: list[dict[str, Any]], watermark_us: int
 
 
 def test_a_window_is_not_taken_for_another_one() -> None:
-    verdicts = check(1, 100)
+    verdicts = check(1, 50)
     assert min(verdicts[verdict.value] for verdict in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 5, (
         verdicts
     )

@@ -279,7 +279,7 @@ def check_spread(verdicts: Counter[str]) -> None:
 
 
 def test_moved_parts_are_not_accepted() -> None:
-    check_spread(check(1, 60))
+    check_spread(check(1, 48))
 
 
 @pytest.mark.parametrize("x", JOINS["x"])
@@ -294,7 +294,7 @@ def test_each_column_of_joined_tables_has_a_text_of_its_own(x: str, is_reversed:
 
 
 def test_branches_cannot_exchange_a_part() -> None:
-    check_twins(1, 60)
+    check_twins(1, 30)
 
 
 def test_another_spelling_keeps_the_state() -> None:

@@ -71,7 +71,7 @@ class Meta:
             files += meta.files
             for split, at in meta.watermarks.items():
                 watermarks[split] = max(watermarks.get(split, NO_WATERMARK), at)
-        return cls(now_ms, watermarks, flush, tuple(sorted(ended)), files)
+        return cls(now_ms, watermarks, flush, tuple(sorted(ended)), tuple(files))
 
 
 @dataclass(frozen=True, slots=True)
