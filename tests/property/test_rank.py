@@ -175,7 +175,9 @@ def test_of_equal_times_only_the_newest_row_is_the_last_to_arrive(
         f"CREATE TABLE t (id INT, k STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND); {select}"
     )
     start = datetime(2026, 1, 1)
-    arrived = [{"id": at, "k": key, "ts": start + timedelta(seconds=time)} for at, (key, time) in enumerate(rows)]
+    arrived = [
+        {"id": number, "k": key, "ts": start + timedelta(seconds=time)} for number, (key, time) in enumerate(rows)
+    ]
     pipeline, folded = query.pipeline(buckets=buckets), Counter[tuple[Any, ...]]()
     positions = sorted({0, len(arrived), *(cut % (len(arrived) + 1) for cut in cuts)})
     emitted = []
@@ -188,9 +190,9 @@ def test_of_equal_times_only_the_newest_row_is_the_last_to_arrive(
             folded[row["c0"], row["c1"]] += -1 if row.get(KIND) in RETRACTIONS else 1
     expected = Counter[tuple[Any, ...]]()
     for key in "ab":
-        found = [(time, number) for number, (other, time) in enumerate(rows) if other == key]
+        of_key = [(time, number) for number, (other, time) in enumerate(rows) if other == key]
         if (order, bound) == ("DESC", "= 1"):
-            found.reverse()
-        found.sort(key=lambda row: row[0], reverse=order == "DESC")
-        expected.update((number, key) for _, number in found[: int(bound[-1])])
+            of_key.reverse()
+        of_key.sort(key=lambda row: row[0], reverse=order == "DESC")
+        expected.update((number, key) for _, number in of_key[: int(bound[-1])])
     assert +folded == expected

@@ -8,14 +8,19 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from everfold import jobs
 from everfold.cli.main import main
+from everfold.connectors.registry import apply_connector
 from everfold.jobs.engine import Engine
+from everfold.jobs.spec import JobSpec
+from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +46,27 @@ class Done:
 
 Run = Callable[..., Done]
 """Run `job.sql` of the current folder, or another command, with additional arguments."""
+
+
+def run_script(
+    session: SparkSession, script: str, options: Mapping[str, str], folder: Path, state_dir: Path
+) -> list[pa.Table]:
+    """Run the last statement of a script as a job, and return the tables that it emits.
+
+    folder: where relative paths of the script start.
+    """
+    *_, submit = Session(dict(options), connected=apply_connector).run(script)
+    assert isinstance(submit, Submit)
+    received: list[pa.Table] = []
+    spec = JobSpec(
+        roots=submit.roots,
+        settings=submit.settings,
+        base_folder=folder,
+        state_dir=state_dir,
+        receive=received.append,
+    )
+    Engine(session=session).run(spec)
+    return received
 
 
 def runner(

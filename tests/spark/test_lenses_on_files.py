@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spark.running import run_script
 
-from everfold.connectors.registry import apply_connector
-from everfold.jobs.engine import Engine
-from everfold.jobs.spec import JobSpec
 from everfold.plan.changelog import KIND, RETRACTIONS
-from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,15 +66,5 @@ def current_rows(tables: Iterable[pa.Table]) -> Mapping[str, tuple[int, int]]:
 )
 def test_the_newest_file_counts(spark: SparkSession, tmp_path: Path, form: str, options: dict[str, str]) -> None:
     write_files(tmp_path / "players", form)
-    session = Session(options, connected=apply_connector)
-    (submit,) = [each for each in session.run(QUERY.replace("{format}", form)) if isinstance(each, Submit)]
-    received: list[pa.Table] = []
-    spec = JobSpec(
-        roots=submit.roots,
-        settings=submit.settings,
-        base_folder=tmp_path,
-        state_dir=tmp_path / "job",
-        receive=received.append,
-    )
-    Engine(session=spark).run(spec)
-    assert current_rows(received) == EXPECTED
+    tables = run_script(spark, QUERY.replace("{format}", form), options, tmp_path, tmp_path / "job")
+    assert current_rows(tables) == EXPECTED

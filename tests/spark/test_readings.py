@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from broker import KafkaBroker
 from postgres import Database
+from spark.running import run_script
 from unit.connectors.tables import encode_rows, table
 
 from everfold.connectors.contract import Role
@@ -32,13 +33,10 @@ from everfold.connectors.formats.registry import CHANGES, format_of, options_of
 from everfold.connectors.formats.registry import NAMES as FORMATS
 from everfold.connectors.kafka.table_options import FORMATS as TOPIC_FORMATS
 from everfold.connectors.kafka.table_options import ROWS as ROW_FORMATS
-from everfold.connectors.registry import apply_connector, connector_names
+from everfold.connectors.registry import connector_names
 from everfold.errors import UnsupportedFeature
-from everfold.jobs.engine import Engine
-from everfold.jobs.spec import JobSpec
 from everfold.plan.changelog import KIND, RETRACTIONS, RowKind
 from everfold.plan.topic_storage import STRUCTURES
-from everfold.sql.planner import Session, Submit
 from everfold.types import INT, STRING, TIMESTAMP3, DataType
 
 if TYPE_CHECKING:
@@ -446,25 +444,14 @@ def test_rows_do_not_depend_on_how_they_are_read(
     expected = query.expect(reading.rows)
     results: dict[str, Expected | str] = {}
     for path, options in PATHS.items():
-        received: list[pa.Table] = []
-        session = Session(options, connected=apply_connector)
         dialect = "" if reading.kind == "SQL" else "SET 'everfold.dialect' = 'lenses';"
         sql = f"{declaration} {NAMES_TABLE} {dialect} {query.sql.replace('{}', reading.kind)}"
         try:
-            *_, submit = session.run(sql)
-            assert isinstance(submit, Submit)
-            spec = JobSpec(
-                roots=submit.roots,
-                settings=submit.settings,
-                base_folder=tmp_path,
-                state_dir=tmp_path / path,
-                receive=received.append,
-            )
-            Engine(session=spark).run(spec)
+            tables = run_script(spark, sql, options, tmp_path, tmp_path / path)
         except UnsupportedFeature as refused:
             results[path] = refused.diagnostics[0].code
         else:
-            results[path] = _materialize(received)
+            results[path] = _materialize(tables)
     assert results == {path: reading.refusal(path, name) or expected for path in PATHS}
 
 

@@ -44,12 +44,12 @@ def filter_rows(table: pa.Table, schema: Schema, condition: str, zone: str) -> p
         connection.register("state", pa.table([*columns, numbers], names=[*schema.names, _NUMBER]))
         try:
             rows = connection.table("state").filter(duckdb.SQLExpression(condition))
-            found = rows.select(_NUMBER).to_arrow_table()
+            matching = rows.select(_NUMBER).to_arrow_table()
         except duckdb.BinderException as error:
             raise NoSuchColumn(_reason(error)) from error
         except duckdb.Error as error:
             raise _wrong(condition, error) from error
-    return table.take(found.column(0).combine_chunks().sort())
+    return table.take(matching.column(0).combine_chunks().sort())
 
 
 def _wrong(condition: str, error: duckdb.Error) -> UsageError:

@@ -138,10 +138,10 @@ class GroupOperator:
     def _values_of(self, rows: pl.DataFrame, table: ValueTable, tag: pl.Expr) -> pl.DataFrame:
         counts = [self._count(count).alias(count.name) for count in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min(), tag]
-        found = reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *counts])
+        values = reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *counts])
         if not self.updating and all(count.condition is None for count in table.counts):
-            return found
-        return found.filter(self._some(table))
+            return values
+        return values.filter(self._some(table))
 
     def _some(self, table: ValueTable) -> pl.Expr:
         counts = [pl.col(count.name) for count in table.counts]
@@ -215,8 +215,7 @@ class GroupOperator:
                 return found
         merged = [pl.col(each.name).sum() if self.updating else pl.col(each.name).any() for each in table.counts]
         facts = [pl.col("hash", *table.hashes).first(), pl.col("seq").min()]
-        found = reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *merged])
-        return found.filter(self._some(table))
+        return reduce_groups(rows, [*self._parts_by, *table.columns], [*facts, *merged]).filter(self._some(table))
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -228,7 +227,6 @@ class GroupOperator:
         closed = closed_until(clock.watermark, self._node.window.zone) if self._node.window is not None else None
         live = clock.advance(metas)
         state = _State(self, store, head, clock.now_ms, closed)
-        prepared = number_chunks(prepared) if self._has_phases else prepared
         frames = [kept for frame in prepared if (kept := self._not_late(frame, closed, state, watermark)).height]
         if frames:
             rows = self._apply(frames, state)
@@ -256,6 +254,8 @@ class GroupOperator:
     def _apply(self, frames: Sequence[pl.DataFrame], state: _State) -> pl.DataFrame:
         """Merge prepared rows into the state and return the changes of the results."""
         layout = self._layout
+        # Late rows are those of all tables of a group, so each chunk still begins with its groups.
+        frames = number_chunks(frames) if self._has_phases else frames
         parts = pl.concat(self._parts_of(0, frames), how="diagonal")
         if self._has_phases:
             parts = parts.sort("seq", PHASE)
@@ -278,12 +278,12 @@ class GroupOperator:
         slots = [touched.stored[["g", *layout.slots]], touched.parts[["g", *self._plain_slots]]]
         moves: list[pl.DataFrame] = []
         for at, table in enumerate(self._tables):
-            several = self._parts_of(at + 1, frames)
-            values = _join_found(self._concat_values(table, several), groups[["g", *keys]], keys)
+            of_table = self._parts_of(at + 1, frames)
+            values = _join_found(self._concat_values(table, of_table), groups[["g", *keys]], keys)
             values = values.drop_nulls("g") if self.updating else values
             if discarded.height:
                 values = values.join(discarded, on=["g", PHASE], how="anti", maintain_order="left")
-            moves.append(state.values[at].apply(values, self._has_phases or len(several) > 1))
+            moves.append(state.values[at].apply(values, self._has_phases or len(of_table) > 1))
             slots += self._fold_appeared(table, moves[-1])
         merged = self._merge_slots(groups, slots)
         for at, table in enumerate(self._tables):
@@ -433,7 +433,6 @@ class GroupOperator:
 
     def recount(self, store: Store, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Fold rows of existing groups into the calls that began last, and into no others."""
-        prepared = number_chunks(prepared) if self._has_phases else prepared
         frames = [self._only_newest(frame) for frame in prepared if frame.height]
         if not frames:
             return empty_changes(self.schema)

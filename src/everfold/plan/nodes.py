@@ -522,7 +522,8 @@ class Rank(OperatorNode):
     """Top-N and deduplication (streaming): rows `first` to `last` of each partition, from 1.
 
     Partitions are sorted by `order`. Columns: the input's and, if `numbered`, the row number. Equal
-    rows are in arrival order; so are all rows if the order is processing time. With `window`, whose
+    rows are in arrival order, but see `keeps_newest`; so are all rows if the order is processing
+    time. With `window`, whose
     columns are among the partition columns, rows are emitted once, when time has passed their
     window. Otherwise the result follows every change of the input. A partition that has not been
     touched for `ttl_ms` is discarded (0: never).
@@ -554,8 +555,8 @@ class Rank(OperatorNode):
 
     @property
     def keeps_newest(self) -> bool:
-        """Whether only the newest row by event time is taken, over an input without changes. Of
-        rows with equal times it is then the last to arrive.
+        """Whether only the newest row by event time is taken. Of rows with equal times it is the
+        last to arrive, unless the input has changes.
         """
         return (
             self.last == 1

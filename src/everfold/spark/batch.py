@@ -169,15 +169,8 @@ class BatchLowering:
         if all(isinstance(value, Literal) for row in node.rows for value in row):
             return self.spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS t({names})")
         # An inline table does not evaluate every function.
-        types = [of.type.spark for of in node.schema]
-        structs = (
-            ", ".join(
-                f"CAST({self._scalars.render_sql(value, 0)} AS {of})" for value, of in zip(row, types, strict=True)
-            )
-            for row in node.rows
-        )
-        array = ", ".join(f"struct({values})" for values in structs)
-        return self.spark.sql(f"SELECT inline(array({array})) AS ({names})")
+        structs = ", ".join(f"struct{row}" for row in rows)
+        return self.spark.sql(f"SELECT inline(array({structs})) AS ({names})")
 
     # --- windows ----------------------------------------------------------------------------------
 
@@ -193,9 +186,9 @@ class BatchLowering:
         width = len(node.input.schema)
         keys = [f"{self._key(key, width)} AS __k{at}" for at, key in enumerate(node.keys)]
         in_order = _needs_order(node)
-        below = self.rows(node.input, (ORDER,) if in_order else ()).selectExpr("*", *keys)
+        rows = self.rows(node.input, (ORDER,) if in_order else ()).selectExpr("*", *keys)
         names = [f"__k{at}" for at in range(len(keys))]
-        frame = self._add_window_bounds(below, node, names, width)
+        frame = self._add_window_bounds(rows, node, names, width)
         if in_order:
             frame = frame.repartition(*names, _START, _END).sortWithinPartitions(ORDER)
         calls = [f"{self._call(call, width)} AS __a{at}" for at, call in enumerate(node.calls)]
@@ -247,10 +240,10 @@ class BatchLowering:
     def _group(self, node: GroupAggregate) -> DataFrame:
         width = len(node.input.schema)
         in_order = _needs_order(node)
-        below = self.rows(node.input, (ORDER,) if in_order else ())
+        rows = self.rows(node.input, (ORDER,) if in_order else ())
         names = [f"__k{at}" for at in range(len(node.keys))]
         keys = zip((self._key(key, width) for key in node.keys), names, strict=True)
-        frame = below.selectExpr("*", *(f"{key} AS {name}" for key, name in keys))
+        frame = rows.selectExpr("*", *(f"{key} AS {name}" for key, name in keys))
         if in_order:
             frame = (frame.repartition(*names) if names else frame.coalesce(1)).sortWithinPartitions(ORDER)
         grouped = self._aggregate(

@@ -10,15 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
+from spark.running import run_script
 
-from everfold.connectors.registry import apply_connector
-from everfold.jobs.engine import Engine
-from everfold.jobs.spec import JobSpec
 from everfold.plan.changelog import KIND, RETRACTIONS
 from everfold.spark.session import create_session
-from everfold.sql.planner import Session, Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +60,8 @@ def write_files(folder: Path, form: str) -> None:
     folder.mkdir()
     number = 0
     for name, (count, time) in FILES.items():
-        rows = [{"k": "" if at else "first", "v": number + at, "ts": "2026-01-01 00:00:00"} for at in range(count)]
+        numbers = range(number, number + count)
+        rows = [{"k": "" if v > number else "first", "v": v, "ts": "2026-01-01 00:00:00"} for v in numbers]
         number += count
         path = folder / name
         if form == "json":
@@ -76,19 +73,8 @@ def write_files(folder: Path, form: str) -> None:
 
 def run(spark: SparkSession, folder: Path, script: str, options: dict[str, str]) -> Counter[Any]:
     """Return the rows of the result."""
-    session = Session(options, connected=apply_connector)
-    (submit,) = [action for action in session.run(script) if isinstance(action, Submit)]
-    received: list[pa.Table] = []
-    spec = JobSpec(
-        roots=submit.roots,
-        settings=submit.settings,
-        base_folder=folder,
-        state_dir=folder / "job",
-        receive=received.append,
-    )
-    Engine(session=spark).run(spec)
     rows: Counter[Any] = Counter()
-    for table in received:
+    for table in run_script(spark, script, options, folder, folder / "job"):
         for row in table.to_pylist():
             kind = row.pop(KIND, 0)
             rows[tuple(row.values())] += -1 if kind in RETRACTIONS else 1

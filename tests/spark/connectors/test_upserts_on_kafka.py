@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from broker import KafkaBroker
+from spark.running import run_script
 from unit.connectors.tables import TableMaker, table
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import check_table
-from everfold.jobs.engine import Engine
-from everfold.jobs.spec import JobSpec
 from everfold.plan.nodes import Table
-from everfold.sql.planner import Session, Submit
 from everfold.storage import local
 from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
 
@@ -183,18 +181,8 @@ def test_a_batch_and_a_lookup_join_read_the_current_rows(topic: Callable[..., To
         SELECT orders.id, name FROM orders LEFT JOIN names ON orders.id = names.id;
     """
     for mode in ("batch", "streaming"):
-        session = Session({"execution.runtime-mode": mode}, connected=apply_connector)
-        (submit,) = [each for each in session.run(script) if isinstance(each, Submit)]
-        received: list[pa.Table] = []
-        spec = JobSpec(
-            roots=submit.roots,
-            settings=submit.settings,
-            base_folder=of.folder,
-            state_dir=of.folder / mode,
-            receive=received.append,
-        )
-        Engine(session=of.session).run(spec)
-        rows = sorted((row["c0"], row["c1"]) for part in received for row in part.to_pylist())
+        tables = run_script(of.session, script, {"execution.runtime-mode": mode}, of.folder, of.folder / mode)
+        rows = sorted((row["c0"], row["c1"]) for table in tables for row in table.to_pylist())
         assert rows == [(0, "c"), (1, None), (2, "e"), (2, "e")]
 
 

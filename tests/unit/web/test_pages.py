@@ -242,8 +242,8 @@ def test_links_in_circles_are_not_followed(tmp_path: Path) -> None:
     start_job(tmp_path / "a" / "totals", bind(OLD), sql=OLD)
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    found = [job.relative_to(local(tmp_path)) for job in find_jobs(local(tmp_path))]
-    assert found == ["a/totals", "b/totals"]
+    paths = [job.relative_to(local(tmp_path)) for job in find_jobs(local(tmp_path))]
+    assert paths == ["a/totals", "b/totals"]
 
 
 def test_a_taken_port_is_refused(folder: Path, address: str) -> None:

@@ -203,13 +203,13 @@ def list_files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
         return
-    found: list[tuple[int, str]] = []
+    files: list[tuple[int, str]] = []
     for folder, folders, names in os.walk(root, followlinks=True):
         folders[:] = sorted(each for each in folders if not is_hidden(each))
         for path in (Path(folder, name) for name in names if not is_hidden(name)):
             with suppress(FileNotFoundError):  # it was just deleted, or is a broken link
-                found.append((path.stat().st_mtime_ns // 1_000_000, str(path)))
-    yield from (Path(path) for _, path in sorted(found))
+                files.append((path.stat().st_mtime_ns // 1_000_000, str(path)))
+    yield from (Path(path) for _, path in sorted(files))
 
 
 def display_path(path: Path | str, base_folder: Path) -> str:

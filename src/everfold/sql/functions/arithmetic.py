@@ -249,14 +249,16 @@ def _product(writer: Writer, type: DecimalType, left: DecimalType, right: Decima
     tail = f"({middle} % {base} * {base} + {low} % {base})"
     high = f"({x} // {base} * ({y} // {base}) + {middle} // {base})"
     unit = f"{10**drop}::UHUGEINT"
-    whole = f"({high} * {10 ** max(38 - drop, 0)}::UHUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN {one} ELSE {zero} END)"
+    product = f"({high} * {10 ** max(38 - drop, 0)}::UHUGEINT + {tail} // {unit} + CASE WHEN {tail} % {unit} >= {unit} - {tail} % {unit} THEN {one} ELSE {zero} END)"
     if drop > 38:
         # Drop all 38 low digits and some of the high ones.
         over = f"{10 ** (drop - 38)}::UHUGEINT"
-        whole = f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN {one} ELSE {zero} END)"
+        product = (
+            f"({high} // {over} + CASE WHEN {high} % {over} >= {over} - {high} % {over} THEN {one} ELSE {zero} END)"
+        )
     elif drop == 0:
-        whole = f"({high} * {10**37}::UHUGEINT * 10 + {tail})"
-    body = writer.let(digits, f"{sign} * CAST({whole} AS HUGEINT)", _rescale(digits, type))
+        product = f"({high} * {10**37}::UHUGEINT * 10 + {tail})"
+    body = writer.let(digits, f"{sign} * CAST({product} AS HUGEINT)", _rescale(digits, type))
     body = writer.let(middle, carried, body)
     body = writer.let(low, f"{x} % {base} * ({y} % {base})", body)
     sizes = {

@@ -142,12 +142,12 @@ def parse_date(writer: Writer, text: str) -> str:
 def _time(writer: Writer, target: TimeType, text: str) -> str:
     stripped = _strip(writer, text)
     if writer.spark:
-        parts = [f"coalesce(get(split({stripped}, ':'), {at}), '0')" for at in range(3)]
+        parts = [f"coalesce(get(split({stripped}, ':'), {index}), '0')" for index in range(3)]
         hour, minute = (f"CAST({part} AS INT)" for part in parts[:2])
         second = f"CAST(rpad({parts[2]}, 12, ' ') AS DECIMAL(12, 9))"
         millis = f"CAST({second} * 1000 AS INT)"
     else:
-        parts = [f"coalesce(nullif(split_part({stripped}, ':', {at}), ''), '0')" for at in (1, 2, 3)]
+        parts = [f"coalesce(nullif(split_part({stripped}, ':', {index}), ''), '0')" for index in (1, 2, 3)]
         hour, minute = (f"CAST({part} AS INTEGER)" for part in parts[:2])
         second = f"CAST(rtrim({parts[2]}, '.') AS DECIMAL(12, 9))"
         millis = f"CAST(trunc({second} * 1000) AS INTEGER)"

@@ -13,9 +13,10 @@ from functools import cache
 from everfold.errors import SqlError
 from everfold.plan.expressions import Call, Literal
 from everfold.sql.functions.build_map import build_map
+from everfold.sql.functions.cast_from_text import matches
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.signatures import signature
-from everfold.sql.functions.similar import to_java, to_re2, translate_similar
+from everfold.sql.functions.similar import matches_whole, to_re2, translate_similar
 from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, STRING, StringType
 
@@ -56,9 +57,13 @@ def _check_constant(writer: Writer, call: Call, at: int = 1) -> None:
     """Refuse a constant pattern that RE2 does not know, in memory."""
     pattern = call.args[at] if len(call.args) > at else None
     if not writer.spark and isinstance(pattern, Literal) and isinstance(pattern.value, str):
-        problem = _find_re2_problem(pattern.value)
-        if problem is not None:
-            raise writer.unsupported(call, f"DuckDB does not know the pattern: {problem}")
+        _check_re2(writer, call, pattern.value)
+
+
+def _check_re2(writer: Writer, call: Call, pattern: str) -> None:
+    problem = _find_re2_problem(pattern)
+    if problem is not None:
+        raise writer.unsupported(call, f"DuckDB does not know the pattern: {problem}")
 
 
 def _if_valid(writer: Writer, call: Call, texts: Sequence[str], found: str, otherwise: str = "NULL") -> str:
@@ -184,13 +189,9 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 def _similar(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pattern = call.args[1]
     assert isinstance(pattern, Literal)
-    if writer.spark:
-        return f"({texts[0]} RLIKE {writer.text(to_java(str(pattern.value)))})"
-    regex = to_re2(str(pattern.value))
-    problem = _find_re2_problem(regex)
-    if problem is not None:
-        raise writer.unsupported(call, f"DuckDB does not know the pattern: {problem}")
-    return f"regexp_matches({texts[0]}, {writer.text(regex)})"
+    if not writer.spark:
+        _check_re2(writer, call, to_re2(str(pattern.value)))
+    return matches_whole(writer, texts[0], str(pattern.value))
 
 
 def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -246,9 +247,7 @@ def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not isinstance(call.args[0].type, StringType):
         return f"({texts[0]} IS NOT NULL)"
-    pattern = writer.text(_JAVA_NUMBER)
-    found = f"{texts[0]} RLIKE {pattern}" if writer.spark else f"regexp_matches({texts[0]}, {pattern})"
-    return f"coalesce({found}, false)"
+    return f"coalesce({matches(writer, texts[0], _JAVA_NUMBER)}, false)"
 
 
 FUNCTIONS = (

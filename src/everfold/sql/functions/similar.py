@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import re
 
+from everfold.sql.functions.cast_from_text import matches
+from everfold.sql.functions.writer import Writer
+
 _SPECIAL = frozenset("[]()|^-+*_%?{}")
 """Characters with a meaning in SQL patterns, which ESCAPE takes away."""
 _ESCAPED_IN_REGEX = frozenset("[]()|^-+*?{}")
@@ -37,25 +40,25 @@ def translate_similar(pattern: str, escape: str | None = None) -> str:
     """
     if escape is not None and len(escape) != 1:
         raise ValueError(f"the escape character '{escape}' is not a single character")
-    found, position, is_enumeration = [], 0, False
+    parts, position, is_enumeration = [], 0, False
     while position < len(pattern):
         char = pattern[position]
         if char == escape:
             position += 1
-            found.append(_escape(pattern, position, escape))
+            parts.append(_escape(pattern, position, escape))
         elif is_enumeration:
             text, position = _translate_enumerated(pattern, position)
-            found.append(text)
+            parts.append(text)
             is_enumeration = char != "]"
         elif char == "]":
             raise ValueError(f"`]` without `[` in the pattern '{pattern}'")
         else:
             is_enumeration = char == "["
-            found.append({"%": _ANY_TEXT, "_": _ANY, "$": r"\$", "\\": r"\\"}.get(char, char))
+            parts.append({"%": _ANY_TEXT, "_": _ANY, "$": r"\$", "\\": r"\\"}.get(char, char))
         position += 1
     if is_enumeration:
         raise ValueError(f"`[` without `]` in the pattern '{pattern}'")
-    return f"^(?:{''.join(found)})$"
+    return f"^(?:{''.join(parts)})$"
 
 
 def translate_like(pattern: str, escape: str | None) -> str | None:
@@ -63,19 +66,19 @@ def translate_like(pattern: str, escape: str | None) -> str | None:
 
     None also for a pattern whose escape character does not precede one that it can escape.
     """
-    found, position, is_needed = [], 0, False
+    parts, position, is_needed = [], 0, False
     while position < len(pattern):
         char = pattern[position]
         if char == escape:
             position += 1
             if pattern[position : position + 1] not in ("%", "_", escape):
                 return None
-            found.append(re.escape(pattern[position]))
+            parts.append(re.escape(pattern[position]))
         else:
             is_needed |= char == "_"
-            found.append({"%": _ANY_TEXT, "_": _ANY}.get(char) or re.escape(char))
+            parts.append({"%": _ANY_TEXT, "_": _ANY}.get(char) or re.escape(char))
         position += 1
-    return f"^(?:{''.join(found)})$" if is_needed else None
+    return f"^(?:{''.join(parts)})$" if is_needed else None
 
 
 def _escape(pattern: str, position: int, escape: str) -> str:
@@ -96,6 +99,11 @@ def _translate_enumerated(pattern: str, position: int) -> tuple[str, int]:
     if char in _SPECIAL - set("^-"):
         raise ValueError(f"`{char}` in `[…]` in the pattern '{pattern}'")
     return (f"\\{char}" if char == "\\" else char), position
+
+
+def matches_whole(writer: Writer, text: str, pattern: str) -> str:
+    """Return SQL that tests whether a whole string matches a translated pattern."""
+    return matches(writer, text, to_java(pattern) if writer.spark else to_re2(pattern))
 
 
 def to_java(pattern: str) -> str:

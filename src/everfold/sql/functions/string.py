@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
+from everfold.sql.functions.cast_from_text import matches
 from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
 from everfold.sql.functions.signatures import signature
-from everfold.sql.functions.similar import LINE_END, NO_LINE_END, to_java, to_re2, translate_like
+from everfold.sql.functions.similar import LINE_END, NO_LINE_END, matches_whole, translate_like
 from everfold.sql.functions.writer import Writer
 from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
@@ -239,11 +240,7 @@ def _like(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not isinstance(pattern, Literal):
         return _like_column(writer, texts, char)
     regex = translate_like(pattern.value, char) if isinstance(pattern.value, str) else None
-    if regex is None:
-        return _plain_like(writer, texts, char)
-    if writer.spark:
-        return f"({texts[0]} RLIKE {writer.text(to_java(regex))})"
-    return f"regexp_matches({texts[0]}, {writer.text(to_re2(regex))})"
+    return _plain_like(writer, texts, char) if regex is None else matches_whole(writer, texts[0], regex)
 
 
 def _plain_like(writer: Writer, texts: Sequence[str], escape: str | None) -> str:
@@ -265,10 +262,8 @@ def _like_column(writer: Writer, texts: Sequence[str], escape: str | None) -> st
     anything = writer.text("." if writer.spark else NO_LINE_END)
     regex = f"replace(replace({quoted}, '%', '(?s:.*)'), '_', {anything})"
     regex = f"concat('^(?:', {regex}, {writer.text(')' + chr(92) + 'z')})"
-    ends = writer.text(LINE_END)
-    if writer.spark:
-        return f"CASE WHEN {string} RLIKE {ends} THEN {string} RLIKE {regex} ELSE {plain} END"
-    return f"CASE WHEN regexp_matches({string}, {ends}) THEN regexp_matches({string}, {regex}) ELSE {plain} END"
+    is_match = f"{string} RLIKE {regex}" if writer.spark else f"regexp_matches({string}, {regex})"
+    return f"CASE WHEN {matches(writer, string, LINE_END)} THEN {is_match} ELSE {plain} END"
 
 
 def _template_entry(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str | None = None) -> Function:
