@@ -39,8 +39,8 @@ from query import BLACKHOLE
 
 from everfold import TableEnvironment
 from everfold.connectors.kafka.client import JAVA_DEFAULTS
+from everfold.connectors.kafka.handles import HandleLayout
 from everfold.connectors.kafka.jars import KAFKA
-from everfold.connectors.kafka.worker_records import HandleLayout
 from everfold.spark.session import create_session
 
 if TYPE_CHECKING:

@@ -105,6 +105,11 @@ class SourceContext:
     previous_log: Location | None = None
 
     @property
+    def zone(self) -> str:
+        """The time zone of the session."""
+        return "UTC" if self.settings is None else self.settings.local_time_zone
+
+    @property
     def start_folder(self) -> Location | None:
         """The folder for data fixed when the job starts from the beginning of its input.
 
@@ -199,8 +204,7 @@ class Source(ABC):
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
         """Return why tasks cannot decode rows themselves, without Catalyst; None if they can.
 
-        columns: positions of the columns that are needed. Asked only about tables whose rows do not
-        change.
+        columns: positions of the columns that are needed.
         """
         return f"connector `{self.table.connector}`"
 

@@ -29,6 +29,11 @@ def path_of(file: str) -> str:
     return file[_TIME_DIGITS:]
 
 
+def modified_ms_of(file: str) -> int:
+    """Return the modification time in a value of the column `FILE`, in ms."""
+    return int(file[:_TIME_DIGITS])
+
+
 def number_by_file(files: Sequence[tuple[str, int]], shift: int) -> Callable[[pl.Series], pl.Series] | None:
     """Return a function that replaces arrival numbers by those in the order of files; None if they
     are in this order.

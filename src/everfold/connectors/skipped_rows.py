@@ -24,7 +24,10 @@ BAD_RECORD, NO_TIME = "not readable in full", "no time, the time attribute is NU
 _REASONS = {_BAD_RECORDS: BAD_RECORD, _NULL_ROWTIME: NO_TIME}
 """Reasons by prefix of the metric's name."""
 
-
+SKIPPED, EXAMPLE = "__skipped", "__example"
+"""Columns of decoded rows: the number of records that were skipped, NULL in a row of the table; and
+the first of them.
+"""
 EXAMPLE_CHARACTERS = 200
 """To how many characters a string of an example is cut."""
 
@@ -47,38 +50,45 @@ class SkippedRow:
         return cls(reason, table, redact_log(location)[:EXAMPLE_CHARACTERS], record)
 
 
-def count_bad_records(frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str]) -> DataFrame:
-    """Add a metric to the frame that counts records that cannot be read, or not in full.
+def observe_decoded_rows(frame: DataFrame, name: str) -> DataFrame:
+    """Add a metric to a frame of decoded rows: how many there are, and how many were skipped.
 
-    name: an identifier, unique among the frames read. facts: Spark SQL of parts of the location, by
-    name, and of the `record`.
+    The rows with these counts (`SKIPPED`) are left out of the result. name: an identifier, unique
+    among the frames read.
     """
-    return _observe_count(frame, condition, f"{_BAD_RECORDS}{name}", table, facts)
-
-
-def count_null_rowtime(
-    frame: DataFrame, condition: str, table: str = "", facts: Mapping[str, str] | None = None
-) -> DataFrame:
-    """Add a metric to the frame that counts rows without a time.
-
-    facts: as for `count_bad_records`, or None to keep no example.
-    """
-    return _observe_count(frame, condition, f"{_NULL_ROWTIME}{uuid4().hex}", table, facts)
-
-
-def _observe_count(
-    frame: DataFrame, condition: str, name: str, table: str, facts: Mapping[str, str] | None
-) -> DataFrame:
     from pyspark.sql.functions import expr
 
+    skipped = expr(f"coalesce(sum({SKIPPED}), 0)").alias("rows")
+    example = expr(f"first({EXAMPLE}, true)").alias("example")
+    decoded = expr(f"count_if({SKIPPED} IS NULL)").alias("decoded")
+    return frame.observe(f"{_BAD_RECORDS}{name}", skipped, example, decoded).where(f"{SKIPPED} IS NULL")
+
+
+def count_decoded_rows(metrics: Mapping[str, Sequence[Any]], name: str) -> int | None:
+    """Return how many rows a frame with a metric of this name had, None if it had no metric."""
+    row = metrics.get(f"{_BAD_RECORDS}{name}")
+    return None if row is None else int(row[2])
+
+
+def write_example(table: str, location: str, record: str) -> str:
+    """Return an example of skipped rows for the column `EXAMPLE`."""
+    return json.dumps({"table": table, "location": location, "record": record[:EXAMPLE_CHARACTERS]})
+
+
+def count_null_rowtime(frame: DataFrame, condition: str, table: str = "", location: str | None = None) -> DataFrame:
+    """Add a metric to the frame that counts rows without a time.
+
+    location: Spark SQL of where a row is from, None to keep no example.
+    """
+    from pyspark.sql.functions import expr
+
+    name = f"{_NULL_ROWTIME}{uuid4().hex}"
     count = expr(f"count_if({condition})").alias("rows")
-    if facts is None:
+    if location is None:
         return frame.observe(name, count)
-    found = {"table": spark_string(table)}
-    found |= {part: f"left(CAST({sql} AS STRING), {EXAMPLE_CHARACTERS})" for part, sql in facts.items()}
-    members = ", ".join(f"{spark_string(part)}, {sql}" for part, sql in found.items())
-    example = f"first(IF({condition}, to_json(named_struct({members})), NULL), true)"
-    return frame.observe(name, count, expr(example).alias("example"))
+    where = f"left({location}, {EXAMPLE_CHARACTERS})"
+    facts = f"to_json(named_struct('table', {spark_string(table)}, 'location', {where}))"
+    return frame.observe(name, count, expr(f"first(IF({condition}, {facts}, NULL), true)").alias("example"))
 
 
 def add_skipped_rows(metrics: Mapping[str, Sequence[Any]], counts: dict[str, int]) -> None:
@@ -95,10 +105,7 @@ def find_skipped_rows(metrics: Mapping[str, Sequence[Any]]) -> Iterator[SkippedR
         reason = _find_reason(name)
         if reason is not None and len(row) > 1 and row[1]:
             facts = json.loads(row[1])
-            table, record = facts.pop("table"), facts.pop("record", "")
-            path = facts.pop("path", "")
-            location = path or ", ".join(f"{part} {value}" for part, value in facts.items())
-            yield SkippedRow.at(location, reason, table, record)
+            yield SkippedRow.at(facts.get("location", ""), reason, facts["table"], facts.get("record", ""))
 
 
 def _find_reason(metric: str) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.skipped_rows import count_decoded_rows
 from everfold.jobs.progress import WHOLE_BATCH, SourceProgress
 from everfold.jobs.sources import OpenedSource
 from everfold.storage import Location
@@ -53,7 +54,12 @@ class SourceReports:
         """Return the rows that Spark has read in a batch by table, without control files."""
         rows: dict[str, int] = {}
         for source, found in self._match(report):
-            rows[source.table] = rows.get(source.table, 0) + int(found.numInputRows)
+            count = int(found.numInputRows)
+            if source.source is not None and source.source.reads_files:
+                # Spark has counted the files whose rows workers decode.
+                decoded = count_decoded_rows(report.observedMetrics or {}, source.name)
+                count = count if decoded is None else decoded
+            rows[source.table] = rows.get(source.table, 0) + count
         return rows
 
     def describe(self, report: Any, rows: Mapping[str, int]) -> tuple[SourceProgress, ...]:

@@ -312,7 +312,9 @@ class Router:
         for read in (TaskReads.decode(blob) for blob in forwarded if blob[:1] == READ):
             add_counts(self._reads, {read.table: read.rows - read.handles})
             add_counts(self.dropped, read.skipped)
-            self._skipped += (SkippedRow.at(read.location or "", why, read.table) for why in read.skipped)
+            for reason in read.skipped:
+                location, record = read.examples[reason]
+                self._skipped.append(SkippedRow.at(location, reason, read.table, record))
 
     @property
     def rows(self) -> int:

@@ -286,8 +286,7 @@ class StreamLowering:
         table = next((each.name for each in tables_of(walk_streamed(node))), "")
         if self.drop_null_rowtime:
             kept = f"{KEEP} AND NOT {timeless} AS {KEEP}"
-            facts = {"path": LOCATION}
-            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", table, facts)
+            frame = count_null_rowtime(frame, f"{KEEP} AND {timeless}", table, LOCATION)
         else:
             missing_time = raise_null_rowtime(table, node.schema[node.column].name)
             checked = f"CASE WHEN {timeless} THEN {missing_time} ELSE {at} END AS {at}"
@@ -428,7 +427,7 @@ class StreamLowering:
             return None
         sources = [opener.stream_in_worker(each.scan.table, each.scan.source_name, each.columns) for each in plans]
         splits = tuple(split for source in sources for split in source.splits)
-        operator = self._create_operator(node, splits, (TABLES,), updating=False)
+        operator = self._create_operator(node, splits, (TABLES,), updating=is_updating(node.input))
         scans = [
             WorkerScan(
                 make_scan_query(plan, operator, self.zone, drops_timeless=self.drop_null_rowtime),

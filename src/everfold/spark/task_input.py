@@ -95,15 +95,15 @@ class TaskReads:
     """What a task has read without Catalyst, for the progress of the job.
 
     table: whose rows. handles: the rows of the JVM that it decoded. rows: the rows that they stand
-    for. skipped: rows that options allow to skip, by reason. location: of one of them, None if it
-    is not known.
+    for. skipped: what options allow to skip, by reason. examples: location and text of one of them,
+    by reason; empty if they are not known.
     """
 
     table: str
     handles: int = 0
     rows: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
-    location: str | None = None
+    examples: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Encode as a blob."""

@@ -14,12 +14,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from everfold.connectors.null_rowtime import NullRowtime
-from everfold.connectors.skipped_rows import NO_TIME
+from everfold.connectors.skipped_rows import BAD_RECORD, EXAMPLE_CHARACTERS, NO_TIME
 from everfold.connectors.worker_reader import HANDLE, Piece, WorkerReader, drop_front
 from everfold.memory.duck import Duck, connect
 from everfold.operators.factory import clock_of, operator_of
 from everfold.operators.protocol import NO_WATERMARK, Meta, Operator, to_milliseconds
-from everfold.plan.emitted_changes import is_updating
+from everfold.plan.changelog import KIND, ChangelogMode, RowKind
+from everfold.plan.emitted_changes import changelog_of, is_updating
 from everfold.plan.expressions import Expr, InputRef, inputs_of, split_shift
 from everfold.plan.nodes import (
     Filter,
@@ -69,6 +70,7 @@ class ScanQuery:
         on.
     types: Arrow types of the operator's inputs. keys: the inputs whose hash is that of the row.
     hashes: the inputs that are replaced by their hash.
+    has_changes: whether the operator needs the row kind of each row.
     time: one row with the greatest watermark and the number of rows without a time; None if the
         table has no time attribute. latest: the decoded column whose greatest value determines the
         greatest watermark, None if all rows are needed for it. timeless: TRUE for each row without
@@ -82,6 +84,7 @@ class ScanQuery:
     types: pa.Schema
     keys: tuple[str, ...]
     hashes: tuple[str, ...] = ()
+    has_changes: bool = False
     time: str | None = None
     latest: str | None = None
     timeless: str = ""
@@ -94,15 +97,16 @@ class ScanQuery:
         import pyarrow as pa
 
         if self.rows is None:
-            return self._pass_on(decoded)
+            passed = self._pass_on(decoded)
+            return passed.with_columns(_kinds_of(decoded)) if self.has_changes else passed
         found = _run(self.rows, decoded, now_ms)
         names = [name for name in self.types.names if name not in self.passed]
         fields = [self.types.field(name) for name in names]
         computed = pl.DataFrame(pl.from_arrow(found.select(names).cast(pa.schema(fields))))
-        if not self.passed:
-            return computed
-        passed = take_rows(self._pass_on(decoded), found.column(_ROW).to_numpy())
-        return passed.hstack(computed.get_columns()).select_seq(self.types.names)
+        if self.passed:
+            passed = take_rows(self._pass_on(decoded), found.column(_ROW).to_numpy())
+            computed = passed.hstack(computed.get_columns()).select_seq(self.types.names)
+        return computed.with_columns(_kinds_of(found)) if self.has_changes else computed
 
     def _pass_on(self, decoded: pa.Table) -> pl.DataFrame:
         """Return the inputs that are decoded columns, of all rows."""
@@ -115,6 +119,19 @@ class ScanQuery:
             values = to_milliseconds(values) if as_ms else values
             columns[name] = values if pa.types.is_string_view(values.type) else values.cast(of)
         return pl.DataFrame(pl.from_arrow(pa.table(columns)))
+
+
+def _add_kinds(rows: pa.Table) -> pa.Table:
+    """Add the row kind to rows of a table that only adds rows."""
+    import pyarrow as pa
+
+    return rows.append_column(KIND, pa.repeat(pa.scalar(RowKind.INSERT.value, pa.int8()), rows.num_rows))
+
+
+def _kinds_of(rows: pa.Table) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(KIND, pl.from_arrow(rows.column(KIND)), dtype=pl.Int8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +160,8 @@ class WorkerScan:
             handles += batch.num_rows - len(lines)
             read += batch.num_rows
             for piece in self.reader.read(drop_front(found, _HEADER_BYTES)) if len(found) else ():
+                if self.query.has_changes and KIND not in piece.rows.column_names:
+                    piece = replace(piece, rows=_add_kinds(piece.rows))
                 if self.by_file and waiting and piece.file != waiting[-1].file:
                     yield self._compute(waiting, times, now, handles)
                     waiting, rows, size, handles = [], 0, 0, 0
@@ -170,7 +189,10 @@ class WorkerScan:
         else:
             rows = pl.DataFrame(pl.from_arrow(self.query.types.empty_table()))
         count = sum(piece.rows.num_rows for piece in pieces)
-        report = TaskReads(self.query.table, handles, count, {NO_TIME: timeless} if timeless else {}, location)
+        skipped, examples = _find_skipped(pieces)
+        if timeless:
+            skipped[NO_TIME], examples[NO_TIME] = timeless, (location or "", "")
+        report = TaskReads(self.query.table, handles, count, skipped, examples)
         frame = add_hashes(rows, self.query.keys, self.query.hashes)
         file = pieces[0].file if self.by_file and pieces else None
         return Chunk(frame, None, [report.encode()] if pieces or handles else [], [], file)
@@ -246,7 +268,7 @@ class TaskTimes:
         for piece in pieces:
             at = pc.index(_run(self.query.timeless, piece.rows).column(0), pa.scalar(True)).as_py()
             if at >= 0:
-                return None if piece.locate is None else piece.locate(at)
+                return piece.locate(at)
         return None
 
 
@@ -266,6 +288,16 @@ def _find_branch(batch: pa.RecordBatch) -> int:
     """Return the branch of a batch; lines of control files belong to none, and go to the first."""
     _, found = split_commands(batch)
     return int.from_bytes(found[0].as_py()[len(TABLE) : _HEADER_BYTES], "big") if len(found) else 0
+
+
+def _find_skipped(pieces: Sequence[Piece]) -> tuple[dict[str, int], dict[str, tuple[str, str]]]:
+    """Return the number of records that were not readable in full, and the first of them."""
+    flawed = [piece for piece in pieces if piece.skipped]
+    if not flawed:
+        return {}, {}
+    location, record = flawed[0].example
+    example = location, record[:EXAMPLE_CHARACTERS]
+    return {BAD_RECORD: sum(piece.skipped for piece in flawed)}, {BAD_RECORD: example}
 
 
 def _group_by_split(pieces: Sequence[Piece], default: str) -> Iterator[tuple[str, list[Piece]]]:
@@ -305,12 +337,9 @@ class ScanPlan:
 def plan_worker_scans(node: StatefulNode) -> tuple[ScanPlan, ...] | str:
     """Return the parts of the plan that workers can run below an operator, or why they cannot.
 
-    There is one part for each table of a UNION ALL. Workers decode no changes: readers return rows
-    without a row kind.
+    There is one part for each table of a UNION ALL.
     """
-    if is_updating(node.input):
-        return "rows that change"
-    operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=False)
+    operator = operator_of(node, node.operator_id, clock_of(node, (), None), updating=is_updating(node.input))
     needed = frozenset[int]().union(*(inputs_of(each.expression) for each in operator.inputs))
     reason = reason_not_prepared(operator)
     if reason is not None:
@@ -377,14 +406,15 @@ def _reason_not_computed(expression: Expr) -> str | None:
 def make_scan_query(plan: ScanPlan, operator: Operator, zone: str, *, drops_timeless: bool) -> ScanQuery:
     """Return the SQL of a part of a plan that `plan_worker_scans` has returned."""
     duck = Duck(zone, 0, now_sql=f"getvariable('{_NOW}')")
-    return _QueryWriter(duck, plan, drops_timeless).finish(operator)
+    return _QueryWriter(duck, plan, drops_timeless, has_changes=operator.updating).finish(operator)
 
 
 class _QueryWriter:
     """Writes the SQL of a part of a plan, from the scan upwards."""
 
-    def __init__(self, duck: Duck, plan: ScanPlan, drops_timeless: bool) -> None:
+    def __init__(self, duck: Duck, plan: ScanPlan, drops_timeless: bool, *, has_changes: bool) -> None:
         self._duck, self._plan, self._drops = duck, plan, drops_timeless
+        self._kind = (KIND,) if has_changes else ()
         self._time: str | None = None
         self._latest: str | None = None
         self._timeless = self._column = ""
@@ -417,9 +447,11 @@ class _QueryWriter:
         return f"SELECT {', '.join(columns)} FROM {_LEAF}"
 
     def _write_watermark(self, node: WatermarkAssigner, hidden: tuple[str, ...]) -> str:
-        timed = self.write(node.input, ())
+        timed = self.write(node.input, self._kind)
         columns = [physical_name(at) for at in range(len(node.input.schema))]
         missing = f"{physical_name(node.column)} IS NULL"
+        if changelog_of(node.input) is ChangelogMode.UPSERT:  # a deleted row has only its key
+            missing = f"({missing} AND {KIND} <> {RowKind.DELETE.value})"
         moved = self._duck.milliseconds(self._duck.render_sql(node.watermark, columns), node.watermark.type)
         counted = f"count(*) FILTER (WHERE {missing}) AS missing"
         self._time = f"SELECT CAST(max({moved}) AS BIGINT) AS greatest, {counted} FROM ({timed})"
@@ -427,6 +459,7 @@ class _QueryWriter:
         if isinstance(node.input, Scan) and shift is not None and shift[0].position == node.column:
             self._latest = physical_name(node.column)
         self._timeless, self._column = f"SELECT {missing} FROM ({timed})", node.schema[node.column].name
+        hidden = (*hidden, *(name for name in self._kind if name not in hidden))
         below = self.write(node.input, hidden)
         return f"SELECT * FROM ({below}) WHERE NOT {missing}" if self._drops else below
 
@@ -435,7 +468,8 @@ class _QueryWriter:
         import pyarrow as pa
 
         passed = self._find_passed(operator)
-        below = self.write(self._plan.node, (_ROW,) if passed else ())
+        hidden = (*((_ROW,) if passed else ()), *self._kind)
+        below = self.write(self._plan.node, hidden)
         columns = [physical_name(at) for at in range(len(self._plan.node.schema))]
         texts, fields = [], []
         for each in operator.inputs:
@@ -450,11 +484,12 @@ class _QueryWriter:
         needed = texts or not self._keeps_rows()
         return ScanQuery(
             table=self._plan.scan.table.name,
-            rows=f"SELECT {', '.join([*texts, *((_ROW,) if passed else ())])} FROM ({below})" if needed else None,
+            rows=f"SELECT {', '.join([*texts, *hidden])} FROM ({below})" if needed else None,
             passed=passed,
             types=pa.schema(fields),
             keys=tuple(operator.hash_columns),
             hashes=tuple(each.name for each in operator.inputs if each.as_hash),
+            has_changes=operator.updating,
             time=self._time,
             latest=self._latest,
             timeless=self._timeless,

@@ -173,11 +173,16 @@ class _BatchReader(WorkerReader):
     table: Table
 
     def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         schema = self.table.schema.arrow
         for name in map(bytes.decode, handles.to_pylist()):
-            yield Piece(pq.ParquetFile(self.folder / name).read().select(schema.names).cast(schema))
+            stored = pq.ParquetFile(self.folder / name).read()
+            rows = stored.select(schema.names).cast(schema)
+            if _is_changing(self.table):
+                rows = rows.append_column(KIND, pc.fill_null(stored.column(KIND), RowKind.INSERT.value))
+            yield Piece(rows)
 
 
 def _is_changing(table: Table) -> bool:

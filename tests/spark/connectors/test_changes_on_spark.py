@@ -11,6 +11,7 @@ from unit.connectors.envelopes import GOOD, ROWS, SAMPLES, Sample
 
 from everfold.connectors.contract import KIND, BatchId, ClusterSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.validate import check_table
+from everfold.error_transport import extract_error
 from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
 
@@ -67,7 +68,7 @@ def test_a_bad_record_stops_the_job(spark: SparkSession, tmp_path: Path) -> None
         source, context = open_source(spark, of)
         with pytest.raises(Exception) as caught:  # noqa: PT011
             source.batch(context).collect()
-        error = source.parse_failure(str(caught.value))
+        error = extract_error(str(caught.value))
         assert error is not None
         assert sample.wrong is not None
         assert sample.wrong in str(error)

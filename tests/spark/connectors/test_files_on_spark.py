@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from unit.connectors.samples import JSON_TEXTS, NESTED, TYPES
 from unit.connectors.tables import table
@@ -25,6 +27,7 @@ from everfold.connectors.contract import BatchId, Role, SinkContext, Source, Sou
 from everfold.connectors.filesystem.sink import FileSink
 from everfold.connectors.skipped_rows import add_skipped_rows, find_skipped_rows
 from everfold.connectors.validate import check_table
+from everfold.error_transport import extract_error
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table
 from everfold.spark.batch_metrics import count_skipped_rows
@@ -46,7 +49,6 @@ from everfold.types import (
     MapType,
     RowField,
     RowType,
-    StringType,
     TimestampType,
     TimeType,
 )
@@ -100,8 +102,9 @@ class SourceReader:
             action()
         if isinstance(caught.value, ConnectorError):
             return caught.value
-        found = self.source.parse_failure(str(caught.value))
-        assert found is not None, str(caught.value)
+        text = str(caught.value)
+        found = extract_error(text) or self.source.parse_failure(text)
+        assert isinstance(found, ConnectorError), text
         return found
 
 
@@ -129,10 +132,6 @@ def test_every_json_value_reads_the_same_with_and_without_spark(
         text = JSON_TEXTS[expected["c0"]]
         for which, type_ in enumerate(types):
             one, other = found[f"c{which + 1}"], expected[f"c{which + 1}"]
-            if one is None and other is not None and text.startswith("[") and "<" in type_.sql[6:]:
-                continue  # Spark drops a nested collection with a wrong element; Python keeps the rest of it.
-            if isinstance(type_, StringType) and text[:1] in ("[", "{"):
-                other = other.replace(" ", "")  # Spark writes an object or array without spaces
             assert one == other or (one != one and other != other), f"{type_}: {text}"
     assert counts == {"not readable in full": len(JSON_TEXTS) - 1}
 
@@ -249,14 +248,14 @@ def test_file_names_that_spark_cannot_open_are_refused_before_reading(session: S
 
 @pytest.mark.slow
 def test_a_colon_in_the_name_of_a_new_file_is_refused(session: SparkSession, tmp_path: Path) -> None:
-    of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "json"})
+    of = table(item=STRING).with_options({"connector": "filesystem", "path": "in", "format": "parquet"})
     (tmp_path / "in").mkdir()
     reader = SourceReader(session, of, tmp_path)
     frame = reader.source.stream(reader.context)
-    (tmp_path / "in" / "12:00.json").write_text(LINE)
+    pq.write_table(pa.table({"item": ["C"]}), tmp_path / "in" / "12:00.parquet")
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     error = reader.fails(lambda: query.trigger(availableNow=True).start().awaitTermination())
-    assert str(error).startswith("error[bad-file-name]: table `bids`: `in/12:00.json` has a `:` in its name")
+    assert str(error).startswith("error[bad-file-name]: table `bids`: `in/12:00.parquet` has a `:` in its name")
 
 
 @pytest.mark.slow
@@ -303,7 +302,7 @@ def test_ignored_errors_are_counted_in_a_stream(session: SparkSession, tmp_path:
     assert counts == {"not readable in full": 2}
     (example,) = find_skipped_rows(progress.observedMetrics)
     assert (example.table, example.record) == (of.name, "{")
-    assert example.location.endswith("in/f.json")
+    assert example.location.endswith("in/f.json line 2")
 
 
 @pytest.mark.parametrize("options", [{}, {"json.fail-on-missing-field": "true"}], ids=["as it is", "no field missing"])

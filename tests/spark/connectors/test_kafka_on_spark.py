@@ -20,6 +20,7 @@ from unit.connectors.tables import TableMaker, table
 from everfold.connectors.contract import BatchId, LocalSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.validate import check_table
+from everfold.error_transport import extract_error
 from everfold.errors import ConnectorError, StateError
 from everfold.plan.nodes import Table, TableColumn
 from everfold.spark.batch_metrics import count_skipped_rows
@@ -201,7 +202,7 @@ def test_bad_records_and_unreachable_brokers_are_reported(topic: Callable[[int],
     for action in (lambda: source.batch(context).collect(), lambda: of.stream(source, context)):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             action()
-        assert str(source.parse_failure(str(caught.value))) == (
+        assert str(extract_error(str(caught.value))) == (
             f"error[bad-record]: topic `{of.name}` partition 0 offset 1: field `i` is not an INT: `x`\n"
             '  | {"i":"x"}\n'
             "  = help: set 'json.ignore-parse-errors' = 'true' to skip and count such records"

@@ -21,6 +21,7 @@ from unit.connectors.tables import TableMaker, table
 from everfold.connectors.contract import KIND, BatchId, LocalSink, Role, SinkContext, Source, SourceContext
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import check_table
+from everfold.error_transport import extract_error
 from everfold.plan.nodes import Table
 from everfold.storage import local
 from everfold.types import INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, DecimalType, MapType
@@ -127,7 +128,7 @@ def test_a_record_without_a_key_is_refused_or_skipped(topic: Callable[..., Topic
     with pytest.raises(Exception) as caught:  # noqa: PT011
         source.batch(context).collect()
     assert f"topic `{of.name}` partition 0 offset 1, key: it has no key, but rows are identified by their keys" in str(
-        source.parse_failure(str(caught.value))
+        extract_error(str(caught.value))
     )
     # An unreadable value is skipped; in Flink it deletes the row of its key.
     kept = of.upserts(**{"key.json.ignore-parse-errors": "true", "value.json.ignore-parse-errors": "true"})

@@ -39,8 +39,8 @@ def test_the_examples_of_spark() -> None:
     found = list(
         find_skipped_rows(
             {
-                "everfold_bad_orders": (2, '{"table":"orders","path":"/in/1.json","record":"{broken"}'),
-                "everfold_bad_topic": (1, '{"table":"t","topic":"orders","partition":"0","offset":"17"}'),
+                "everfold_bad_orders": (2, '{"table":"orders","location":"/in/1.json","record":"{broken"}'),
+                "everfold_bad_topic": (1, '{"table":"t","location":"topic `orders` partition 0 offset 17"}'),
                 "everfold_null_rowtime_1": (1, '{"table":"orders","path":"/in/2.json?password=hunter2"}'),
                 "everfold_bad_none": (0, None),
                 "other": (5, "x"),
@@ -49,7 +49,7 @@ def test_the_examples_of_spark() -> None:
     )
     assert found[:2] == [
         SkippedRow("not readable in full", "orders", "/in/1.json", "{broken"),
-        SkippedRow("not readable in full", "t", "topic orders, partition 0, offset 17"),
+        SkippedRow("not readable in full", "t", "topic `orders` partition 0 offset 17"),
     ]
     assert len(found) == 3
     assert "hunter2" not in found[2].location

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from everfold.connectors.filesystem.paths import display_path
 from everfold.errors import ConnectorError
@@ -14,56 +18,65 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK_BYTES = 32 << 20
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers; `\\n` or `\\r\\n` ends a line.
-
-    The file may be compressed, by its extension.
-    """
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            yield number, line.rstrip(b"\r\n")
 
 
 class LineBlock(NamedTuple):
-    """Lines of a file that are not empty, as a BINARY array, and their numbers."""
+    """Lines of a file as a BINARY array, and their numbers; none if they are not known."""
 
     content: pa.Array
     numbers: Sequence[int]
 
 
-def read_line_blocks(path: Path, base_folder: Path) -> Iterator[LineBlock]:
-    """Yield the lines of a file, without `\\r\\n` or `\\n`, in blocks of bounded size.
+class LineRules(NamedTuple):
+    """How content is divided into lines.
 
-    Raises ConnectorError `bad-file`.
+    keep_empty: whether an empty line is one. keep_returns: whether `\\r` before the end of a line
+    is a part of it.
     """
-    first, rest = 1, b""
+
+    keep_empty: bool = True
+    keep_returns: bool = False
+
+
+def read_line_blocks(path: Path, base_folder: Path, rules: LineRules) -> Iterator[LineBlock]:
+    """Yield the lines of a file in blocks of bounded size: `\\n` or `\\r\\n` ends a line.
+
+    The file may be compressed, by its extension. Raises ConnectorError `bad-file`.
+    """
+    check_extension(path.name, display_path(path, base_folder))
     try:
         with _open(path) as file:
-            while block := file.read(_BLOCK_BYTES):
-                whole, end, rest = (rest + block).rpartition(b"\n")
-                lines, count = _split_lines(whole + end, first)
-                first += count
-                if len(lines.content):
-                    yield lines
-    except OSError as wrong:
-        raise bad_file_error(display_path(path, base_folder), wrong.strerror or str(wrong)) from None
+            yield from split_lines(iter(lambda: file.read(_BLOCK_BYTES), b""), rules)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as wrong:
+        reason = getattr(wrong, "strerror", None) or str(wrong)
+        raise bad_file_error(display_path(path, base_folder), reason) from None
+
+
+def split_lines(blocks: Iterator[bytes], rules: LineRules) -> Iterator[LineBlock]:
+    """Yield the lines of content that is given in blocks."""
+    first, rest = 1, b""
+    for block in blocks:
+        whole, end, rest = (rest + block).rpartition(b"\n")
+        lines, count = _split(whole + end, first, rules)
+        first += count
+        if len(lines.content):
+            yield lines
     if rest:
-        yield _split_lines(rest + b"\n", first)[0]
+        last = _split(rest + b"\n", first, rules)[0]
+        if len(last.content):
+            yield last
 
 
-def _split_lines(content: bytes, first: int) -> tuple[LineBlock, int]:
-    """Return the lines of content that ends with a line break, and their number with empty ones."""
+def _split(content: bytes, first: int, rules: LineRules) -> tuple[LineBlock, int]:
+    """Return the lines of content that ends with a line break, and how many line breaks it has."""
     import numpy as np
     import pyarrow as pa
 
-    while b"\r\n" in content:
+    while not rules.keep_returns and b"\r\n" in content:
         content = content.replace(b"\r\n", b"\n")
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    filled = np.flatnonzero(ends > starts)
+    filled = np.flatnonzero((ends > starts) | rules.keep_empty)
     # The bytes between two offsets are a line and the line break before it, which is cut off below.
     offsets = np.empty(2 * len(filled) + 1, np.int32)
     offsets[:-1:2], offsets[1::2] = starts[filled], ends[filled]
@@ -73,16 +86,83 @@ def _split_lines(content: bytes, first: int) -> tuple[LineBlock, int]:
     return LineBlock(lines, (filled + first).tolist()), len(ends)
 
 
-def _open(path: Path) -> IO[bytes]:
-    if path.suffix not in _COMPRESSED:
-        return open(path, "rb")
+# --- compression ----------------------------------------------------------------------------------
+
+
+def _open_zstd(path: Path) -> IO[bytes]:
     import pyarrow as pa
 
-    return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="detect")))
+    return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="zstd")))
 
 
-def bad_file_error(shown: str, reason: str) -> ConnectorError:
+class _Inflated(io.RawIOBase):
+    """The content of a stream in the format of zlib. Raises zlib.error, EOFError."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._inflate, self._rest = file, zlib.decompressobj(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest and not self._inflate.eof:
+            block = self._inflate.unconsumed_tail or self._file.read(1 << 20)
+            if not block:
+                raise EOFError("the compressed content ends too early")
+            self._rest = self._inflate.decompress(block, 8 << 20)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _open_deflate(path: Path) -> IO[bytes]:
+    return io.BufferedReader(_Inflated(open(path, "rb")), 1 << 20)
+
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".gzip": gzip.open,
+    ".deflate": _open_deflate,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zstd,
+    ".zstd": _open_zstd,
+}
+"""How to open compressed files, by extension."""
+_IN_JAVA = (".gz", ".deflate", ".bz2", ".zst")
+"""The extensions that Java decompresses, of files in another store."""
+_OTHERS = (
+    ".7z", ".br", ".lz", ".lz4", ".lzma", ".lzo", ".lzop", ".rar", ".snappy", ".sz", ".tar", ".taz",
+    ".tbz", ".tbz2", ".tgz", ".txz", ".tzst", ".z", ".zip", ".zz",
+)  # fmt: skip
+"""Extensions of compressed files that are not read."""
+
+
+def _open(path: Path) -> IO[bytes]:
+    opener = _OPENERS.get(path.suffix.lower())
+    return open(path, "rb") if opener is None else cast("IO[bytes]", opener(path))
+
+
+def check_extension(name: str, shown: str, *, in_java: bool = False) -> None:
+    """Raise ConnectorError `bad-file` for a file that looks compressed in a way that is not read.
+
+    in_java: whether Java decompresses the file, which is in another store.
+    """
+    extension = PurePath(name).suffix.lower()
+    known = _IN_JAVA if in_java else tuple(_OPENERS)
+    if extension in _OTHERS or (extension in _OPENERS and extension not in known):
+        raise bad_file_error(
+            shown,
+            f"files with the extension `{extension}` look compressed, and are not read",
+            f"compress it with one of {', '.join(known)}, or give it another extension if it is not compressed",
+        )
+
+
+def bad_file_error(shown: str, reason: str, help_text: str = "") -> ConnectorError:
     """Return the error for a file that cannot be decoded."""
-    return ConnectorError.of(
-        "bad-file", f"`{shown}`: {reason}", help="fix or remove the file, and run the same command again"
-    )
+    help_text = help_text or "fix or remove the file, and run the same command again"
+    return ConnectorError.of("bad-file", f"`{shown}`: {reason}", help=help_text)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files, parse_number, read_batches
 from everfold.checkpoint.logs import Position
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
+from everfold.connectors.decoded_rows import DecodedRows
 from everfold.connectors.file_order import FILE, file_order_sql
+from everfold.connectors.filesystem.file_rows import PARTITION_RULES, FileRows, denied_error, folder_error, gone_error
 from everfold.connectors.filesystem.known_files import find_changed_files
-from everfold.connectors.filesystem.lines import bad_file_error, read_line_blocks, read_lines
+from everfold.connectors.filesystem.lines import bad_file_error
 from everfold.connectors.filesystem.paths import (
     ListedFolders,
     check_names,
@@ -33,35 +34,28 @@ from everfold.connectors.filesystem.paths import (
     list_files,
     locate,
     normalize_path,
-    partition_values,
     require_readable,
     resolve,
     unescape_in_spark,
 )
-from everfold.connectors.filesystem.worker_files import FileReader
+from everfold.connectors.filesystem.worker_files import FileReader, StoredReader, stored_handle_sql
 from everfold.connectors.formats.format import (
-    BAD,
-    Format,
-    RecordColumn,
     RecordLocation,
     find_bad_record,
     raise_bad_record,
     record_columns,
 )
-from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.json import JsonFormat
-from everfold.connectors.formats.json_columns import BadRecord, JsonDecoder, reason_not_in_columns
-from everfold.connectors.formats.registry import changelog_of, format_of
-from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
+from everfold.connectors.formats.registry import changelog_of
+from everfold.connectors.formats.text_decode import convert_sql, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
-from everfold.engine_literals import spark_identifier, spark_string
+from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.local_paths import is_remote
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.nodes import Table, TableColumn
 from everfold.storage import Location, run_all
-from everfold.types import TINYINT, DataType, physical_name
+from everfold.types import physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,16 +63,13 @@ if TYPE_CHECKING:
 
     from everfold.connectors.formats.parquet import FileTypes
 
-_CHUNK_ROWS = 50_000
 _MAX_NAMES = 5
 _MEASURED_FILES = 10_000
-_MAX_RECORD_BYTES = 4_000
 _FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
 _FilesByTypes = dict[tuple[tuple[str, str], ...], list[str]]
 """Patterns of files by the items of their `FileTypes`."""
-_PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 
 
 class FileSource(Source):
@@ -99,11 +90,6 @@ class FileSource(Source):
     def format_name(self) -> str:
         """The name of the files' format."""
         return self.options.string("format")
-
-    @property
-    def format(self) -> Format:
-        """The format of the files, if it is a text format."""
-        return format_of(self.format_name, self.table, self.options, f"{self.format_name}.")
 
     @property
     def poll_ms(self) -> int | None:
@@ -258,33 +244,37 @@ class FileSource(Source):
         return self._parquet_frame(reader, context, root, root.pattern, self._stream_types)
 
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
-        """Return why tasks cannot decode files, None if they can: local Parquet and JSON."""
-        if self._is_remote:
-            return "files in another store"
-        if self.format_name == "parquet":
-            return None
-        form = self.format if self.format_name == "json" else None
-        if not isinstance(form, JsonFormat):
-            return f"format `{self.format_name}`"
-        return reason_not_in_columns(form, self._columns_at(columns))
+        """Return why tasks cannot decode files, None if they can: local ones."""
+        return "files in another store" if self._is_remote else None
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
-        """Return a stream of the paths of files."""
+        """Return a stream of the paths of files, or of the lines of files in another store."""
         root = self._path_outside_job(context)
         if self.format_name == "parquet":
             self._read_first_types(root)
-        reader = self._stream_reader(context).option("recursiveFileLookup", "true").format("binaryFile")
-        frame = reader.schema(_FILE_SCHEMA).load(root.pattern)
+        return self._handles(self._stream_reader(context), context, root, root.pattern, columns)
+
+    def _handles(
+        self, reader: Any, context: SourceContext, root: Location, paths: str | list[str], columns: Sequence[int]
+    ) -> WorkerInput:
+        """Return what workers decode. columns: the positions of those that are needed."""
+        base_folder, path = self._base_folder.absolute(), str(root) if self._is_remote else root.path
+        rows = FileRows(self.table, self.options, base_folder, path, tuple(columns), True, context.zone)
         path, changed = _file_system_path("_metadata.file_path"), "_metadata.file_modification_time"
+        reader = reader.option("recursiveFileLookup", "true")
+        if self._is_remote:
+            has_whole_files = rows.format is not None and rows.format.has_long_records
+            lines = reader.format("text").option("lineSep", "\n").option("wholetext", str(has_whole_files).lower())
+            frame = lines.load(paths).selectExpr(
+                "value", "_metadata.file_size AS __size", f"{path} AS __path", f"{changed} AS __changed"
+            )
+            handle = stored_handle_sql(file_order_sql("__changed", "__path"), "__size", "value")
+            frame = self._matching(frame).selectExpr(f"{handle} AS {HANDLE}")
+            return WorkerInput(frame, StoredReader(rows, has_whole_files))
+        frame = reader.format("binaryFile").schema(_FILE_SCHEMA).load(paths)
         frame = self._matching(frame.selectExpr(f"{path} AS __path", f"{changed} AS __changed"))
         frame = frame.selectExpr(f"CAST({file_order_sql('__changed', '__path')} AS BINARY) AS {HANDLE}")
-        return WorkerInput(frame, FileReader(self._for_worker(context.base_folder), columns, Path(root.path)))
-
-    def _for_worker(self, base_folder: Path) -> FileSource:
-        """Return the source without listed folders; a worker runs in another folder."""
-        source = FileSource(self.table, self.options)
-        source._base_folder = base_folder.absolute()
-        return source
+        return WorkerInput(frame, FileReader(rows))
 
     def _stream_reader(self, context: SourceContext) -> Any:
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
@@ -328,7 +318,7 @@ class FileSource(Source):
             except FileNotFoundError:
                 return
             except PermissionError:
-                raise self._denied(str(file)) from None
+                raise denied_error(self.table, self._display_path(str(file))) from None
 
         files = list(files)
         run_all(read, list(enumerate(files)), parallel=self._is_remote)
@@ -419,8 +409,16 @@ class FileSource(Source):
 
     def _text_frame(self, reader: Any, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
         """Return the rows of files of a text format."""
-        frame, values = self._read_text(reader.option("recursiveFileLookup", "true"), context, paths)
-        return self._with_columns(frame, values, root)
+        decoded = DecodedRows(
+            self._handles(reader, context, root, paths, range(len(self.table.columns))),
+            [column.type for column in self.table.columns],
+            self.table.name,
+            context.name,
+            self.table.identity,
+            has_changes=changelog_of(self.format_name) is not ChangelogMode.INSERT_ONLY,
+            has_files=True,
+        )
+        return decoded.to_frame()
 
     def _with_columns(self, frame: DataFrame, values: dict[int, str], root: Location) -> DataFrame:
         """Return the table's columns. values: Spark SQL for those of the records, by position."""
@@ -447,40 +445,6 @@ class FileSource(Source):
             return frame
         return frame.where(f"rlike(__path, {spark_string(chr(92) + 'A(?:' + pattern + ')' + chr(92) + 'z')})")
 
-    def _read_text(
-        self, reader: Any, context: SourceContext, paths: str | list[str]
-    ) -> tuple[DataFrame, dict[int, str]]:
-        """Return a checked frame of the records, and Spark SQL for the values of their columns.
-
-        The frame has the fields and the file of each record.
-        """
-        form = self.format
-        for key, value in {"spark.sql.json.filterPushdown.enabled": "false", **JSON_SESSION}.items():
-            context.spark.conf.set(key, value)
-        known = form.reader(self.columns)
-        if known is not None:
-            reader = reader.format(known.source).options(**known.options).schema(known.schema)
-        else:
-            reader = reader.format("text").option("lineSep", "\n")
-        frame = reader.load(paths).selectExpr(
-            "*",
-            f"{_file_system_path('_metadata.file_path')} AS __path",
-            "_metadata.file_size AS __size",
-            "_metadata.file_modification_time AS __changed",
-        )
-        if known is None:
-            frame = frame.selectExpr("rtrim('\\r', value) AS __raw", "__path", "__size", "__changed")
-            frame = form.from_text(frame, self.columns, "__raw")
-        location = RecordLocation(self.table.name, (("path", "__path"),))
-        fields = {column.position: spark_identifier(column.name) for column in self.columns}
-        first = next(iter(fields.values()), "__none" if BAD in frame.columns else "NULL")
-        # Reading the first field too avoids a query of the record alone, which Spark refuses.
-        text = f"coalesce({BAD}, CAST({first} AS STRING))"
-        frame = form.keep_readable(frame, self.columns, fields, location, context.name, text)
-        return frame, {
-            column.position: form.value(column, fields[column.position], location) for column in self.columns
-        }
-
     def _column(self, at: int, column: TableColumn, values: dict[int, str], root: Location) -> str:
         if at in values:
             return values[at]
@@ -500,7 +464,7 @@ class FileSource(Source):
         within = f"substring(__path, {len(str(root)) + 1})"
         name = f"regexp_extract({within}, {spark_string(folder)}, 1)"
         text = unescape_in_spark(name)
-        value = convert_sql(text, column.type, _PARTITION_RULES)
+        value = convert_sql(text, column.type, PARTITION_RULES)
         where = RecordLocation(self.table.name, (("path", "__path"),))
         return (
             f"CASE WHEN NOT rlike({within}, {spark_string(folder)}) THEN {raise_bad_record(where, column.name, name)}"
@@ -514,16 +478,16 @@ class FileSource(Source):
         """Return the error for a bad record, or for a file that was deleted or is unreadable."""
         report = find_bad_record(error_text, self.table.name)
         if report is not None:
-            return self._bad_record(report)
+            return self._wrong_folder(report)
         timeless = find_null_rowtime(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error(self._timeless_line(timeless))
         gone = self._own_file(r"(?:FILE_NOT_EXIST|FileNotFoundException)[^\n]*?(\w+:/[^\s,'\"]+)", error_text)
         if gone is not None:
-            return self._gone(gone)
+            return gone_error(self.table, self._display_path(gone))
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
-            return self._denied(denied)
+            return denied_error(self.table, self._display_path(denied))
         if self.format_name == "parquet":
             from everfold.connectors.formats.parquet import parse_parquet_failure
 
@@ -538,18 +502,6 @@ class FileSource(Source):
             )
         return None
 
-    def _gone(self, path: Path | str) -> ConnectorError:
-        return ConnectorError.of(
-            "file-gone",
-            f"table `{self.table.name}`: the file `{self._display_path(path)}` went away before it was read",
-            help="put it back and start again: nothing is lost",
-        )
-
-    def _denied(self, path: Path | str) -> ConnectorError:
-        return ConnectorError.of(
-            "no-permission", f"table `{self.table.name}`: no permission to read `{self._display_path(path)}`"
-        )
-
     def _own_file(self, pattern: str, error_text: str) -> str | None:
         """Return the file of this table that the pattern's first group (a path or URI) names."""
         root = self.location(self._base_folder)
@@ -560,30 +512,12 @@ class FileSource(Source):
                 return place
         return None
 
-    def _bad_record(self, report: dict[str, object]) -> ConnectorError:
-        path = str(report.get("path"))
+    def _wrong_folder(self, report: dict[str, object]) -> ConnectorError:
+        """Return the error for a file whose folder has no value of a partition key."""
         column, text = report.get("column"), str(report.get("text", ""))
-        is_text = self.format_name != "parquet"
-        found = _find_in_file(Path(path), self.format, self.columns) if is_text and Path(path).is_file() else None
-        if found is not None:
-            line, reason, record = found
-            where = f"`{self._display_path(path)}` line {line}"
-        else:
-            where = f"`{self._display_path(path)}`"
-            reason, record = "it cannot be read", text
-            if column is not None:
-                of = next(
-                    each.type
-                    for each in self.table.columns
-                    if each.name == str(column).split("[")[0].split(".")[0].split("{")[0]
-                )
-                reason, record = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`", ""
-        return self._bad_record_error(where, reason, record)
-
-    def _bad_record_error(self, where: str, reason: str, record: str = "") -> ConnectorError:
-        if self.format_name == "parquet":  # only the folder of a file can be wrong
-            return ConnectorError.of("bad-record", f"{where}: {reason}", help="move the file")
-        return self.format.bad_record_error(where, reason, record)
+        of = next(each.type for each in self.table.columns if each.name == column)
+        reason = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`"
+        return folder_error(None, f"`{self._display_path(str(report.get('path')))}`", reason)
 
     def _timeless_line(self, timeless: NullRowtime) -> str | None:
         """Return file and line of the first record whose time is NULL.
@@ -593,10 +527,11 @@ class FileSource(Source):
         path = Path(timeless.location or "")
         if not path.is_file():
             return f"`{timeless.location}`" if is_remote(timeless.location or "") else None
-        at = next((at for at, column in enumerate(self.columns) if column.name == timeless.column), None)
+        position = next((each.position for each in self.columns if each.name == timeless.column), None)
         line = None
-        if at is not None and self.format_name != "parquet":
-            line = _first_line_where(path, self.format, self.columns, lambda row: row[at] is None)
+        if position is not None and self.format_name != "parquet":
+            rows = FileRows(self.table, self.options, self._base_folder, "", [position])
+            line = rows.first_line_where_null(path, position)
         return f"`{self._display_path(path)}`" + (f" line {line}" if line is not None else "")
 
     def _display_path(self, path: Path | str) -> str:
@@ -618,107 +553,10 @@ class FileSource(Source):
             )
         self._base_folder = base_folder
         root = self.resolve_path(base_folder)
+        rows = FileRows(self.table, self.options, base_folder, str(root), range(len(self.table.columns)))
         for path in filter(self._is_wanted, list_files(root)):
-            yield from self._local_file(path, root, base_folder)
-
-    def _local_file(self, path: Path, root: Path, base_folder: Path) -> Iterator[pa.Table]:
-        if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import read_parquet_local
-
-            for count, values in read_parquet_local(path, self.table, self.columns):
-                yield self._build_table(dict(zip(self._positions, values, strict=True)), count, path, root)
-            return
-        form = self.format
-        for rows in _decode_file(path, form, self.columns, base_folder):
-            columns = list(zip(*rows, strict=True)) if self.columns else []
-            kinds = columns.pop() if form.is_changelog else None
-            values = [_arrow(list(each), column.type) for each, column in zip(columns, self.columns, strict=True)]
-            piece = self._build_table(dict(zip(self._positions, values, strict=True)), len(rows), path, root)
-            yield piece if kinds is None else piece.append_column(KIND, _arrow(list(kinds), TINYINT))
-
-    def read_columns(self, path: Path, root: Path, wanted: Sequence[int]) -> Iterator[pa.Table]:
-        """Yield some columns of a file in pieces. wanted: their positions in the table.
-
-        Raises ConnectorError `file-gone`, `no-permission`, `bad-file`, `bad-record` and others.
-        """
-        if not path.exists():
-            raise self._gone(path)
-        if not os.access(path, os.R_OK):
-            raise self._denied(path)
-        columns = self._columns_at(wanted)
-        if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet_views import read_parquet_views
-
-            for count, values in read_parquet_views(path, self.table, columns):
-                found = {column.position: each for column, each in zip(columns, values, strict=True)}
-                yield self._build_table(found, count, path, root, wanted)
-            return
-        form = self.format
-        assert isinstance(form, JsonFormat)
-        decoder = JsonDecoder(form, columns)
-        for lines in read_line_blocks(path, self._base_folder):
-            try:
-                rows = decoder.decode(lines.content).rows
-            except BadRecord as bad:
-                where = f"`{self._display_path(path)}` line {lines.numbers[bad.index]}"
-                text = bad.record[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
-                raise form.bad_record_error(where, bad.reason, text) from None
-            found = dict(zip((column.position for column in columns), rows.columns, strict=True))
-            yield self._build_table(found, rows.num_rows, path, root, wanted)
-
-    def _columns_at(self, positions: Sequence[int]) -> list[RecordColumn]:
-        return [column for column in self.columns if column.position in positions]
-
-    @property
-    def _positions(self) -> list[int]:
-        return [column.position for column in self.columns]
-
-    def _convert_folder(self, column: TableColumn, text: str, path: Path) -> object:
-        """Return the value of a partition key. Raises ConnectorError `bad-record`."""
-        try:
-            return converter(column.type, _PARTITION_RULES)(text)
-        except (ValueError, OverflowError):
-            reason = f"field `{column.name}` is not a value of {column.type.sql}: `{excerpt(text)}`"
-            raise self._bad_record_error(f"`{self._display_path(path)}`", reason) from None
-
-    def _build_table(
-        self, found: dict[int, Any], count: int, path: Path, root: Path, wanted: Sequence[int] | None = None
-    ) -> pa.Table:
-        """Add the columns that come from the file's name and state to those of the records.
-
-        wanted: the positions of the columns that are needed, None for all.
-        """
-        import pyarrow as pa
-
-        wanted = range(len(self.table.columns)) if wanted is None else wanted
-        keys = self.table.partition_keys
-        folder_values = (
-            partition_values(path, root, keys, self.options.string("partition.default-name")) if keys else []
-        )
-        if folder_values is None:
-            raise self._bad_record_error(f"`{self._display_path(path)}`", f"it is not in a folder `{keys[0]}=…`")
-        for at in wanted:
-            if at in found:
-                continue
-            column = self.table.columns[at]
-            value: object
-            match column.metadata_key:
-                case "file.path":
-                    value = str(path)
-                case "file.name":
-                    value = path.name
-                case "file.size":
-                    value = path.stat().st_size
-                case "file.modification-time":
-                    value = datetime.fromtimestamp(path.stat().st_mtime_ns // 1_000_000 / 1000, UTC)
-                case _:
-                    text = folder_values[keys.index(column.name)]
-                    value = None if text is None else self._convert_folder(column, text, path)
-            found[at] = _arrow([value] * count, column.type)
-        return pa.table(
-            [found[at] for at in wanted],
-            names=[physical_name(at) for at in wanted],
-        )
+            for piece in rows.read(path):
+                yield piece.rows
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -730,74 +568,6 @@ def _join_names(names: Sequence[str]) -> str:
 def _file_system_path(file_path: str) -> str:
     """Return Spark SQL: the file system path of a file from Spark's URI."""
     return f"regexp_replace(url_decode(replace({file_path}, '+', '%2B')), '^file:/+', '/')"
-
-
-def _arrow(values: list[Any], of: DataType) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, of.arrow)
-
-
-def _decode_file(
-    path: Path, form: Format, columns: Sequence[RecordColumn], base_folder: Path
-) -> Iterator[list[list[object]]]:
-    """Yield the rows of a file in pieces. Raises ConnectorError `bad-record` with the line."""
-    rows: list[list[object]] = []
-    for line in _decode_lines(_readable_lines(path, base_folder), form, columns):
-        if line.wrong is None:
-            rows += line.rows
-        elif not form.ignore_errors:
-            raise form.bad_record_error(
-                f"`{display_path(path, base_folder)}` line {line.number}", line.wrong, line.text
-            )
-        if len(rows) >= _CHUNK_ROWS:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
-
-
-class _Line(NamedTuple):
-    """A line of a file: its rows, or why it cannot be read and its text."""
-
-    number: int
-    rows: list[list[object]]
-    wrong: str | None = None
-    text: str = ""
-
-
-def _decode_lines(lines: Iterable[tuple[int, bytes]], form: Format, columns: Sequence[RecordColumn]) -> Iterator[_Line]:
-    decode = form.decoder(columns)
-    for number, line in lines:
-        try:
-            yield _Line(number, list(decode(line)))
-        except BadValue as wrong:
-            yield _Line(number, [], wrong.reason, line[:_MAX_RECORD_BYTES].decode("utf-8", "replace"))
-
-
-def _readable_lines(path: Path, base_folder: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file. Raises ConnectorError `bad-file`."""
-    try:
-        yield from read_lines(path)
-    except OSError as wrong:
-        raise bad_file_error(display_path(path, base_folder), wrong.strerror or str(wrong)) from None
-
-
-def _first_line_where(
-    path: Path, form: Format, columns: Sequence[RecordColumn], holds: Callable[[list[object]], bool]
-) -> int | None:
-    """Return the number of the first line with a row for which `holds` is true."""
-    lines = _decode_lines(read_lines(path), form, columns)
-    return next((line.number for line in lines if any(map(holds, line.rows))), None)
-
-
-def _find_in_file(path: Path, form: Format, columns: Sequence[RecordColumn]) -> tuple[int, str, str] | None:
-    """Return line, reason and text of the first record of a file that cannot be read."""
-    with suppress(OSError):
-        for line in _decode_lines(read_lines(path), form, columns):
-            if line.wrong is not None:
-                return line.number, line.wrong, line.text
-    return None
 
 
 def _find_size(path: str) -> int | None:

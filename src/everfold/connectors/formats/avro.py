@@ -19,10 +19,9 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
+from everfold.connectors.formats.format import Format, NoteFlaw, RecordColumn
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
-from everfold.engine_literals import spark_identifier
 from everfold.plan.nodes import Table
 from everfold.plan.record_types import check_avro_field
 from everfold.types import (
@@ -46,7 +45,6 @@ from everfold.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet()
 _RECORD = "record"
@@ -70,28 +68,10 @@ class AvroFormat(Format):
         for column in columns:
             check_avro_field(table, column.name, column.type)
 
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Decode the records into fields of the columns' types."""
-        from pyspark.sql import functions as F  # noqa: N812
-        from pyspark.sql.pandas.functions import arrow_udf
-
-        fields = [f"{spark_identifier(column.name)}: {column.type.spark}" for column in columns]
-        make: Any = arrow_udf
-        struct = f"STRUCT<{', '.join([*fields, f'{BAD}: STRING'])}>"
-        decode = make(_as_plain_function(_Records(self, tuple(columns))), struct)
-        own = [spark_identifier(name) for name in frame.columns]
-        names = [*(spark_identifier(column.name) for column in columns), BAD]
-        if not keep_empty:
-            frame = frame.where(f"{raw} IS NOT NULL")
-        # A nondeterministic function is evaluated once, not again in every filter above.
-        frame = frame.withColumn("__record", decode.asNondeterministic()(F.col(raw)))
-        return frame.selectExpr(*own, *(f"__record.{name} AS {name}" for name in names))
-
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Return the field, which is the value already."""
-        return field
+    @property
+    def names_fields(self) -> bool:
+        """Whether fields have names: not without a schema."""
+        return False
 
     def encode(self, rows: pa.Table, columns: Sequence[RecordColumn]) -> pa.Array:
         """Return a record for each row."""
@@ -104,7 +84,9 @@ class AvroFormat(Format):
         named = stored.rename_columns([column.name for column in columns])
         return pa.array(map(write, named.to_pylist()), pa.binary())
 
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from a record to its row."""
         read = self.open_reader(columns)
 
@@ -139,43 +121,7 @@ class AvroFormat(Format):
 FORMAT = AvroFormat
 
 
-# --- records in Spark -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """Decodes batches of records into structs of the columns; the last field is the error."""
-
-    form: AvroFormat
-    columns: tuple[RecordColumn, ...]
-
-    def __call__(self, batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        import pyarrow as pa
-
-        of = pa.struct([*record_type(self.columns).arrow, pa.field(BAD, pa.string())])
-        read = self.form.open_reader(self.columns)
-        for records in batches:
-            yield pa.array([_row(read, record) for record in records.to_pylist()], of)
-
-
-def _row(read: Callable[[bytes], dict[str, Any]], record: bytes | None) -> dict[str, Any]:
-    if record is None:
-        return {}
-    try:
-        return read(record)
-    except BadValue as wrong:
-        return {BAD: wrong.reason}
-
-
-def _as_plain_function(records: _Records) -> Any:
-    """Return the plain, annotated function that PySpark requires."""
-    import pyarrow as pa
-
-    def evaluate(batches):  # type: ignore[no-untyped-def]
-        return records(batches)
-
-    evaluate.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    return evaluate
+# --- records ------------------------------------------------------------------------------------
 
 
 def read_with(schema: Any, convert: Conversion) -> RowReader:
@@ -187,7 +133,8 @@ def read_with(schema: Any, convert: Conversion) -> RowReader:
         try:
             found = convert(schemaless_reader(rest, schema, None))
         except (EOFError, ValueError, IndexError, TypeError, OverflowError) as wrong:
-            raise BadValue(f"it is not an Avro record of these columns: {wrong or type(wrong).__name__}") from None
+            reason = str(wrong).partition(" from <")[0] or type(wrong).__name__
+            raise BadValue(f"it is not an Avro record of these columns: {reason}") from None
         if rest.tell() < len(record):
             left = len(record) - rest.tell()
             raise BadValue(f"it is not an Avro record of these columns: {left} bytes are left over")

@@ -137,6 +137,11 @@ class AvroConfluentFormat(AvroFormat):
             message = f"option `{option}` differs from the columns of the table"
             raise wrong_option_error(table, option, message, f"the columns have the schema {_derive_schema(columns)}")
 
+    @property
+    def names_fields(self) -> bool:
+        """Always True: the schema of a record has the names."""
+        return True
+
     def open_reader(self, columns: Sequence[RecordColumn]) -> RowReader:
         """Return a function from a record to its fields, which raises BadValue."""
         of = record_type(columns)

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from everfold.connectors.formats.envelope import (
     COMMON,
-    TEXT,
     Envelope,
     Rows,
-    change_sql,
     declared_metadata,
     is_retraction,
+    milliseconds_or_none,
+    text_or_none,
 )
 from everfold.connectors.formats.format import RecordColumn
-from everfold.connectors.formats.json import JsonFormat
-from everfold.connectors.formats.text_decode import BadValue
+from everfold.connectors.formats.json import JsonFormat, text_of
+from everfold.connectors.formats.text_decode import BadValue, TextRules, converter
 from everfold.connectors.options import Option, OptionSet, OptionValues
-from everfold.engine_literals import spark_identifier, spark_string
 from everfold.plan.changelog import RowKind
 from everfold.plan.nodes import Table
 from everfold.types import BIGINT, INT, STRING, TIMESTAMP_LTZ3, ArrayType, DataType, MapType, RowType
@@ -57,7 +56,7 @@ _MEMBERS: dict[str, tuple[str, DataType]] = {
     "pk-names": ("pkNames", ArrayType(element=STRING)),
     "ingestion-timestamp": ("ts", BIGINT),
 }
-_START, _END = r"\A", r"\z"
+_to_int = converter(INT, TextRules())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,52 +90,23 @@ class CanalFormat(Envelope):
         found |= dict(_MEMBERS[key] for key in self.metadata_keys)
         return list(found.items())
 
-    def member_metadata(self, key: str) -> str:
-        """Return Spark SQL for a metadata key."""
+    @property
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """The types of metadata by key."""
+        return METADATA
+
+    def metadata_of(self, members: Mapping[str, Any], key: str) -> object:
+        """Return the metadata with a key."""
+        value = members[_MEMBERS[key][0]]
         match key:
             case "ingestion-timestamp":
-                return "timestamp_millis(try_cast(ts AS BIGINT))"
+                return milliseconds_or_none(value)
             case "sql-type":
-                return "transform_values(sqlType, (k, x) -> try_cast(x AS INT))"
+                return None if value is None else [(name, _number_or_none(of)) for name, of in value.items()]
+            case "pk-names":
+                return None if value is None else [text_or_none(name) for name in value]
             case _:
-                return spark_identifier(_MEMBERS[key][0])
-
-    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """Return the rows by `type`; none of a database or table that is filtered out."""
-        now = self.struct("d", columns)
-        update = (
-            f"array({change_sql(RowKind.UPDATE_BEFORE, self._old(columns))}, {change_sql(RowKind.UPDATE_AFTER, now)})"
-        )
-        filters = [
-            (name, pattern) for name, pattern in (("database", self.databases), ("table", self.tables)) if pattern
-        ]
-        cases = [
-            *(f"WHEN {spark_identifier(name)} IS NULL THEN NULL" for name, _ in filters),
-            *(
-                f"WHEN NOT rlike({spark_identifier(name)}, {spark_string(f'{_START}(?:{pattern}){_END}')}) THEN array()"
-                for name, pattern in filters
-            ),
-            "WHEN `type` = 'CREATE' THEN array()",
-            "WHEN data IS NULL OR exists(data, d -> d IS NULL) THEN NULL",
-            f"WHEN `type` = 'INSERT' THEN transform(data, (d, i) -> {change_sql(RowKind.INSERT, now)})",
-            f"WHEN `type` = 'DELETE' THEN transform(data, (d, i) -> {change_sql(RowKind.DELETE, now)})",
-            "WHEN `type` <> 'UPDATE' OR size(old) <> size(data) OR exists(old, o -> o IS NULL) THEN NULL",
-            f"WHEN `type` = 'UPDATE' AND old IS NOT NULL THEN flatten(transform(data, (d, i) -> {update}))",
-        ]
-        return f"CASE {' '.join(cases)} END"
-
-    def _old(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: a row before its update.
-
-        The columns in `old`, including those that are null there, replace those in `data`.
-        """
-        changed = f"get(from_json(get_json_object({TEXT}, '$.old'), 'ARRAY<MAP<STRING, STRING>>'), i)"
-        fields = (
-            f"'f{at}', IF(map_contains_key({changed}, {spark_string(column.name)}),"
-            f" get(old, i).{spark_identifier(column.name)}, d.{spark_identifier(column.name)})"
-            for at, column in enumerate(columns)
-        )
-        return f"named_struct({', '.join(fields)})"
+                return text_or_none(value)
 
     def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
         """Return whether the object is filtered out by database or table, or is a CREATE."""
@@ -181,6 +151,13 @@ class CanalFormat(Envelope):
         row = self.json.objects(rows, columns)
         found = pl.concat_str(pl.lit('{"data":['), row, pl.lit('],"type":"'), kind, pl.lit('"}'))
         return pl.select(found).to_series().to_arrow()
+
+
+def _number_or_none(value: object) -> int | None:
+    try:
+        return _to_int(text_of(value)) if value is not None else None  # type: ignore[return-value]
+    except ValueError:
+        return None
 
 
 FORMAT = CanalFormat

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, raise_bad_record
-from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
+from everfold.connectors.formats.csv_columns import CsvBlocks
+from everfold.connectors.formats.csv_lines import LineJoiner, OpenQuotes
+from everfold.connectors.formats.format import DecodeBlock, Format, NoteFlaw, RecordColumn
+from everfold.connectors.formats.text_columns import is_convertible
+from everfold.connectors.formats.text_decode import BadValue, TextRules, converter, excerpt
 from everfold.connectors.formats.text_encode import map_values, string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
-from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -29,7 +31,6 @@ from everfold.types import (
     MapType,
     NumericType,
     RowType,
-    StringType,
     physical_name,
     with_article,
 )
@@ -37,7 +38,6 @@ from everfold.types import (
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet(
     (
@@ -56,7 +56,6 @@ OPTIONS = OptionSet(
 RULES = TextRules(time_minutes=True, loose_dates=True)
 _LONG_STRING = 24
 """Longer strings are written in quotes."""
-_STAND_IN = "\U0010ffff"
 _FIELD = re.compile(r"field `(?P<name>[^`]+)` is not an? [^`]*: `(?P<value>[^`]*)`")
 """The reason of a bad record: a column, and the string that is not a value of its type."""
 _ESCAPES = (("n", "\n"), ("r", "\r"), ("t", "\t"))
@@ -100,6 +99,15 @@ class CsvFormat(Format):
             )
         return found
 
+    @property
+    def has_long_records(self) -> bool:
+        """Whether fields may be in quotes."""
+        return self.quote is not None
+
+    def skips_empty(self, columns: Sequence[RecordColumn]) -> bool:
+        """Return whether a record has several fields."""
+        return len(columns) > 1
+
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Refuse MAP and nested collections, which CSV cannot represent."""
         for column in columns:
@@ -126,162 +134,54 @@ class CsvFormat(Format):
         help_text = f"remove the line, or set '{self.ignore_option}' = 'true' to skip and count such records"
         return ConnectorError.of("bad-record", message, help=help_text)
 
-    # -- tokens ------------------------------------------------------------------------------------
+    # -- fields ------------------------------------------------------------------------------------
 
-    def token_pattern(self) -> str:
-        """Return a regular expression (for Java and Python) for a delimiter and the field after it.
+    @property
+    def names_fields(self) -> bool:
+        """Always False: fields have positions."""
+        return False
 
-        In a well-formed line with a delimiter prepended, the fields joined by the delimiter are the
-        line again. (Java continues one character after an empty match, so a match must not be
-        empty.)
+    @property
+    def _plain(self) -> str:
+        """A regular expression for a field that does not begin with a quote."""
+        if self.escape is None:
+            return f"[^{_literal(self.delimiter)}]*+"
+        escape = _literal(self.escape)
+        return f"(?:[^{_literal(self.delimiter)}{escape}]|{escape}[\\s\\S])*+"
+
+    @property
+    def _in_quotes(self) -> str:
+        """A regular expression for what is between the quotes around a field."""
+        assert self.quote is not None
+        quote = _literal(self.quote)
+        escape = "" if self.escape is None else _literal(self.escape)
+        other = f"|{escape}[\\s\\S]" if escape else ""
+        return f"[^{quote}{escape}]*+(?:(?:{quote}{quote}{other})[^{quote}{escape}]*+)*+"
+
+    def field_pattern(self) -> str:
+        """Return a regular expression for a delimiter and the field after it.
+
+        In a well-formed record with a delimiter prepended, the fields joined by the delimiter are
+        the record again.
         """
         delimiter = _literal(self.delimiter)
-        ends = f"(?={delimiter}|\\z)"
-        escaped = "" if self.escape is None else f"|{_literal(self.escape)}[\\s\\S]"
-        stop = "" if self.escape is None else _literal(self.escape)
-        plain = f"(?:[^{_literal(self.delimiter)}{stop}]{escaped})*+" if escaped else f"[^{_literal(self.delimiter)}]*+"
+        ends = f"(?={delimiter}|\\Z)"
         if self.quote is None:
-            return f"{delimiter}({plain}){ends}"
-        quote, not_quote = _literal(self.quote), f"[^{_literal(self.quote)}{stop}]*+"
-        quoted_field = f"{quote}{not_quote}(?:(?:{quote}{quote}{escaped}){not_quote})*+{quote}"
-        return f"{delimiter}({quoted_field}{ends}|(?!{quote}){plain}{ends})"
+            return f"{delimiter}({self._plain}){ends}"
+        quote = _literal(self.quote)
+        return f"{delimiter}({quote}{self._in_quotes}{quote}{ends}|(?!{quote}){self._plain}{ends})"
 
-    def _tokens(self, text: str) -> str:
-        """Return Spark SQL: the raw fields of a line, NULL if it is not well formed."""
-        special = [each for each in (self.quote, self.escape) if each is not None]
-        split = f"split({text}, {spark_string(_literal(self.delimiter))}, -1)"
-        if not special:
-            return split
-        pattern = spark_string(self.token_pattern())
-        tokens = f"regexp_extract_all(concat({spark_string(self.delimiter)}, {text}), {pattern}, 1)"
-        checked = f"IF(array_join({tokens}, {spark_string(self.delimiter)}) = {text}, {tokens}, NULL)"
-        none = " AND ".join(f"NOT contains({text}, {spark_string(each)})" for each in special)
-        return f"CASE WHEN {none} THEN {split} ELSE {checked} END"
-
-    def _unquote_sql(self, token: str) -> str:
-        """Return Spark SQL: the string value of a raw field, without quotes and escapes."""
-        text = token
-        if self.quote is not None:
-            inner = f"substring({token}, 2, length({token}) - 2)"
-            text = (
-                f"IF(startswith({token}, {spark_string(self.quote)}),"
-                f" {self._unescape_sql(inner, in_quotes=True)}, {self._unescape_sql(token)})"
-            )
-        elif self.escape is not None:
-            text = self._unescape_sql(token)
-        return text if self.null_literal is None else f"nullif({text}, {spark_string(self.null_literal)})"
-
-    def _unescape_sql(self, body: str, *, in_quotes: bool = False) -> str:
-        """Return Spark SQL: a field without its escapes.
-
-        Escaped escape characters are first replaced by a character that no string contains.
-        """
-        pairs: list[tuple[str, str]] = []
-        if self.escape is not None:
-            pairs += [
-                (self.escape * 2, _STAND_IN),
-                *((self.escape + letter, means) for letter, means in _ESCAPES),
-                (self.escape, ""),
-                (_STAND_IN, self.escape),
-            ]
-        if in_quotes and self.quote is not None:
-            pairs.append((self.quote * 2, self.quote))
-        for written, means in pairs:
-            body = f"replace({body}, {spark_string(written)}, {spark_string(means)})"
-        return body
-
-    # -- decoding in Catalyst ----------------------------------------------------------------------
-
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Split a line into its fields by position."""
-        own = list(frame.columns)
-        text = f"CAST({raw} AS STRING)"
-        frame = frame.selectExpr(
-            *(spark_identifier(name) for name in own),
-            f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text}) AS __line",
-        )
-        if not keep_empty:
-            frame = frame.where("__line <> ''" if len(columns) > 1 else "__line IS NOT NULL")
-        if self.comments:
-            frame = frame.where("NOT coalesce(startswith(__line, '#'), false)")
-        # The barrier keeps Catalyst from splitting the line again for every filter above.
-        frame = frame.selectExpr("*", f"{self._tokens('__line')} AS __tokens", "spark_partition_id() AS __barrier")
-        count = len(columns)
-        fits = f"(size(__tokens) = {count} OR (size(__tokens) = {count + 1} AND element_at(__tokens, -1) = ''))"
-        bad = f"IF(__tokens IS NOT NULL AND is_valid_utf8(__line) AND {fits}, NULL, __line)"
-        if keep_empty:
-            bad = f"IF(coalesce(__line, '') = '', NULL, {bad})"
-        fields = [
-            f"{self._unquote_sql(f'get(__tokens, {at})')} AS {spark_identifier(column.name)}"
-            for at, column in enumerate(columns)
-        ]
-        return frame.where("__barrier >= 0").selectExpr(
-            *(spark_identifier(name) for name in own), *fields, f"{bad} AS {BAD}"
-        )
-
-    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Return Spark SQL: whether a line is empty and the table has several fields."""
-        return f"CAST({raw} AS STRING) = ''" if len(columns) > 1 else "false"
-
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Return Spark SQL for the value of a column from its string."""
-        match column.type:
-            case ArrayType(element=element):
-                parts = f"IF({field} = '', array(), {self._elements(field)})"
-                inner = self.convert_or_raise("x", element, RULES, f"{column.name}[]", location)
-                return f"IF({field} IS NULL, NULL, transform(CAST({parts} AS ARRAY<STRING>), x -> {inner}))"
-            case RowType(fields=fields):
-                parts = ", ".join(
-                    f"{spark_string(part.name)}, "
-                    + self.convert_or_raise(
-                        f"get({self._elements(field)}, {at})", part.type, RULES, f"{column.name}.{part.name}", location
-                    )
-                    for at, part in enumerate(fields)
-                )
-                struct = f"named_struct({parts})"
-                if not self.ignore_errors:
-                    wrong = raise_bad_record(location, column.name, field)
-                    struct = f"IF(size({self._elements(field)}) = {len(fields)}, {struct}, {wrong})"
-                return f"IF({field} IS NULL, NULL, {struct})"
-            case of:
-                return self.convert_or_raise(field, of, RULES, column.name, location)
-
-    def _elements(self, field: str) -> str:
-        return f"split({field}, {spark_string(_literal(self.element_delimiter))}, -1)"
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
-        match column.type:
-            case StringType():
-                return None
-            case ArrayType(element=element):
-                if isinstance(element, StringType):
-                    return None
-                inner = convert_sql("y", element, RULES)
-                return f"coalesce({field} <> '' AND exists({self._elements(field)}, y -> ({inner}) IS NULL), false)"
-            case RowType(fields=fields):
-                wrong = [
-                    f"({convert_sql(f'get({self._elements(field)}, {at})', part.type, RULES)}) IS NULL"
-                    for at, part in enumerate(fields)
-                    if not isinstance(part.type, StringType)
-                ]
-                return (
-                    f"({field} IS NOT NULL AND ("
-                    + " OR ".join([*wrong, f"size({self._elements(field)}) <> {len(fields)}"])
-                    + "))"
-                )
-            case of:
-                return f"({field} IS NOT NULL AND ({convert_sql(field, of, RULES)}) IS NULL)"
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether a line is not well formed or has too many fields.
-
-        With too few fields the others are NULL.
-        """
-        few = f"is_valid_utf8({BAD}) AND size({self._tokens(BAD)}) BETWEEN 0 AND {len(columns)}"
-        return f"({BAD} IS NOT NULL AND NOT coalesce({few}, false))"
+    def line_joiner(self) -> LineJoiner | None:
+        """Return what joins the lines of a file to records, None if each line is a record."""
+        if self.quote is None:
+            return None
+        quote, delimiter = _literal(self.quote), _literal(self.delimiter)
+        closed = f"{self._in_quotes}{quote}"
+        dangling = "" if self.escape is None else f"{_literal(self.escape)}?"
+        opened = f"(?:(?:{quote}{closed}|(?!{quote}){self._plain}){delimiter})*+{quote}{self._in_quotes}{dangling}\\Z"
+        quotes = OpenQuotes(re.compile(opened), re.compile(closed), self.delimiter)
+        escape = None if self.escape is None else self.escape.encode()
+        return LineJoiner(quotes, _byte(self.delimiter) or 0, self.quote.encode(), escape, self.comments)
 
     # -- encoding ----------------------------------------------------------------------------------
 
@@ -349,12 +249,26 @@ class CsvFormat(Format):
             case _:
                 return string_encoder(of)
 
-    # -- decoding in Python ------------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """Return a function from a line to its row."""
-        pattern = re.compile(self.token_pattern().replace("\\z", "\\Z"))
-        readers = [self._reader(column) for column in columns]
+    def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
+        """Return a function that decodes many records, None if a column needs another decoder."""
+        delimiter, quote, escape = (_byte(each) for each in (self.delimiter, self.quote, self.escape))
+        if delimiter is None or (self.quote and quote is None) or (self.escape and escape is None):
+            return None
+        if self.ignore_errors:
+            needed = columns
+        if not needed or not all(is_convertible(column.type) for column in needed):
+            return None
+        return CsvBlocks(columns, needed, RULES, delimiter, quote, escape, self.null_literal, self.comments)
+
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
+        """Return a function from a record to its row."""
+        pattern = re.compile(self.field_pattern())
+        refuse = (note or _ignore) if self.ignore_errors else _raise
+        readers = [self._reader(column, refuse) for column in columns]
 
         def decode(record: bytes) -> Iterator[list[object]]:
             if self.comments and record.removeprefix(b"\xef\xbb\xbf").startswith(b"#"):
@@ -363,27 +277,36 @@ class CsvFormat(Format):
                 line = record.decode("utf-8").removeprefix("\ufeff")
             except UnicodeDecodeError as wrong:
                 raise BadValue(f"it is not UTF-8: byte {wrong.start + 1} is 0x{record[wrong.start]:02x}") from None
+            line = line.rstrip("\r\n")
             if not line and len(columns) > 1:
                 return
             tokens = pattern.findall(self.delimiter + line)
             if self.delimiter.join(tokens) != line:
                 raise BadValue("a quote is not closed, or characters follow it")
+            if any("\n" in token and not self._is_quoted(token) for token in tokens):
+                raise BadValue("it has several lines")
             if len(tokens) == len(columns) + 1 and not tokens[-1]:
                 tokens.pop()
-            if len(tokens) > len(columns) or (len(tokens) < len(columns) and not self.ignore_errors):
-                raise BadValue(f"it has {_fields(len(tokens))}, the table has {len(columns)}")
+            if len(tokens) != len(columns):
+                wrong_count = BadValue(f"it has {_fields(len(tokens))}, the table has {len(columns)}")
+                if len(tokens) > len(columns):
+                    raise wrong_count
+                refuse(wrong_count)
             texts: list[str | None] = [self._field_value(token) for token in tokens]
             texts += [None] * (len(columns) - len(texts))
             yield [None if text is None else read(text) for text, read in zip(texts, readers, strict=True)]
 
         return decode
 
+    def _is_quoted(self, token: str) -> bool:
+        return self.quote is not None and token.startswith(self.quote)
+
     def _field_value(self, token: str) -> str | None:
         text = self._unescape(token)
         return None if text == self.null_literal else text
 
     def _unescape(self, token: str) -> str:
-        in_quotes = self.quote is not None and token.startswith(self.quote)
+        in_quotes = self._is_quoted(token)
         body = token[1:-1] if in_quotes else token
         if self.escape is None:
             return body.replace(self.quote * 2, self.quote) if in_quotes and self.quote else body
@@ -397,20 +320,19 @@ class CsvFormat(Format):
             body,
         )
 
-    def _reader(self, column: RecordColumn) -> Callable[[str], object]:
+    def _reader(self, column: RecordColumn, refuse: NoteFlaw) -> Callable[[str], object]:
         match column.type:
             case ArrayType(element=element):
-                each = self._scalar(element, f"{column.name}[]")
+                each = _scalar(element, f"{column.name}[]", refuse)
                 return lambda text: [each(part) for part in text.split(self.element_delimiter)] if text else []
             case RowType(fields=fields):
-                parts = [(part.name, self._scalar(part.type, f"{column.name}.{part.name}")) for part in fields]
+                parts = [(part.name, _scalar(part.type, f"{column.name}.{part.name}", refuse)) for part in fields]
 
                 def row(text: str) -> object:
                     values: list[str | None] = list(text.split(self.element_delimiter))
-                    if len(values) != len(parts) and not self.ignore_errors:
-                        raise BadValue(
-                            f"field `{column.name}` has {_fields(len(values))}, the type {len(parts)}", column.name
-                        )
+                    if len(values) != len(parts):
+                        reason = f"field `{column.name}` has {_fields(len(values))}, the type {len(parts)}"
+                        refuse(BadValue(reason, column.name))
                     values += [None] * (len(parts) - len(values))
                     return {
                         name: None if value is None else read(value)
@@ -419,20 +341,7 @@ class CsvFormat(Format):
 
                 return row
             case of:
-                return self._scalar(of, column.name)
-
-    def _scalar(self, of: DataType, path: str) -> Callable[[str], object]:
-        convert = converter(of, RULES)
-
-        def read(text: str) -> object:
-            try:
-                return convert(text)
-            except (ValueError, OverflowError):
-                if self.ignore_errors:
-                    return None
-                raise BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(text)}`", path) from None
-
-        return read
+                return _scalar(of, column.name, refuse)
 
 
 FORMAT = CsvFormat
@@ -448,12 +357,38 @@ def needs_quotes_error(text: str) -> ConnectorError:
     )
 
 
+def _scalar(of: DataType, path: str, refuse: NoteFlaw) -> Callable[[str], object]:
+    convert = converter(of, RULES)
+
+    def read(text: str) -> object:
+        try:
+            return convert(text)
+        except (ValueError, OverflowError):
+            refuse(BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(text)}`", path))
+            return None
+
+    return read
+
+
+def _raise(wrong: BadValue) -> None:
+    raise wrong
+
+
+def _ignore(_: BadValue) -> None:
+    pass
+
+
+def _byte(character: str | None) -> int | None:
+    """Return the byte of an ASCII character, None for others."""
+    return ord(character) if character is not None and character.isascii() else None
+
+
 def _fields(count: int) -> str:
     return f"{count} field" + ("" if count == 1 else "s")
 
 
 def _literal(text: str) -> str:
-    """Return a string as a literal in regular expressions of Java and of Polars."""
+    """Return a string as a literal in regular expressions of Python and of Polars."""
     return "".join(
         each if each.isalnum() or each in " _" else f"\\x{ord(each):02x}" if ord(each) < 256 else each for each in text
     )

@@ -13,9 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from everfold.connectors.formats.envelope import COMMON, Envelope, Rows, change_sql, declared_metadata, is_retraction
-from everfold.connectors.formats.format import RecordColumn
+from everfold.connectors.formats.debezium_columns import DebeziumBlocks
+from everfold.connectors.formats.envelope import (
+    COMMON,
+    Envelope,
+    Rows,
+    declared_metadata,
+    is_retraction,
+    milliseconds_or_none,
+    text_or_none,
+)
+from everfold.connectors.formats.format import DecodeBlock, RecordColumn
 from everfold.connectors.formats.json import JsonFormat
+from everfold.connectors.formats.json_columns import JsonBlocks, are_decodable
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues
 from everfold.plan.changelog import RowKind
@@ -41,6 +51,9 @@ METADATA: dict[str, DataType] = {
     "source.table": STRING,
     "source.properties": _SOURCE,
 }
+
+_NAMES = {"source.database": "db", "source.schema": "schema", "source.table": "table"}
+"""Members of `source` by metadata key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +86,44 @@ class DebeziumFormat(Envelope):
         return [("payload", payload), *([("schema", STRING)] if "schema" in self.metadata_keys else [])]
 
     @property
-    def _under(self) -> str:
-        return "payload." if self.schema_include else ""
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """The types of metadata by key."""
+        return METADATA
 
-    def member_metadata(self, key: str) -> str:
-        """Return Spark SQL for a metadata key."""
+    def metadata_of(self, members: Mapping[str, Any], key: str) -> object:
+        """Return the metadata with a key."""
+        change = self._change_of(members)
+        source = change.get("source") or {}
         match key:
             case "schema":
-                return "`schema`" if self.schema_include else "CAST(NULL AS STRING)"
+                return text_or_none(members["schema"]) if self.schema_include else None
             case "ingestion-timestamp":
-                return f"timestamp_millis(try_cast({self._under}ts_ms AS BIGINT))"
+                return milliseconds_or_none(change.get("ts_ms"))
             case "source.timestamp":
-                return f"timestamp_millis(try_cast({self._under}source['ts_ms'] AS BIGINT))"
+                return milliseconds_or_none(source.get("ts_ms"))
             case "source.properties":
-                return f"{self._under}source"
+                properties = change.get("source")
+                return None if properties is None else [(name, text_or_none(of)) for name, of in properties.items()]
             case _:
-                name = {"source.database": "db", "source.schema": "schema", "source.table": "table"}[key]
-                return f"{self._under}source['{name}']"
+                return text_or_none(source.get(_NAMES[key]))
 
-    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """Return the rows by `op`."""
-        op, before, after = (f"{self._under}{name}" for name in ("op", "before", "after"))
-        was, now = self.struct(before, columns), self.struct(after, columns)
-        return (
-            f"CASE WHEN {op} IN ('c', 'r') AND {after} IS NOT NULL THEN array({change_sql(RowKind.INSERT, now)})"
-            f" WHEN {op} = 'u' AND {before} IS NOT NULL AND {after} IS NOT NULL"
-            f" THEN array({change_sql(RowKind.UPDATE_BEFORE, was)}, {change_sql(RowKind.UPDATE_AFTER, now)})"
-            f" WHEN {op} = 'd' AND {before} IS NOT NULL THEN array({change_sql(RowKind.DELETE, was)}) END"
-        )
+    def _change_of(self, members: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self.schema_include:
+            return members
+        if members["payload"] is None:
+            raise BadValue("it has no `payload`, which 'schema-include' = 'true' requires")
+        payload: Mapping[str, Any] = members["payload"]
+        return payload
+
+    def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
+        """Return a function that decodes many records, None with metadata or a schema."""
+        if self.metadata_keys or self.schema_include or not are_decodable(columns):
+            return None
+        return DebeziumBlocks(JsonBlocks(self.envelope(columns), self.json.rules), self.row_schema(columns))
 
     def rows_of(self, members: Mapping[str, Any]) -> Rows:
         """Return the rows by `op`."""
-        change = members
-        if self.schema_include:
-            if members["payload"] is None:
-                raise BadValue("it has no `payload`, which 'schema-include' = 'true' requires")
-            change = members["payload"]
+        change = self._change_of(members)
         before, after, op = (change.get(name) for name in ("before", "after", "op"))
         match op:
             case "c" | "r" if after is not None:

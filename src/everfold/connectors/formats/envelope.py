@@ -11,32 +11,30 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
+from everfold.connectors.formats.format import Format, NoteFlaw, RecordColumn
 from everfold.connectors.formats.json import OPTIONS as JSON_OPTIONS
-from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, strip_byte_order_mark
+from everfold.connectors.formats.json import JsonFormat, objects_of, refuse_deep_nesting, text_of
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
-from everfold.engine_literals import spark_identifier
 from everfold.plan.changelog import KIND, RETRACTIONS, RowKind
 from everfold.plan.nodes import Table
-from everfold.types import DataType, RowField, RowType, StringType
+from everfold.types import TINYINT, DataType, RowField, RowType, StringType
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EXCLUDED = ("fail-on-missing-field", "decode.json-parser.enabled")
 COMMON = OptionSet(tuple(option for option in JSON_OPTIONS.options if option.name not in _EXCLUDED))
 """The options of JSON that apply to the values in an envelope too."""
 VALUE = "value."
 """Prefix of the METADATA keys of a value's format in a Kafka table."""
 
-TEXT = "__text"
-"""Column of a frame during parsing: the object as a string."""
 Rows = Iterable[tuple[RowKind, str, dict[str, Any]]]
 """Row kinds, paths of rows (such as `after.`), and rows as in JSON."""
 
@@ -63,9 +61,14 @@ class Envelope(Format):
         return True
 
     @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The row kind, and the declared metadata."""
-        return (KIND, *(_metadata_column(at) for at in range(len(self.metadata_keys))))
+    def added_fields(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The declared metadata, and the row kind."""
+        metadata = ((_metadata_column(at), self.metadata_types[key].arrow) for at, key in enumerate(self.metadata_keys))
+        return (*metadata, (KIND, TINYINT.arrow))
+
+    def skips_empty(self, columns: Sequence[RecordColumn]) -> bool:
+        """Return True, as in JSON."""
+        return True
 
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check the columns as JSON does."""
@@ -77,16 +80,14 @@ class Envelope(Format):
     def members(self, row: RowType) -> Sequence[tuple[str, DataType]]:
         """Return the members of the object to parse. row: the type of a row."""
 
+    @property
     @abstractmethod
-    def member_metadata(self, key: str) -> str:
-        """Return Spark SQL over the members for a metadata key."""
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """The types of metadata by key."""
 
     @abstractmethod
-    def rows_sql(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL over the members and `TEXT`: an array of changes (see `change`).
-
-        NULL for an invalid object.
-        """
+    def metadata_of(self, members: Mapping[str, Any], key: str) -> object:
+        """Return the metadata with a key, from members as in `rows_of`."""
 
     def is_skipped(self, texts: Mapping[str, str | None]) -> bool:
         """Return whether an object has no rows, by its STRING members. Raises BadValue."""
@@ -99,70 +100,28 @@ class Envelope(Format):
         A member that should be an ARRAY, MAP or ROW and is not is None.
         """
 
-    def struct(self, value: str, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the fields of a row, by position, from the object `value`."""
-        fields = (f"'f{at}', {value}.{spark_identifier(column.name)}" for at, column in enumerate(columns))
-        return f"named_struct({', '.join(fields)})"
+    # -- decoding ----------------------------------------------------------------------------------
 
-    # -- decoding in Catalyst ----------------------------------------------------------------------
-
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Parse the objects: emit one row for each row of an object.
-
-        `__kind` is NULL for an invalid object.
-        """
-        assert not keep_empty, "keys are not changes"
-        own = [spark_identifier(name) for name in frame.columns]
-        frame = frame.selectExpr("*", f"{strip_byte_order_mark(f'CAST({raw} AS STRING)')} AS {TEXT}")
-        frame = self.json.object_from_text(frame, self._envelope(columns), TEXT)
-        metadata = [
-            f"{self.member_metadata(key)} AS {_metadata_column(at)}" for at, key in enumerate(self.metadata_keys)
-        ]
-        rows = f"IF({self.json.is_unreadable(self._envelope(columns))}, NULL, {self.rows_sql(columns)})"
-        frame = frame.selectExpr(*own, *metadata, TEXT, f"{rows} AS __rows", BAD)
-        own += [_metadata_column(at) for at in range(len(self.metadata_keys))]
-        bad = f"IF(__rows IS NULL, {TEXT}, {BAD}) AS {BAD}"
-        frame = frame.where("__rows IS NULL OR size(__rows) > 0")
-        frame = frame.selectExpr(*own, bad, f"inline_outer(__rows) AS ({KIND}, __row)")
-        fields = [f"__row.f{at} AS {spark_identifier(column.name)}" for at, column in enumerate(columns)]
-        return frame.selectExpr(*own, *fields, KIND, BAD)
-
-    def _envelope(self, columns: Sequence[RecordColumn]) -> tuple[RecordColumn, ...]:
+    def envelope(self, columns: Sequence[RecordColumn]) -> tuple[RecordColumn, ...]:
+        """Return the members of the object to parse as columns."""
         row = RowType(fields=tuple(RowField(name=column.name, type=column.type) for column in columns))
         return tuple(RecordColumn(name, at, of) for at, (name, of) in enumerate(self.members(row)))
 
     def metadata(self, key: str) -> str | None:
-        """Return the column that `from_text` added for the key."""
+        """Return the added column of a declared key."""
         name = key.removeprefix(VALUE)
-        return (
-            _metadata_column(self.metadata_keys.index(name))
-            if key.startswith(VALUE) and name in self.metadata_keys
-            else None
-        )
+        is_declared = key.startswith(VALUE) and name in self.metadata_keys
+        return _metadata_column(self.metadata_keys.index(name)) if is_declared else None
 
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Convert the field as JSON does."""
-        return self.json.value(column, field, location)
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Check the field as JSON does."""
-        return self.json.is_bad(column, field)
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether the object is invalid."""
-        return f"{KIND} IS NULL"
-
-    # -- decoding in Python ------------------------------------------------------------------------
-
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """Return a function from a record to its rows, each followed by its kind."""
-        envelope = self._envelope(columns)
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
+        """Return a function from a record to its rows, each with its metadata and its kind."""
+        envelope = self.envelope(columns)
         plain = [column for column in envelope if isinstance(column.type, StringType)]
-        texts_of = self.json.object_reader(plain)
-        shapes_of = self.json.object_reader(envelope, shape=True)
-        values_of = cache(lambda path: self.json.reader_of_row(columns, path))
+        texts_of = self.json.object_reader(plain, note=note)
+        shapes_of = self.json.object_reader(envelope, shape=True, note=note)
+        values_of = cache(lambda path: self.json.reader_of_row(columns, path, note))
 
         def decode(record: bytes) -> Iterator[list[object]]:
             if record.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
@@ -174,8 +133,10 @@ class Envelope(Format):
                     return
                 for column, shape in zip(envelope, shapes_of(written, text), strict=True):
                     members.setdefault(column.name, _drop_wrong_shapes(written.get(column.name), shape))
-                for kind, path, row in self.rows_of(members):
-                    yield [*values_of(path)(row), kind.value]
+                rows = list(self.rows_of(members))
+                metadata = [self.metadata_of(members, key) for key in self.metadata_keys]
+                for kind, path, row in rows:
+                    yield [*values_of(path)(row), *metadata, kind.value]
 
         return refuse_deep_nesting(decode)
 
@@ -199,9 +160,17 @@ def is_retraction(rows: pa.Table) -> pl.Series:
     return pl.Series(pl.from_arrow(rows.column(KIND))).is_in(RETRACTIONS)
 
 
-def change_sql(kind: RowKind, row: str) -> str:
-    """Return Spark SQL for a change of a row. row: a struct of its fields."""
-    return f"named_struct('kind', CAST({kind.value} AS TINYINT), 'row', {row})"
+def text_or_none(value: object) -> str | None:
+    """Return a member as a STRING, as JSON does."""
+    return None if value is None else text_of(value)
+
+
+def milliseconds_or_none(value: object) -> datetime | None:
+    """Return a member with the milliseconds since 1970 as an instant; None if it has none."""
+    try:
+        return None if value is None else _EPOCH + timedelta(milliseconds=int(text_of(value)))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _metadata_column(at: int) -> str:

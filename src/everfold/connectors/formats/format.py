@@ -1,38 +1,30 @@
 """The interface between formats and connectors.
 
-Decoding follows the same steps in every format: Spark's reader, or `from_text`, returns every field
-as a string, and the record itself in `__bad` if it cannot be parsed; `value` converts a field's
-string to the column's value. Both raise, with the location of the record in the error message,
-unless the format ignores errors. `decoder` does the same in Python: for the memory engine, and to
-report after a failure which line was bad and why.
+A format decodes records in two ways, with the same result (`record_decoder` combines them): many at
+once, those whose meaning is beyond doubt (`block_decoder`), and any single one (`decoder`), which
+also says what is wrong with a bad record. All engines use both.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.contract import Role, columns_of
-from everfold.connectors.formats.text_decode import TextRules, convert_sql, excerpt
+from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.options import OptionValues
-from everfold.connectors.skipped_rows import count_bad_records
 from everfold.engine_literals import spark_string
 from everfold.error_transport import find_reports, raise_report_in_spark
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
-from everfold.types import DataType, StringType
+from everfold.types import DataType, physical_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-BAD = "__bad"
-"""Column with the record itself if it cannot be parsed, otherwise NULL."""
 _MAX_EXCERPT = 300
-_LOCATION_PARTS = ("path", "topic", "partition", "offset")
-"""Those of a RecordLocation that examples of skipped records have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +84,28 @@ def find_bad_record(error_text: str, table: str) -> dict[str, object] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkReader:
-    """A data source of Spark that reads files of a format: all fields as strings, and `__bad`."""
+class Block:
+    """Rows decoded from a block of records.
 
-    source: str
-    options: Mapping[str, str]
-    schema: str
+    rows: the needed columns `c<position>`, and those that the format adds. records: the index in
+        the block of the record of each row, ascending; None if it is that of the row.
+    """
+
+    rows: pa.Table
+    records: Sequence[int] | None = None
+
+
+DecodeBlock = Callable[["pa.BinaryArray"], Block | None]
+"""Decodes a block of records; None if it needs to be decoded in parts."""
+NoteFlaw = Callable[[BadValue], None]
+"""Receives a value that is not readable, and is NULL for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format(ABC):
     """A format with a table's options.
 
-    ignore_option: the option that lets a job continue after bad records. If records are changes,
-    `from_text` adds the column `__kind`, `encode` reads it, and it is the last value of the rows
-    that `decoder` returns.
+    ignore_option: the option that lets a job continue after bad records.
     """
 
     ignore_errors: bool = False
@@ -126,84 +125,53 @@ class Format(ABC):
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Check that the format supports the types of all columns. Raises SqlError."""
 
-    def reader(self, columns: Sequence[RecordColumn]) -> SparkReader | None:
-        """Return Spark's reader of files, None if they are read as lines for `from_text`."""
-        return None
-
-    @abstractmethod
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Parse the column `raw` (STRING or BINARY) and add a column per field, and `__bad`.
-
-        An empty record yields no row, or with `keep_empty` a row of NULLs (a missing key).
-        """
-
-    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Return Spark SQL: whether the non-NULL record `raw` has no row, as an empty line."""
-        return "false"
-
-    @abstractmethod
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Return Spark SQL for a column's value from its field."""
-
-    def convert_or_raise(self, text: str, of: DataType, rules: TextRules, path: str, location: RecordLocation) -> str:
-        """Return Spark SQL: the value of a string, which fails the job if it is not valid.
-
-        An invalid string is NULL if errors are ignored. path: of the field, for the error.
-        """
-        value = convert_sql(text, of, rules)
-        if self.ignore_errors or isinstance(of, StringType):
-            return value
-        return f"coalesce({value}, IF({text} IS NULL, NULL, {raise_bad_record(location, path, text)}))"
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
-        return None
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL over a parsed frame: whether no part of a record can be read."""
-        return f"{BAD} IS NOT NULL"
-
-    def keep_readable(
-        self,
-        frame: DataFrame,
-        columns: Sequence[RecordColumn],
-        fields: Mapping[int, str],
-        location: RecordLocation,
-        metric: str,
-        text: str = BAD,
-    ) -> DataFrame:
-        """Return the readable records of a parsed frame.
-
-        Others fail the job, or are skipped if errors are ignored; then all records that are not
-        readable in full are counted. fields: the fields by position of the column. metric: see
-        `count_bad_records`. text: Spark SQL of the record for the error.
-        """
-        if not self.ignore_errors:
-            return frame.where(f"CASE WHEN {BAD} IS NULL THEN true ELSE {raise_bad_record(location, None, text)} END")
-        from pyspark.sql.functions import expr
-
-        partly = [sql for column in columns if (sql := self.is_bad(column, fields[column.position]))]
-        frame = frame.withColumn("__lost", expr(self.is_unreadable(columns)))
-        flawed = " OR ".join(["__lost", f"{BAD} IS NOT NULL", *partly])
-        frame = frame.withColumn("__flawed", expr(f"coalesce({flawed}, false)"))
-        facts = {name: sql for name, sql in location.parts if name in _LOCATION_PARTS}
-        facts["record"] = f"IF({BAD} IS NULL, NULL, {text})"
-        frame = count_bad_records(frame, "__flawed", metric, location.table, facts)
-        return frame.where("NOT __lost").drop("__lost", "__flawed")
-
-    @abstractmethod
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """Return a function from a record to its rows, which raises BadValue."""
+    @property
+    def names_fields(self) -> bool:
+        """Whether a record names its fields, so that some can be decoded without the others."""
+        return True
 
     @property
-    def added_columns(self) -> tuple[str, ...]:
-        """The columns that `from_text` adds besides the fields and `__bad`."""
+    def has_long_records(self) -> bool:
+        """Whether a record in a file may have several lines."""
+        return False
+
+    def skips_empty(self, columns: Sequence[RecordColumn]) -> bool:
+        """Return whether an empty record has no row. columns: all of a record."""
+        return False
+
+    @property
+    def added_fields(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Names and types of the columns that follow those of the table: the row kind of changes,
+        and metadata.
+        """
         return ()
 
+    def row_schema(self, columns: Sequence[RecordColumn]) -> pa.Schema:
+        """Return the names and types of decoded columns, with the added ones."""
+        import pyarrow as pa
+
+        fields = [(physical_name(column.position), column.type.arrow) for column in columns]
+        return pa.schema([*fields, *self.added_fields])
+
+    @abstractmethod
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
+        """Return a function from a record to its rows, which raises BadValue.
+
+        A row has the values of the columns and of the added fields. If the format ignores errors,
+        an unreadable value is NULL, and `note` is called with it.
+        """
+
+    def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
+        """Return a function that decodes many records at once, None if the format has none.
+
+        columns: all that a record has, of which only some are needed.
+        """
+        return None
+
     def metadata(self, key: str) -> str | None:
-        """Return Spark SQL over a parsed frame for a metadata key, None for an unknown key."""
+        """Return the added column with the metadata of a key, None for an unknown key."""
         return None
 
     @abstractmethod

@@ -8,12 +8,6 @@ row per element; if an element is not an object, the entire record is unreadable
 after the object are ignored. Of a repeated field the last value is used. (Flink loses other fields
 in this case.) An object or array in a STRING column is kept as written. A string of more than
 20,000,000 characters makes a record unreadable.
-
-Spark decodes differently from `decoder` in two rare cases. In records from topics, records of
-changes and with `ignore-parse-errors`, an object or array in a STRING column loses its spaces. In
-files without `ignore-parse-errors`, an overlong UTF-8 sequence (`C0 80`) or one beyond U+10FFFF is
-read as another character: Spark's JSON source does not detect it, and reading lines of text instead
-takes twice the time.
 """
 
 from __future__ import annotations
@@ -25,13 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, SparkReader
-from everfold.connectors.formats.json_exact import NUMBER_MARK, may_differ, protect, quote_numbers, restore, unmark
-from everfold.connectors.formats.nested import rewrite_scalars
-from everfold.connectors.formats.text_decode import BadValue, TextRules, convert_sql, converter, excerpt
+from everfold.connectors.formats.format import DecodeBlock, Format, NoteFlaw, RecordColumn
+from everfold.connectors.formats.json_columns import MAX_CHARACTERS, JsonBlocks, are_decodable
+from everfold.connectors.formats.text_decode import BadValue, TextRules, converter, excerpt
 from everfold.connectors.formats.text_encode import map_values, string_encoder, to_strings
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
-from everfold.engine_literals import spark_identifier, spark_string
 from everfold.plan.nodes import Table
 from everfold.plan.record_types import check_json_field
 from everfold.types import (
@@ -51,30 +43,10 @@ from everfold.types import (
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
-_MAX_CHARACTERS = 20_000_000
-"""A longer string makes a record unreadable.
-
-Spark's parser would need several times its size in memory.
-"""
 _SPECIAL = r'[\x00-\x1f"\\]'
 """Characters that are escaped in strings."""
-_PARSER_OPTIONS = {
-    "maxStringLen": str(_MAX_CHARACTERS),
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": BAD,
-    "allowUnquotedControlChars": "true",
-    "allowNonNumericNumbers": "false",
-    "allowSingleQuotes": "false",
-}
-_OPTIONS = f"map({', '.join(f'{spark_string(key)}, {spark_string(value)}' for key, value in _PARSER_OPTIONS.items())})"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SPACE = spark_string(" \t\r\n")
-SESSION = {"spark.sql.variant.allowDuplicateKeys": "true", "spark.sql.mapKeyDedupPolicy": "LAST_WIN"}
-"""Spark settings required for decoding: of a repeated member the last one is used."""
-_OBJECT = "__object"
-"""Column of a frame during parsing: an object as a string."""
 ObjectReader = Callable[[Mapping[str, object], str], list[object]]
 
 _NO_NULL_KEYS = "has no meaning here: a MAP has no NULL keys"
@@ -123,111 +95,75 @@ class JsonFormat(Format):
         """The syntax of values."""
         return TextRules(separator="T" if self.iso else " ", minutes=self.iso, fractions=True)
 
+    def skips_empty(self, columns: Sequence[RecordColumn]) -> bool:
+        """Return True."""
+        return True
+
     def check(self, table: Table, columns: Sequence[RecordColumn]) -> None:
         """Refuse a MAP whose keys are not STRING: JSON has no other keys."""
         for column in columns:
             check_json_field(table, column.type, column.name)
 
-    # -- decoding in Catalyst ----------------------------------------------------------------------
+    # -- decoding ----------------------------------------------------------------------------------
 
-    def reader(self, columns: Sequence[RecordColumn]) -> SparkReader | None:
-        """Return Spark's JSON source, unless options need more than it reports.
-
-        It does not report whether a field is missing, nor the content of a record that it cannot
-        read in full.
-        """
-        if self.fail_on_missing or self.ignore_errors:
+    def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
+        """Return a function that decodes many records, None if a column needs another decoder."""
+        if not are_decodable(columns):
             return None
-        return SparkReader("json", _PARSER_OPTIONS, _text_schema(columns))
+        return JsonBlocks(columns, self.rules, self.fail_on_missing)
 
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Parse a column of objects or arrays of objects."""
-        own = [spark_identifier(name) for name in frame.columns]
-        text = strip_byte_order_mark(f"CAST({raw} AS STRING)")
-        frame = frame.selectExpr(*own, f"explode({_objects(text)}) AS {_OBJECT}")
-        return self.object_from_text(frame, columns, _OBJECT, keep_empty=keep_empty).drop(_OBJECT)
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
+        """Return a function from a record to its rows: one, unless the record is an array."""
+        read = self.object_reader(columns, note=note)
 
-    def object_from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Parse a column of objects, ignoring a byte order mark."""
-        text = f"CAST({raw} AS STRING)"
-        clean = strip_byte_order_mark(text)
-        whole = [f"is_valid_utf8({text})", f"startswith(ltrim({_SPACE}, {clean}), '{{')"]
-        own = [spark_identifier(name) for name in frame.columns]
-        # The barriers keep Catalyst from parsing again for every column and filter above.
-        frame = frame.selectExpr("*", f"{self._parse(clean, columns)} AS __record", "spark_partition_id() AS __barrier")
-        frame = frame.where("__barrier >= 0").selectExpr(
-            *own, "__record", f"{self._parse_exactly(clean, columns)} AS __exact", "spark_partition_id() AS __barrier"
-        )
-        missing = ""
-        if self.fail_on_missing:
-            keys = ", ".join(spark_string(column.name) for column in columns)
-            missing = f" OR size(array_except(array({keys}), json_object_keys({clean}))) > 0"
-        bad = f"IF(__record.{BAD} IS NOT NULL OR NOT ({' AND '.join(whole)}){missing}, {text}, NULL)"
-        fields = [f"{self._field(column, clean)} AS {spark_identifier(column.name)}" for column in columns]
-        some = f"coalesce(ltrim({_SPACE}, {clean}), '') <> ''"
-        if keep_empty:
-            bad = f"IF({some}, {bad}, NULL)"
-        frame = frame.where("__barrier >= 0" if keep_empty else f"__barrier >= 0 AND {some}").selectExpr(
-            *own, *(fields or ["__record.__none"]), f"{bad} AS {BAD}", "spark_partition_id() AS __barrier"
-        )
-        return frame.where("__barrier >= 0").drop("__barrier")
+        def decode(record: bytes) -> Iterator[list[object]]:
+            for row, written in objects_of(record):
+                yield read(row, written)
 
-    def _parse(self, text: str, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: the fields of an object, all as strings."""
-        return f"from_json({text}, {spark_string(_text_schema(columns))}, {_OPTIONS})"
+        return refuse_deep_nesting(decode)
 
-    def _parse_exactly(self, text: str, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: as `_parse`, with quoted numbers, NULL if that makes no difference."""
-        fields = ((f"__record.{spark_identifier(column.name)}", column.type) for column in columns)
-        tests = [test for field, of in fields if (test := may_differ(field, of, text))]
-        some = " OR ".join([f"contains({text}, {spark_string(NUMBER_MARK)})", *tests])
-        return f"IF({some}, {self._parse(quote_numbers(text), columns)}, NULL)"
+    def object_reader(
+        self, columns: Sequence[RecordColumn], *, shape: bool = False, note: NoteFlaw | None = None
+    ) -> ObjectReader:
+        """Return a function from an object, parsed and as written, to the values of its row.
 
-    def _field(self, column: RecordColumn, record: str) -> str:
-        """Return Spark SQL: a field of a parsed record, as written.
-
-        With `ignore-parse-errors` the readable elements of a collection are kept.
+        The function raises BadValue. shape: return strings for everything that is not an ARRAY, MAP
+        or ROW. note: as for `decoder`.
         """
-        name = spark_identifier(column.name)
-        field = f"IF(__exact IS NULL, __record.{name}, {unmark(f'__exact.{name}', column.type)})"
-        if not self.ignore_errors or _string_type(column.type) == "STRING":
-            return field
-        path = spark_string("$" + member_path(column.name))
-        variant = f"try_variant_get(try_parse_json({protect(quote_numbers(record))}), {path}, 'variant')"
-        return f"IF(__record.{BAD} IS NULL, {field}, {_text_of_variant(variant, column.type)})"
+        refuse = self._refuse(note)
+        readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", refuse, shape)
+        plain = [column.name for column in columns if isinstance(column.type, StringType)]
 
-    def is_empty(self, columns: Sequence[RecordColumn], raw: str) -> str:
-        """Return Spark SQL: whether the record is blank."""
-        return f"trim(CAST({raw} AS STRING)) = ''"
+        def read_object(row: Mapping[str, object], written: str) -> list[object]:
+            _check_overridden(row, others)
+            if self.fail_on_missing:
+                for name in readers:
+                    if name not in row:
+                        raise BadValue(f"field `{name}` is missing", name)
+            if any(isinstance(row.get(name), list | dict) for name in plain):
+                row = {**row, **_members_as_written(written, plain)}
+            values = [row.get(name) for name in readers]
+            if len(written) > MAX_CHARACTERS:
+                _refuse_long_strings(values)
+            return [read(value) for value, read in zip(values, readers.values(), strict=True)]
 
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Return Spark SQL for the value of a column from its string(s) `field`."""
+        return read_object
 
-        def convert(text: str, of: DataType, path: str) -> str:
-            return self.convert_or_raise(text, of, self.rules, path, location)
+    def reader_of_row(
+        self, columns: Sequence[RecordColumn], path: str, note: NoteFlaw | None = None
+    ) -> Callable[[Mapping[str, object]], list[object]]:
+        """Return a function from a parsed object at `path` to a row, which raises BadValue."""
+        refuse = self._refuse(note)
+        fields = [(column.name, _reader(column.type, self.rules, path + column.name, refuse)) for column in columns]
+        return lambda row: [read(row.get(name)) for name, read in fields]
 
-        return rewrite_scalars(field, column.type, convert, column.name, last_entries=True)
-
-    def is_bad(self, column: RecordColumn, field: str) -> str | None:
-        """Return Spark SQL: whether a field is invalid for its type, None if none can be."""
-        return _invalid_sql(field, column.type, self.rules)
-
-    def is_unreadable(self, columns: Sequence[RecordColumn]) -> str:
-        """Return Spark SQL: whether a record is not a JSON object or not UTF-8.
-
-        A record whose ARRAY, MAP or ROW has another shape is read without that field.
-        """
-        texts = [column for column in columns if _string_type(column.type) == "STRING"]
-        if len(texts) == len(columns):
-            return f"{BAD} IS NOT NULL"
-        flat = ", ".join(f"{spark_identifier(column.name)} STRING" for column in texts) or "`__none` STRING"
-        parsed = f"from_json({BAD}, {spark_string(flat + ', ' + BAD + ' STRING')}, {_OPTIONS}).{BAD}"
-        object_ = f"is_valid_utf8({BAD}) AND startswith(ltrim({_SPACE}, {BAD}), '{{')"
-        return f"({BAD} IS NOT NULL AND ({parsed} IS NOT NULL OR NOT ({object_})))"
+    def _refuse(self, note: NoteFlaw | None) -> NoteFlaw:
+        """Return what is called with a bad value: it raises it, unless errors are ignored."""
+        if not self.ignore_errors:
+            return _raise
+        return note or _ignore
 
     # -- encoding ----------------------------------------------------------------------------------
 
@@ -250,97 +186,16 @@ class JsonFormat(Format):
         written = pl.concat_str(*members, pl.repeat("", rows.num_rows)).str.slice(1)  # without the first comma
         return pl.select(pl.concat_str(pl.lit("{"), written, pl.lit("}"))).to_series()
 
-    # -- decoding in Python ------------------------------------------------------------------------
-
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
-        """Return a function from a record to its rows: one, unless the record is an array."""
-        read = self.object_reader(columns)
-
-        def decode(record: bytes) -> Iterator[list[object]]:
-            for row, written in objects_of(record):
-                yield read(row, written)
-
-        return refuse_deep_nesting(decode)
-
-    def object_reader(self, columns: Sequence[RecordColumn], *, shape: bool = False) -> ObjectReader:
-        """Return a function from an object, parsed and as written, to the values of its row.
-
-        The function raises BadValue. shape: return strings for everything that is not an ARRAY, MAP
-        or ROW.
-        """
-        readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", self, shape)
-        plain = [column.name for column in columns if isinstance(column.type, StringType)]
-
-        def read_object(row: Mapping[str, object], written: str) -> list[object]:
-            _check_overridden(row, others)
-            if self.fail_on_missing:
-                for name in readers:
-                    if name not in row:
-                        raise BadValue(f"field `{name}` is missing", name)
-            if any(isinstance(row.get(name), list | dict) for name in plain):
-                row = {**row, **_members_as_written(written, plain)}
-            values = [row.get(name) for name in readers]
-            if len(written) > _MAX_CHARACTERS:
-                _refuse_long_strings(values)
-            return [read(value) for value, read in zip(values, readers.values(), strict=True)]
-
-        return read_object
-
-    def reader_of_row(
-        self, columns: Sequence[RecordColumn], path: str
-    ) -> Callable[[Mapping[str, object]], list[object]]:
-        """Return a function from a parsed object at `path` to a row, which raises BadValue."""
-        fields = [(column.name, _reader(column.type, self.rules, path + column.name, self)) for column in columns]
-        return lambda row: [read(row.get(name)) for name, read in fields]
-
 
 FORMAT = JsonFormat
 
 
-def strip_byte_order_mark(text: str) -> str:
-    """Return Spark SQL: a string without a byte order mark."""
-    return f"IF(startswith({text}, '\\uFEFF'), substring({text}, 2), {text})"
+def _raise(wrong: BadValue) -> None:
+    raise wrong
 
 
-def _text_of_variant(value: str, of: DataType, depth: int = 0) -> str:
-    """Return Spark SQL: a VARIANT as the type of `_string_type`, NULL where its shape differs."""
-    item = f"v{depth}"
-    match of:
-        case ArrayType():
-            inner = _text_of_variant(item, of.element, depth + 1)
-            return f"transform(try_cast({value} AS ARRAY<VARIANT>), {item} -> {inner})"
-        case MapType():
-            inner = _text_of_variant(item, of.value, depth + 1)
-            return f"transform_values(try_cast({value} AS MAP<STRING, VARIANT>), (k{depth}, {item}) -> {inner})"
-        case RowType():
-            members = (
-                (part, f"try_variant_get({item}, {spark_string('$' + member_path(part.name))}, 'variant')")
-                for part in of.fields
-            )
-            parts = ", ".join(
-                f"{spark_string(part.name)}, {_text_of_variant(found, part.type, depth + 1)}" for part, found in members
-            )
-            struct = f"IF(try_cast({item} AS MAP<STRING, VARIANT>) IS NULL, NULL, named_struct({parts}))"
-            return f"get(transform(array({value}), {item} -> {struct}), 0)"  # evaluates `value` once
-        case _:
-            return unmark(restore(f"try_cast({value} AS STRING)"), of)
-
-
-def _objects(text: str) -> str:
-    """Return Spark SQL: the objects of a record, as an array of strings.
-
-    A record that is not an array of objects is the only element. Numbers in an array are quoted.
-    """
-    parsed = f"try_parse_json({protect(quote_numbers(text))})"
-    elements = f"transform(try_cast({parsed} AS ARRAY<VARIANT>), x -> to_json(x))"
-    objects = f"IF(forall({elements}, x -> startswith(x, '{{')), transform({elements}, x -> {restore('x')}), NULL)"
-    is_array = f"is_valid_utf8({text}) AND startswith(ltrim({_SPACE}, {text}), '[')"
-    return f"coalesce(IF({is_array}, {objects}, NULL), array({text}))"
-
-
-def member_path(name: str) -> str:
-    """Return the JSON path step for a member of an object."""
-    return '["' + name.replace('"', '\\"') + '"]'
+def _ignore(_: BadValue) -> None:
+    pass
 
 
 @cache
@@ -389,10 +244,10 @@ def refuse_deep_nesting(
 
 
 def _refuse_long_strings(value: object) -> None:
-    """Raise BadValue for a string that Spark's parser would refuse."""
+    """Raise BadValue for a string that is too long."""
     match value:
-        case str() if len(value) > _MAX_CHARACTERS:
-            raise BadValue(f"it has a string of {len(value):,} characters: at most {_MAX_CHARACTERS:,} are allowed")
+        case str() if len(value) > MAX_CHARACTERS:
+            raise BadValue(f"it has a string of {len(value):,} characters: at most {MAX_CHARACTERS:,} are allowed")
         case list():
             for each in value:
                 _refuse_long_strings(each)
@@ -575,29 +430,26 @@ def _kind(value: object) -> str:
 
 
 def _reader(
-    of: DataType, rules: TextRules, path: str, form: JsonFormat, *, shape: bool = False
+    of: DataType, rules: TextRules, path: str, refuse: NoteFlaw, *, shape: bool = False
 ) -> Callable[[object], object]:
     """Return a function from a parsed value to a value that Arrow accepts.
 
-    For an invalid value it raises BadValue, or returns None if errors are ignored. shape: check
-    only whether values are an ARRAY, MAP or ROW, and return strings for the others.
+    An invalid value is None, if `refuse` does not raise. shape: check only whether values are an
+    ARRAY, MAP or ROW, and return strings for the others.
     """
-    inner = _strict_reader(of, rules, path, form, shape)
+    inner = _strict_reader(of, rules, path, refuse, shape)
 
     def read(value: object) -> object:
         if value is None:
             return None
         try:
             return inner(value)
-        except BadValue:
-            if form.ignore_errors:
-                return None
-            raise
+        except BadValue as wrong:
+            refuse(wrong)
         except (ValueError, OverflowError):
-            if form.ignore_errors:
-                return None
             shown = value if isinstance(value, str) else _kind(value)
-            raise BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(shown)}`", path) from None
+            refuse(BadValue(f"field `{path}` is not {with_article(of)}: `{excerpt(shown)}`", path))
+        return None
 
     return read
 
@@ -606,25 +458,25 @@ _Readers = dict[str, Callable[[object], object]]
 
 
 def _readers(
-    fields: Iterable[tuple[str, DataType]], rules: TextRules, path: str, form: JsonFormat, shape: bool
+    fields: Iterable[tuple[str, DataType]], rules: TextRules, path: str, refuse: NoteFlaw, shape: bool
 ) -> tuple[_Readers, _Readers]:
     """Return the readers of an object's members, and those of its overridden repeated members.
 
     The latter check only the shape.
     """
     fields = list(fields)
-    readers = {name: _reader(of, rules, path + name, form, shape=shape) for name, of in fields}
+    readers = {name: _reader(of, rules, path + name, refuse, shape=shape) for name, of in fields}
     if shape:
         return readers, readers
-    return readers, {name: _reader(of, rules, path + name, form, shape=True) for name, of in fields}
+    return readers, {name: _reader(of, rules, path + name, refuse, shape=True) for name, of in fields}
 
 
 def _strict_reader(
-    of: DataType, rules: TextRules, path: str, form: JsonFormat, shape: bool
+    of: DataType, rules: TextRules, path: str, refuse: NoteFlaw, shape: bool
 ) -> Callable[[object], object]:
     match of:
         case ArrayType():
-            element = _reader(of.element, rules, path + "[]", form, shape=shape)
+            element = _reader(of.element, rules, path + "[]", refuse, shape=shape)
 
             def array(value: object) -> object:
                 if not isinstance(value, list):
@@ -633,7 +485,7 @@ def _strict_reader(
 
             return array
         case MapType():
-            entries, others = _readers([("{}", of.value)], rules, path, form, shape)
+            entries, others = _readers([("{}", of.value)], rules, path, refuse, shape)
 
             def mapping(value: object) -> object:
                 if not isinstance(value, dict):
@@ -644,7 +496,7 @@ def _strict_reader(
 
             return mapping
         case RowType():
-            parts, others = _readers(((each.name, each.type) for each in of.fields), rules, path + ".", form, shape)
+            parts, others = _readers(((each.name, each.type) for each in of.fields), rules, path + ".", refuse, shape)
 
             def row(value: object) -> object:
                 if not isinstance(value, dict):
@@ -654,19 +506,20 @@ def _strict_reader(
 
             return row
         case _ if shape and not isinstance(of, StringType):
-            return _text
+            return text_of
         case StringType():
-            return lambda value: _SURROGATE.sub("?", _text(value))  # a lone surrogate, as in Java
+            return lambda value: _SURROGATE.sub("?", text_of(value))  # a lone surrogate, as in Java
         case _:
             convert = converter(of, rules)
 
             def scalar(value: object) -> object:
-                return convert(_text(value))
+                return convert(text_of(value))
 
             return scalar
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a parsed value as a STRING: a string itself, others as written."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -691,49 +544,3 @@ def _dump(value: object) -> str:
             return "{" + ",".join(f"{_dump(key)}:{_dump(each)}" for key, each in value.items()) + "}"
         case _:
             return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04X}", json.dumps(value, ensure_ascii=False))
-
-
-# --- schemas --------------------------------------------------------------------------------------
-
-
-def _text_schema(columns: Sequence[RecordColumn]) -> str:
-    """Return a Spark schema of a record with every value as a string, and `__bad`."""
-    fields = [f"{spark_identifier(column.name)} {_string_type(column.type)}" for column in columns] or [
-        "`__none` STRING"
-    ]
-    return ", ".join([*fields, f"{BAD} STRING"])
-
-
-def _string_type(of: DataType) -> str:
-    """Return the Spark type that corresponds to the type, with STRING for all scalars."""
-    match of:
-        case ArrayType():
-            return f"ARRAY<{_string_type(of.element)}>"
-        case MapType():
-            return f"MAP<STRING, {_string_type(of.value)}>"
-        case RowType():
-            return (
-                "STRUCT<"
-                + ", ".join(f"{spark_identifier(part.name)}: {_string_type(part.type)}" for part in of.fields)
-                + ">"
-            )
-        case _:
-            return "STRING"
-
-
-def _invalid_sql(text: str, of: DataType, rules: TextRules, depth: int = 0) -> str | None:
-    item = f"y{depth}"
-    match of:
-        case StringType():
-            return None
-        case ArrayType() | MapType():
-            inner = _invalid_sql(item, of.element if isinstance(of, ArrayType) else of.value, rules, depth + 1)
-            values = text if isinstance(of, ArrayType) else f"map_values(map_from_entries(map_entries({text})))"
-            return None if inner is None else f"coalesce(exists({values}, {item} -> {inner}), false)"
-        case RowType():
-            parts = [
-                _invalid_sql(f"{text}.{spark_identifier(part.name)}", part.type, rules, depth + 1) for part in of.fields
-            ]
-            return " OR ".join(f"({part})" for part in parts if part) or None
-        case _:
-            return f"({text} IS NOT NULL AND ({convert_sql(text, of, rules)}) IS NULL)"

@@ -13,11 +13,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.connectors.formats.text_columns import NUMBER, first_bytes, take_texts, view_texts
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-SCALAR = r"^(-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null)$"
+_SCALAR = rf"^({NUMBER}|true|false|null)$"
 """The regular expression of values without quotes."""
 _QUOTE, _BACKSLASH, _SPACE, _ZERO = b'"\\ 0'
 _OPEN = re.compile(r" *\{ *")
@@ -60,7 +62,7 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
     import numpy as np
 
     content = records.buffers()[2]
-    edges, text = _view(records)
+    edges, text = view_texts(records)
     text = text[: edges[-1]]
     own = text[edges[0] :]
     if not own.size or own.min() < _SPACE or (own == _BACKSLASH).any():
@@ -84,8 +86,8 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
         if values is None:
             return None
         if part.name is not None and part.name in wanted:
-            fields[part.name] = Field(_take_texts(content, *values), is_quoted=not part.before)
-        elif part.before and not _are_scalars(_take_texts(content, *values)):
+            fields[part.name] = Field(take_texts(content, *values), is_quoted=not part.before)
+        elif part.before and not _are_scalars(take_texts(content, *values)):
             return None
         start = end + np.int32(1)
     return fields
@@ -134,59 +136,13 @@ def _has_bytes(text: np.ndarray, positions: np.ndarray, expected: bytes) -> bool
     return all((text.take(positions + at) == byte).all() for at, byte in enumerate(expected))
 
 
-def _take_texts(content: pa.Buffer, starts: np.ndarray, ends: np.ndarray) -> pa.StringArray:
-    """Return the texts at some positions, which ascend."""
-    import numpy as np
-    import pyarrow as pa
-
-    count = len(starts)
-    offsets = np.empty(2 * count + 1, np.int32)
-    offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
-    with_gaps = pa.StringArray.from_buffers(2 * count, pa.py_buffer(offsets), content)
-    return with_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
-
-
 def _are_scalars(texts: pa.StringArray) -> bool:
     """Return whether all texts are numbers or words of JSON; none is empty."""
     import numpy as np
     import pyarrow.compute as pc
 
-    starts, content = _view(texts)
+    starts, content = view_texts(texts)
     are_digits = (content[starts[0] : starts[-1]] - _ZERO < 10).all()
     if are_digits and ((first_bytes(texts) != _ZERO) | (np.diff(starts) == 1)).all():
         return True
-    return bool(pc.all(pc.match_substring_regex(texts, SCALAR)).as_py())
-
-
-def first_bytes(texts: pa.StringArray) -> np.ndarray:
-    """Return the first byte of each text; none may be empty or NULL."""
-    starts, content = _view(texts)
-    return content.take(starts[:-1])
-
-
-def are_times(texts: pa.StringArray, shape: str) -> bool:
-    """Return whether all texts have a shape and begin with a year from 1600 on.
-
-    shape: a text in which `0` stands for any digit.
-    """
-    import numpy as np
-
-    starts, content = _view(texts)
-    own = content[starts[0] : starts[-1]]
-    if len(own) != len(texts) * len(shape) or (np.diff(starts) != len(shape)).any():
-        return False
-    least, most = (np.frombuffer(each.encode(), np.uint8) for each in (shape, shape.replace("0", "9")))
-    rows = own.reshape(len(texts), len(shape))
-    if (rows - least > most - least).any():  # what is less than the least wraps around
-        return False
-    century = rows[:, 0].astype(np.uint16) * 10 + rows[:, 1]
-    return bool((century >= ord("1") * 10 + ord("6")).all())
-
-
-def _view(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the texts start and the last one ends, and the bytes."""
-    import numpy as np
-
-    offsets, content = texts.buffers()[1:]
-    starts = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
-    return starts, np.frombuffer(content, np.uint8)
+    return bool(pc.all(pc.match_substring_regex(texts, _SCALAR)).as_py())

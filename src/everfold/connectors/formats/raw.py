@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation
+from everfold.connectors.formats.format import Block, DecodeBlock, Format, NoteFlaw, RecordColumn
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
-from everfold.engine_literals import spark_identifier, spark_string
 from everfold.errors import UnsupportedFeature
 from everfold.plan.nodes import Table
 from everfold.types import (
@@ -32,7 +31,6 @@ from everfold.types import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 OPTIONS = OptionSet(
     (
@@ -48,7 +46,7 @@ _CHARSETS = {
     "utf-16-be": "UTF-16BE",
     "utf-16-le": "UTF-16LE",
 }
-"""Character sets that Spark decodes: Python's name to Spark's."""
+"""Character sets: Python's name to Java's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,51 +83,10 @@ class RawFormat(Format):
                 table.span_of(columns[0].name), "it takes STRING, BYTES, BOOLEAN, integers, FLOAT and DOUBLE",
             )  # fmt: skip
 
-    def from_text(
-        self, frame: DataFrame, columns: Sequence[RecordColumn], raw: str, *, keep_empty: bool = False
-    ) -> DataFrame:
-        """Return the bytes as the field, and as a bad record if their number is wrong."""
-        own = [spark_identifier(name) for name in frame.columns]
-        width = self._width(columns[0])
-        bad = (
-            "CAST(NULL AS STRING)"
-            if width is None
-            else f"IF({raw} IS NULL OR length(CAST({raw} AS BINARY)) = {width}, NULL, hex(CAST({raw} AS BINARY)))"
-        )
-        return frame.selectExpr(
-            *own, f"CAST({raw} AS BINARY) AS {spark_identifier(columns[0].name)}", f"{bad} AS {BAD}"
-        )
-
-    def value(self, column: RecordColumn, field: str, location: RecordLocation) -> str:
-        """Return Spark SQL for the value of the bytes."""
-        match column.type:
-            case BytesType():
-                return field
-            case StringType():
-                if self.charset == "utf-8":
-                    return f"make_valid_utf8(CAST({field} AS STRING))"
-                return f"decode({field}, {spark_string(_CHARSETS[self.charset])})"
-            case BooleanType():
-                return f"(hex({field}) <> '00')"
-            case FloatingType():
-                return _floating(self._number(field, _bytes_of(column.type)), column.type)
-            case of:
-                return f"CAST({self._number(field, _bytes_of(of))} AS {of.spark})"
-
-    def _number(self, field: str, count: int) -> str:
-        """Return Spark SQL: `count` bytes as a signed BIGINT.
-
-        The hexadecimal digits are sign-extended to 64 bits.
-        """
-        digits = f"hex({field})"
-        if self.little:
-            digits = (
-                "concat("
-                + ", ".join(f"substring(hex({field}), {2 * at + 1}, 2)" for at in reversed(range(count)))
-                + ")"
-            )
-        sign = f"IF({digits} >= '8', 'F', '0')"
-        return f"CAST(conv(lpad({digits}, 16, {sign}), 16, -10) AS BIGINT)"
+    @property
+    def names_fields(self) -> bool:
+        """Always False: the value is the record."""
+        return False
 
     @staticmethod
     def _width(column: RecordColumn) -> int | None:
@@ -159,7 +116,27 @@ class RawFormat(Format):
                 assert isinstance(value, int)
                 return value.to_bytes(_bytes_of(of), "little" if self.little else "big", signed=True)
 
-    def decoder(self, columns: Sequence[RecordColumn]) -> Callable[[bytes], Iterator[list[object]]]:
+    def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
+        """Return a function for bytes and for UTF-8, None for other values."""
+        of = columns[0].type
+        if not needed or not isinstance(of, BytesType | StringType):
+            return None
+        if isinstance(of, StringType) and self.charset != "utf-8":
+            return None
+
+        def decode(records: pa.BinaryArray) -> Block | None:
+            import pyarrow as pa
+
+            try:
+                return Block(pa.table([records.cast(of.arrow)], self.row_schema(needed)))
+            except pa.ArrowInvalid:  # some bytes are not UTF-8
+                return None
+
+        return decode
+
+    def decoder(
+        self, columns: Sequence[RecordColumn], note: NoteFlaw | None = None
+    ) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from bytes to the row."""
         of, width = columns[0].type, self._width(columns[0])
 
@@ -197,18 +174,3 @@ def _bytes_of(of: DataType) -> int:
         case _:
             assert isinstance(of, IntegerType), of
             return of.bits // 8
-
-
-def _floating(bits: str, of: FloatingType) -> str:
-    """Return Spark SQL: the number whose bits (IEEE 754) are in a BIGINT.
-
-    Every step of the arithmetic is exact.
-    """
-    digits, bias, top = (23, 127, 0xFF) if isinstance(of, FloatType) else (52, 1023, 0x7FF)
-    exponent = f"(shiftrightunsigned({bits}, {digits}) & {top})"
-    fraction = f"({bits} & {(1 << digits) - 1}L)"
-    sign = f"IF(shiftrightunsigned({bits}, {digits + top.bit_length()}) & 1 = 1, -1D, 1D)"
-    whole = f"IF({exponent} = 0, {fraction}, {fraction} + {1 << digits}L)"
-    value = f"CAST({whole} AS DOUBLE) * power(2D, greatest({exponent}, 1) - {bias + digits})"
-    special = f"IF({fraction} = 0, double('Infinity'), double('NaN'))"
-    return f"CAST({sign} * IF({exponent} = {top}, {special}, {value}) AS {of.spark})"

@@ -5,7 +5,6 @@ The offsets to start and end at are determined here, once, when the job is first
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,13 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import Position, read_first_position, rewrite_positions
-from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
-from everfold.connectors.formats.format import BAD, Format, RecordColumn, RecordLocation, find_bad_record
-from everfold.connectors.formats.json import SESSION as JSON_SESSION
-from everfold.connectors.formats.json import JsonFormat
-from everfold.connectors.formats.json_columns import reason_not_in_columns
-from everfold.connectors.formats.text_decode import BadValue, excerpt
+from everfold.connectors.contract import History, OptionValues, ReadSize, Role, Source, SourceContext
+from everfold.connectors.decoded_rows import DecodedRows
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
+from everfold.connectors.kafka.handles import HandleLayout
 from everfold.connectors.kafka.jars import KAFKA
 from everfold.connectors.kafka.table_options import (
     key_columns,
@@ -30,15 +26,14 @@ from everfold.connectors.kafka.table_options import (
     value_format,
     value_format_name,
 )
-from everfold.connectors.kafka.worker_records import IN_WORKERS, HandleLayout, RecordReader
-from everfold.connectors.null_rowtime import LOCATION, find_null_rowtime
+from everfold.connectors.kafka.worker_records import RecordPart, RecordReader
+from everfold.connectors.null_rowtime import find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
-from everfold.engine_literals import spark_identifier, spark_string
+from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError, StateError
-from everfold.plan.changelog import ChangelogMode, RowKind
-from everfold.plan.nodes import Table, TableColumn
+from everfold.plan.changelog import ChangelogMode
+from everfold.plan.nodes import Table
 from everfold.storage import Location
-from everfold.types import physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,16 +42,6 @@ _MOST_RECORDS = 5_000_000
 """The limit of a batch of small records: OVER keeps all rows of a batch in memory."""
 _UNKNOWN_RECORDS = 500_000
 """The limit of a batch if the topics are still empty when a job is started."""
-_RAW_BYTES = 20_000
-"""How much of a bad record an error carries, to find out what is wrong with it."""
-_METADATA = {
-    "topic": "__topic",
-    "partition": "__partition",
-    "offset": "__offset",
-    "timestamp": "__timestamp",
-    "headers": "coalesce(map_from_entries(__headers), CAST(map() AS MAP<STRING, BINARY>))",
-    "timestamp-type": "CASE __timestamp_type WHEN 0 THEN 'CreateTime' WHEN 1 THEN 'LogAppendTime' ELSE 'NoTimestampType' END",
-}
 
 
 class KafkaSource(Source):
@@ -117,37 +102,45 @@ class KafkaSource(Source):
         return frame
 
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
-        """Return why tasks cannot decode records, None if they can: JSON without a key."""
-        form = value_format(self.table, self.options)
-        if not isinstance(form, JsonFormat):
-            return f"format `{value_format_name(self.table)}`"
-        for at in columns:
-            column = self.table.columns[at]
-            if column.metadata_key not in (None, *IN_WORKERS):
-                return f"metadata `{column.metadata_key}`"
-        for each in key_columns(self.table, self.options, Role.SOURCE):
-            if each.position in columns:
-                return f"column `{each.name}` of the key"
-        return reason_not_in_columns(form, self._value_columns(columns))
-
-    def _value_columns(self, positions: Sequence[int]) -> list[RecordColumn]:
-        found = value_columns(self.table, self.options, Role.SOURCE)
-        return [column for column in found if column.position in positions]
+        """Return None: tasks decode records in any format."""
+        return None
 
     def stream_in_worker(self, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
         """Return a stream of the bytes of records."""
-        form = value_format(self.table, self.options)
-        assert isinstance(form, JsonFormat)
-        tables = ((at, self.table.columns[at]) for at in columns)
-        metadata = {at: (of.metadata_key, of.type) for at, of in tables if of.metadata_key is not None}
-        names = topics(self.options)
-        has_time = any(key == "timestamp" for key, _ in metadata.values())
-        layout = HandleLayout(names[0] if len(names) == 1 else "", has_time)
-        frame = self._load(self._stream_reader(context), context, streaming=True)
-        frame = frame.selectExpr(f"{layout.to_sql()} AS {HANDLE}")
+        found = self._handles(self._load(self._stream_reader(context), context, streaming=True), context, columns)
         self.client.close()
-        reader = RecordReader(form, self._value_columns(columns), metadata, self.table.name, layout)
-        return WorkerInput(frame, reader)
+        return found
+
+    def _handles(self, frame: DataFrame, context: SourceContext, columns: Sequence[int]) -> WorkerInput:
+        """Return what workers decode. columns: the positions of those that are needed."""
+        keys, key_form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
+        values, form = value_columns(self.table, self.options, Role.SOURCE), value_format(self.table, self.options)
+        tables = ((at, self.table.columns[at]) for at in columns)
+        metadata = {at: (column.metadata_key, column.type) for at, column in tables if column.metadata_key is not None}
+        wanted = {key for key, _ in metadata.values()}
+        has_key = key_form is not None and (self.upsert or any(each.position in columns for each in keys))
+        names = topics(self.options)
+        is_event = self.upsert and self.table.changelog is ChangelogMode.INSERT_ONLY
+        layout = HandleLayout(
+            names[0] if len(names) == 1 else "",
+            has_time="timestamp" in wanted,
+            has_time_type="timestamp-type" in wanted,
+            has_headers="headers" in wanted,
+            has_key=has_key,
+            keeps_nulls=(self.upsert and not is_event) or value_format_name(self.table) == "raw" or not values,
+        )
+        reader = RecordReader(
+            RecordPart(form, values) if values or form.is_changelog else None,
+            RecordPart(key_form, keys) if has_key and key_form is not None else None,
+            tuple(columns),
+            metadata,
+            self.table.identity,
+            layout,
+            context.zone,
+            upsert=self.upsert,
+            has_changes=form.is_changelog or self.upsert,
+        )
+        return WorkerInput(frame.selectExpr(f"{layout.to_sql()} AS {HANDLE}"), reader)
 
     def _stream_reader(self, context: SourceContext) -> Any:
         partitions = self.client.partitions()
@@ -217,8 +210,6 @@ class KafkaSource(Source):
 
     def _load(self, reader: Any, context: SourceContext, *, streaming: bool) -> DataFrame:
         """Return the records as Spark reads them."""
-        for key, value in JSON_SESSION.items():
-            context.spark.conf.set(key, value)
         for key, value in java_settings(self.options).items():
             reader = reader.option(f"kafka.{key}", value)
         pattern = self.options.string_or_none("topic-pattern")
@@ -236,74 +227,15 @@ class KafkaSource(Source):
 
     def _frame(self, frame: DataFrame, context: SourceContext) -> DataFrame:
         """Return the rows of records."""
-        frame = frame.selectExpr(
-            "key AS __key", "value AS __value", "topic AS __topic", "partition AS __partition", "offset AS __offset",
-            "timestamp AS __timestamp", "timestampType AS __timestamp_type", *(["headers AS __headers"] if self._wants_headers else []),
-        )  # fmt: skip
-        values: dict[int, str] = {}
-        keys, form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
-        if form is not None:
-            frame = self._parse(frame, form, keys, "__key", values, context.name)
-        of_keys = dict(values)
-        columns = value_columns(self.table, self.options, Role.SOURCE)
-        form = value_format(self.table, self.options)
-        if self.upsert:
-            frame = frame.where(f"__value IS NULL OR NOT ({form.is_empty(columns, '__value')})")
-        if self.upsert and self.table.changelog is ChangelogMode.INSERT_ONLY:
-            frame = frame.where("__value IS NOT NULL")
-        if columns or form.is_changelog:
-            frame = self._parse(frame, form, columns, "__value", values, context.name)
-        if self.upsert:
-            values |= {at: f"IF(__value IS NULL, {sql}, {values[at]})" for at, sql in of_keys.items()}
-            kinds = (RowKind.DELETE.value, RowKind.UPDATE_AFTER.value)
-            frame = frame.selectExpr("*", f"CAST(IF(__value IS NULL, {kinds[0]}, {kinds[1]}) AS TINYINT) AS {KIND}")
-        out = [
-            f"{self._column(at, column, values)} AS {physical_name(at)}" for at, column in enumerate(self.table.columns)
-        ]
-        place = "concat('topic `', __topic, '` partition ', __partition, ' offset ', __offset)"
-        kind = [KIND] if KIND in frame.columns else []
-        return frame.selectExpr(*out, f"{self._split()} AS {SPLIT}", f"{place} AS {LOCATION}", *kind)
-
-    def _split(self) -> str:
-        name = spark_string(self.table.identity + "/")
-        if len(topics(self.options)) == 1:
-            return f"concat({name}, __partition)"
-        return f"concat({name}, __topic, '/', __partition)"
-
-    def _column(self, at: int, column: TableColumn, values: dict[int, str]) -> str:
-        if at in values:
-            return values[at]
-        assert column.metadata_key is not None, column
-        sql = value_format(self.table, self.options).metadata(column.metadata_key)
-        return f"CAST({sql or _METADATA[column.metadata_key]} AS {column.type.spark})"
-
-    def _parse(
-        self,
-        frame: DataFrame,
-        form: Format,
-        columns: tuple[RecordColumn, ...],
-        raw: str,
-        values: dict[int, str],
-        name: str,
-    ) -> DataFrame:
-        """Parse keys or values into the columns `<raw>_0…` of the frame.
-
-        values: receives Spark SQL for each column of the table.
-        """
-        place = RecordLocation(self.table.name, _record_parts(raw))
-        others = [*frame.columns, *form.added_columns]
-        frame = form.from_text(frame, columns, raw, keep_empty=raw == "__key" or self.upsert)
-        fields = {column.position: f"{raw}_{at}" for at, column in enumerate(columns)}
-        frame = frame.selectExpr(
-            *(spark_identifier(each) for each in others),
-            *(f"{spark_identifier(column.name)} AS {fields[column.position]}" for column in columns),
-            # An upsert without a key is a bad record: rows are identified by their keys.
-            f"IF({raw} IS NULL, '', {BAD}) AS {BAD}" if self.upsert and raw == "__key" else BAD,
+        decoded = DecodedRows(
+            self._handles(frame, context, range(len(self.table.columns))),
+            [column.type for column in self.table.columns],
+            self.table.name,
+            context.name,
+            self.table.identity,
+            has_changes=self.upsert or value_format(self.table, self.options).is_changelog,
         )
-        frame = form.keep_readable(frame, columns, fields, place, f"{name}{raw}")
-        for column in columns:
-            values[column.position] = form.value(column, fields[column.position], place)
-        return frame.drop(BAD)
+        return decoded.to_frame()
 
     # -- where it starts and ends ------------------------------------------------------------------
 
@@ -455,11 +387,8 @@ class KafkaSource(Source):
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error behind a failure of Spark.
 
-        A bad record, unreachable brokers, or a topic that was deleted or created again.
+        Unreachable brokers, or a topic that was deleted or created again.
         """
-        bad = find_bad_record(error_text, self.table.name)
-        if bad is not None:
-            return self._bad_record(bad)
         timeless = find_null_rowtime(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error()
@@ -482,38 +411,6 @@ class KafkaSource(Source):
         ):
             return unreachable_error(self.table, self.options)
         return None
-
-    def _bad_record(self, bad: dict[str, object]) -> ConnectorError:
-        is_key = bad.get("part") == "key"
-        form = key_format(self.table, self.options) if is_key else value_format(self.table, self.options)
-        assert form is not None
-        columns = (key_columns if is_key else value_columns)(self.table, self.options, Role.SOURCE)
-        raw = base64.b64decode(re.sub(r"\s", "", str(bad.get("raw", ""))))
-        nothing = "it has no key, but rows are identified by their keys" if is_key else "it cannot be read"
-        reason = (
-            f"field `{bad['column']}` cannot be read: `{excerpt(bad.get('text'))}`" if bad.get("column") else nothing
-        )
-        try:
-            for _ in form.decoder(columns)(raw):
-                pass
-        except BadValue as wrong:
-            reason = wrong.reason
-        where = f"topic `{bad.get('topic')}` partition {bad.get('partition')} offset {bad.get('offset')}" + (
-            ", key" if is_key else ""
-        )
-        return form.bad_record_error(where, reason, raw.decode("utf-8", "replace"), lasting=True)
-
-
-def _record_parts(raw: str) -> tuple[tuple[str, str], ...]:
-    """Return the position of a record's key or value (`raw`), and its beginning, for an error."""
-    head = f"base64(substring({raw}, 1, {_RAW_BYTES}))"
-    return (
-        ("part", spark_string(raw[2:])),
-        ("topic", "__topic"),
-        ("partition", "__partition"),
-        ("offset", "__offset"),
-        ("raw", head),
-    )
 
 
 def _first_offsets(log: Location) -> Offsets | None:
