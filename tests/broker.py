@@ -200,6 +200,23 @@ class KafkaBroker:
         admin = self._admin()
         admin.delete_topics([name])[name].result(CLIENT_TIMEOUT_S)
 
+    def recreate_topic(self, name: str, partitions: int = 1) -> None:
+        """Delete a topic, and create another one with the same name."""
+        self.delete_topic(name)
+        admin = self._admin()
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        while name in admin.list_topics(timeout=CLIENT_TIMEOUT_S).topics:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the topic {name} is still there")
+            time.sleep(0.05)
+        self.create_topic(name, partitions)
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the records of a partition before an offset, as its retention would."""
+        admin = self._admin()
+        [deleted] = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+        deleted.result(CLIENT_TIMEOUT_S)
+
     def produce(self, topic: str, messages: Iterable[Sequence[object]]) -> None:
         """Write `(key, value[, partition[, timestamp_ms[, headers]]])` rows in order.
 

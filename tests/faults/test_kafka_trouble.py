@@ -129,5 +129,5 @@ def test_a_job_survives_bad_records_broker_outages_and_deleted_topics(tmp_path: 
     broker.create_topic("in", 1)
     code, messages = job.run(IGNORE, DROP)
     assert code == 1
-    assert messages == "error[kafka-data-lost]: table `t`: records that were not read yet are gone from `in`"
+    assert messages == "error[changed-source]: table `t`: `in` was deleted and created again since the job has read it"
     assert job.totals() == [A_MINUTE - 8, A_MINUTE - 7, A_MINUTE, A_MINUTE]

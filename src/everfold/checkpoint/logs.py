@@ -71,6 +71,48 @@ def read_position(checkpoint: Location, source: str) -> Position | None:
     return None if line is None else Position(line, checkpoint / "sources" / source)
 
 
+def find_next_position(checkpoint: Location, source: str) -> Position | None:
+    """Return the position from which a job reads a source next, None if it has not opened it.
+
+    This is the one after the last finished batch, or the first one, if the source keeps it.
+    """
+    found = read_position(checkpoint, source)
+    if found is not None:
+        return found
+    log = checkpoint / "sources" / source
+    try:
+        return Position(read_first_position(log), log)
+    except OSError:
+        return None
+
+
+def find_planned_position(checkpoint: Location, source: str) -> Position | None:
+    """Return the position in a source after a batch that is planned and not finished."""
+    planned = last_planned_batch(checkpoint)
+    if planned <= last_finished_batch(checkpoint):
+        return None
+    line = read_positions(checkpoint, planned).get(source)
+    return None if line is None else Position(line, checkpoint / "sources" / source)
+
+
+def set_position(checkpoint: Location, source: str, position: str) -> None:
+    """Let a job continue at another position in a source. No batch may be unfinished."""
+    log = newest_entry(checkpoint / "offsets")
+    lines = [] if log is None else log.read_text().split("\n")
+    if log is not None and any(line.startswith(f"{source}:") for line in lines):
+        changed = [f"{source}:{position}" if line.startswith(f"{source}:") else line for line in lines]
+        replace_file(log, "\n".join(changed))
+    else:
+        set_first_position(checkpoint, source, position)
+
+
+def set_first_position(checkpoint: Location, source: str, position: str) -> None:
+    """Replace the position that a source started from."""
+    first = checkpoint / "sources" / source / "0"
+    version = first.read_text().partition("\n")[0]
+    replace_file(first, f"{version}\n{position}")
+
+
 def restore_positions(checkpoint: Location, earlier: Iterable[Location]) -> None:
     """Write the last positions in sources that the previous version did not read into a checkpoint.
 

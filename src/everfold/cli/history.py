@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from everfold.cli.runner import open_job
@@ -31,6 +32,7 @@ def history(folder: FolderName, format_: Literal["text", "json"], conf: Mapping[
         origin = f", {described}" if (described := describe_origin(version, manifest)) else ""
         mark = " (current)" if facts["current"] else " (expired)" if facts["expired"] else ""
         sys.stdout.write(f"{chr(10) * bool(at)}version {version.number}{mark}, since {version.created}{origin}\n")
+        sys.stdout.writelines(f"  {gap.summary}\n" for gap in version.gaps)
         for operator in facts["operators"]:
             sys.stdout.write(f"  {operator['operator']}\n")
             for call in operator["aggregates"]:
@@ -70,6 +72,8 @@ def describe_origin(version: Version, manifest: Manifest) -> str:
         return f"rolled back to version {version.back_to}"
     if version.rebuilt:
         return "rebuilt from the beginning of the input"
+    if version.gaps:
+        return "continued after lost input"
     before = [each for each, _ in manifest.lineage(version)[1:2]]
     partitions = manifest.count_partitions(version)
     return f"with {partitions} partitions" if before and manifest.count_partitions(before[0]) != partitions else ""
@@ -101,5 +105,6 @@ def _to_json(version: Version, manifest: Manifest) -> dict[str, Any]:
         "back_to": version.back_to,
         "rebuilt": version.rebuilt,
         "partitions": manifest.count_partitions(version),
+        "gaps": [asdict(gap) for gap in version.gaps],
         "operators": operators,
     }

@@ -238,10 +238,10 @@ part of the state, or none:
     "--source",
     "sources",
     multiple=True,
-    metavar="TABLE=moved|new|NAME",
-    help="What to do when the location of a source table has changed. moved: it holds the same data, resume in it. "
-    "new: it holds other data, read it from the start. NAME: the table has this name now. TABLE.COLUMN=NAME: the "
-    "column has this name now.",
+    metavar="TABLE=moved|new|skip|NAME",
+    help="What to do when the location of a source table has changed, or its topic was created again. moved: it holds "
+    "the same data, resume in it. new: it holds other data, read it from the start. skip: leave out records that a "
+    "topic no longer has. NAME: the table has this name now. TABLE.COLUMN=NAME: the column has this name now.",
 )
 @click.option(
     "--sink",
@@ -589,8 +589,9 @@ def explain(
     "--source",
     "sources",
     multiple=True,
-    metavar="TABLE=moved|new|NAME",
-    help="The answer about a table that NEW reads at another location, or under another name, as in `everfold run`. "
+    metavar="TABLE=moved|new|skip|NAME",
+    help="The answer about a table that NEW reads at another location, or under another name, or whose topic has lost "
+    "records, as in `everfold run`. "
     "* stands for all tables.",
 )
 @click.option(

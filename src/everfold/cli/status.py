@@ -125,6 +125,7 @@ def _describe(found: JobDirStatus) -> Iterator[str]:
         yield f"version {found.version}, since {found.version_created}"
     if found.end is not None or found.state == "killed":
         yield f"last run: {_describe_end(found)}"
+    yield from (f"lost input: {gap}" for gap in found.gaps)
     progress = found.progress
     if progress is None:
         return

@@ -45,7 +45,8 @@ SourceNote = dict[str, str]
 
 `name`: its name. `table`: the table. `reader`: the operator that receives its rows first or,
 without one, the table that they are written to. Once the source was opened also its `connector`,
-its `location` (`Source.location`) and `spark_name`, its name in Spark's checkpoint.
+its `location` (`Source.location`) and `spark_name`, its name in Spark's checkpoint, and its
+`identity` (`Source.identify`), if its data has one.
 """
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from everfold.activity import Printing
 from everfold.checkpoint.logs import Position
 from everfold.connectors.applied import AppliedBatch, BatchId
+from everfold.connectors.lost_input import LostInput
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
 from everfold.connectors.replay import JobLineage, ReplayEffect
 from everfold.connectors.worker_reader import WorkerInput
@@ -49,6 +50,7 @@ __all__ = [
     "History",
     "JobLineage",
     "LocalSink",
+    "LostInput",
     "Option",
     "OptionSet",
     "OptionValues",
@@ -92,7 +94,8 @@ class SourceContext:
     name: the source's name in Spark's checkpoint ([A-Za-z0-9_]+). job_folder: the job directory,
     None without one. base_folder: the folder that relative paths are resolved against. origin: the
     epoch in which the job last started from the beginning of its input. previous_log: the source's
-    folder in the checkpoint that the job had before that epoch.
+    folder in the checkpoint that the job had before that epoch. identity: of the data that the job
+    reads (`Source.identify`), empty if it is not known.
     """
 
     spark: SparkSession
@@ -103,6 +106,7 @@ class SourceContext:
     job_folder: Location | None = None
     origin: int = 0
     previous_log: Location | None = None
+    identity: str = ""
 
     @property
     def zone(self) -> str:
@@ -261,6 +265,26 @@ class Source(ABC):
         May ask the external system: raises ConnectorError if it does not answer.
         """
         return ""
+
+    def identify(self) -> str:
+        """Return what tells the data from other data that is later created at the same location.
+
+        Empty if nothing does. May ask the external system: raises ConnectorError.
+        """
+        return ""
+
+    def is_recreated(self, old: str, new: str) -> bool:
+        """Return whether two identities of this location (`identify`) are of different data."""
+        return False
+
+    def find_lost(self, position: Position, planned: Position | None, identity: str) -> LostInput | None:
+        """Return what no longer exists of the data that a job reads next, None if all of it does.
+
+        position: where the job continues. planned: the end of a batch that is not finished.
+        identity: of the data that the job has read, empty if it is not to be compared. May ask the
+        external system: raises ConnectorError.
+        """
+        return None
 
     def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:  # noqa: B027
         """Rewrite the locations of this source's rows in a checkpoint that is not in use.

@@ -292,9 +292,11 @@ ENTRIES = (
         "kafka-data-lost",
         Family.ENVIRONMENT,
         "Records that the job has not read yet are gone from a topic.",
-        "The topic was deleted and created again, or its retention is shorter than the time for which the job "
-        "was stopped.",
-        "start a new job with another `--state` folder, and a longer retention.",
+        "The retention of the topic is shorter than the time for which the job was stopped or behind, somebody has "
+        "deleted records or partitions, or the topic ends earlier than before, as after an unclean election of a "
+        "leader. The message has the partitions and offsets.",
+        "restore the records, or run the command with `--source TABLE=skip`: the job continues after the gap with its "
+        "state, and `everfold history` and `everfold status` show what is missing. A longer retention avoids it.",
     ),
     ErrorCode(
         "kafka-jars",

@@ -73,10 +73,11 @@ ENTRIES = (
     ErrorCode(
         "changed-source",
         Family.JOB,
-        "A table of the job now has another location.",
-        "The job has a position in the old files or topics. It cannot know whether the new ones are the same data.",
-        "pass `--source TABLE=moved` if the same data was moved, or `--source TABLE=new` if it is other data, "
-        "which is then read from its start.",
+        "A table of the job now has another location, or its topic was deleted and created again.",
+        "The job has a position in the old files or topics. It cannot know whether the new ones are the same data. "
+        "A topic that was created again under its name has another id, and its offsets begin again.",
+        "pass `--source TABLE=moved` if the same data was moved, or a topic was restored with its offsets, or "
+        "`--source TABLE=new` if it is other data, which is then read from its start. The state is kept.",
     ),
     ErrorCode(
         "changed-sink",

@@ -134,3 +134,9 @@ class ChangeExecutor:
             self.note(filled.summary)
         for gone in backfill.lost_input:
             self.note(f"{gone}: new aggregates do not count them")
+        for gap in manifest.gaps:
+            if gap.is_new:
+                self.note(
+                    f"table `{gap.table}`: {gap.split} was created again: new aggregates do not count what was read of"
+                    " the one before"
+                )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everfold.compat import QueryPair
+from everfold.connectors.lost_input import LostInput
 from everfold.connectors.validate import CheckedTable
 from everfold.errors import Diagnostic, StateError
 from everfold.jobs.rewind import Moved, NewSink
@@ -22,6 +23,12 @@ _SOURCE_ANSWERS: dict[str, str] = {
     Moved.MOVED: "the same data was moved: resume at the job's position in it",
     Moved.NEW: "other data: read it from its start, and keep the state",
 }
+_RECREATED_ANSWERS: dict[str, str] = {
+    Moved.NEW: "other records: read them from their start, and keep the state",
+    Moved.MOVED: "the same records, with the same offsets: resume at the job's position",
+    Moved.SKIP: "the same records, with the same offsets: resume without those that are gone",
+}
+_SKIP_ANSWER = "skip what is gone: resume with the first record that is still there, and keep the state"
 _SINK_ANSWERS: dict[str, str] = {
     NewSink.REFRESH: "write the current result to it, as far as the state holds it",
     NewSink.EMPTY: "write only what changes from now on, also if you have copied the rows there",
@@ -31,7 +38,7 @@ _SINK_ANSWERS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedTable:
-    """A table at another location than before.
+    """A table at another location than before, or whose rows were lost.
 
     option: the option of the command line for the answer. answers: what each one means.
     """
@@ -67,6 +74,19 @@ def changed_source(table: Table, old: LocationNote, new: LocationNote) -> Change
         option="--source",
         answers=answers,
     )
+
+
+def lost_source(lost: LostInput, lost_if_same: LostInput | None) -> ChangedTable:
+    """Return a table whose unread rows were lost, or that was created again.
+
+    lost_if_same: what is lost if a table that was created again has the same rows.
+    """
+    if lost.recreated:
+        left_out = Moved.MOVED if lost_if_same else Moved.SKIP
+        answers = {answer: text for answer, text in _RECREATED_ANSWERS.items() if answer != left_out}
+    else:
+        answers = {Moved.SKIP: _SKIP_ANSWER}
+    return ChangedTable(table=lost.table, code=lost.code, message=lost.message, option="--source", answers=answers)
 
 
 def changed_sink(table: Table, old: LocationNote, new: LocationNote, *, can_refresh: bool) -> ChangedTable:

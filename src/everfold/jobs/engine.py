@@ -26,6 +26,7 @@ from everfold.jobs.folders import FolderName, needs_s3, open_folder
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
+from everfold.jobs.lost_sources import LostSource, skip_lost_rows
 from everfold.jobs.manifest import Manifest, Version, fingerprint, now
 from everfold.jobs.opening import open_job
 from everfold.jobs.preflight import check_loops, check_streamable
@@ -33,7 +34,7 @@ from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects
 from everfold.jobs.rewind_progress import RewindProgress
 from everfold.jobs.run_record import RunRecorder, describe_version, record_run
-from everfold.jobs.sink_checks import check_sinks_not_ahead, note_other_jobs, refuse_batch
+from everfold.jobs.sink_checks import check_sinks_not_ahead, holds_batch, note_other_jobs, refuse_batch
 from everfold.jobs.sink_tables import sink_name
 from everfold.jobs.sources import External, Sources
 from everfold.jobs.spec import Finished, JobSpec, Receive
@@ -252,6 +253,12 @@ class Engine:
         tables = tables.rename_sources(plan.roots)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
+        if located.lost:
+            self._skip_lost_rows(job_dir, spec, plan, tables, located.lost)
+            # The job directory has another version now: start from the beginning.
+            others = {name: answer for name, answer in consent.sources.items() if name not in located.lost_tables}
+            rest = replace(spec, consent=replace(consent, sources=others))
+            return self._run_stream(job_dir, rest, self._check(rest), recorder)
         for line in located.notes:
             consent.note(line)
         manifest = located.manifest
@@ -280,7 +287,7 @@ class Engine:
 
             def open_sources() -> Sources:
                 found = Sources(spark, spec.base_folder, settings, tables, job_dir.path, self.externals)
-                found.spark_names = located.spark_names
+                found.spark_names, found.identities = located.spark_names, located.identities
                 return found
 
             ChangeExecutor(job_dir, spark, plan, targets, open_sources, settings.local_time_zone, consent.note).run()
@@ -314,6 +321,24 @@ class Engine:
             is_stopped=job.is_stopped,
             unfinished_batch=job.unfinished_batch,
         )
+
+    def _skip_lost_rows(
+        self,
+        job_dir: JobDir,
+        spec: JobSpec,
+        plan: ChangePlan,
+        tables: CheckedTables,
+        lost: Sequence[LostSource],
+    ) -> None:
+        """Let a job continue after rows that were lost, as the user has answered."""
+
+        def is_delivered(batch: int) -> bool:
+            known = job_dir.load_manifest()
+            spark = create_session(self.spark(job_dir.spark_log), known.count_partitions(known.version))
+            with self._open_targets(job_dir, spec, plan.roots, tables, spark) as targets:
+                return holds_batch(known, targets, batch)
+
+        skip_lost_rows(job_dir, lost, spec.consent.sources, spec.consent, is_delivered)
 
     @staticmethod
     def _check_executors(

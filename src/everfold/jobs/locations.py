@@ -19,9 +19,10 @@ from everfold.checkpoint.logs import last_planned_batch, read_positions
 from everfold.compat.operator_ids import SourceNote
 from everfold.connectors.contract import Source
 from everfold.connectors.validate import CheckedTable
-from everfold.errors import Diagnostic, EverfoldError, StateError
+from everfold.errors import ConnectorError, EverfoldError, StateError
 from everfold.jobs.changed_tables import ChangedTable, changed_source
 from everfold.jobs.job_dir import JobDir
+from everfold.jobs.lost_sources import LostSource, find_lost_source
 from everfold.jobs.manifest import Manifest, Version
 from everfold.jobs.moving import Move, find_previous_folder, move_checkpoints, path_before, read_files
 from everfold.jobs.rewind import Moved
@@ -32,21 +33,27 @@ from everfold.storage import Location
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """The current location of a table."""
+    """The current location of a table, and the identity of its data, empty if it has none."""
 
     table: Table
     source: Source
     connector: str
     location: str
+    identity: str = ""
 
     @property
     def note(self) -> SourceNote:
         """The entries of a source note."""
-        return {"connector": self.connector, "location": self.location}
+        identity = {"identity": self.identity} if self.identity else {}
+        return {"connector": self.connector, "location": self.location, **identity}
 
     def is_at(self, note: SourceNote) -> bool:
-        """Whether a source note has this location."""
-        return self.note.items() <= note.items()
+        """Whether a source note has this location, and the same data."""
+        return self.is_at_place(note) and not self.source.is_recreated(note.get("identity", ""), self.identity)
+
+    def is_at_place(self, note: SourceNote) -> bool:
+        """Whether a source note has this location, also of data that was there before."""
+        return (note.get("connector"), note.get("location")) == (self.connector, self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,8 @@ class LocatedSources:
 
     manifest: its manifest with the locations. current_manifest: the manifest in place, with the
     moved ones. moves: the sources whose data was moved. previous_folder: path of the job directory
-    when the job last ran. notes: sentences for the user.
+    when the job last ran. notes: sentences for the user. lost: the sources whose unread rows are
+    gone; the user has an answer for all of them.
     """
 
     manifest: Manifest
@@ -63,6 +71,18 @@ class LocatedSources:
     moves: tuple[Move, ...]
     previous_folder: str
     notes: tuple[str, ...] = ()
+    lost: tuple[LostSource, ...] = ()
+
+    @property
+    def lost_tables(self) -> frozenset[str]:
+        """The names of the tables with lost rows."""
+        return frozenset(source.lost.table.name for source in self.lost)
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """The identities of the data of sources, by their names in Spark's checkpoint."""
+        sources = self.manifest.version.sources or ()
+        return {note["spark_name"]: note.get("identity", "") for note in sources if "spark_name" in note}
 
     @property
     def spark_names(self) -> dict[str, str]:
@@ -88,7 +108,8 @@ def move_job(job_dir: JobDir, located: LocatedSources) -> Manifest:
 def locate_table(checked: CheckedTable, base_folder: Path) -> TableLocation:
     """Return the location of a table. Raises ConnectorError."""
     source = checked.source()
-    return TableLocation(checked.table, source, checked.connector.name, source.location(base_folder))
+    location = source.location(base_folder)
+    return TableLocation(checked.table, source, checked.connector.name, location, source.identify())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +117,13 @@ class _Comparison:
     """The sources of a job by name, compared with where they were.
 
     kept: the notes of those whose positions are used again. moves: those whose data was moved.
-    changed: the old notes of those at another location.
+    changed: the old notes of those at another location. lost: those whose unread rows are gone.
     """
 
-    kept: dict[str, SourceNote]
-    moves: dict[str, Move]
-    changed: dict[str, SourceNote]
+    kept: dict[str, SourceNote] = field(default_factory=dict)
+    moves: dict[str, Move] = field(default_factory=dict)
+    changed: dict[str, SourceNote] = field(default_factory=dict)
+    lost: dict[str, LostSource] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -110,7 +132,7 @@ class Locations:
 
     job_dir: the job directory, locked by this process. base_folder: start of relative paths.
     externals: tables whose rows the caller provides.
-    answers: for tables at a new location, whether the rows are the same (`--source`).
+    answers: for tables at a new location or with lost rows, how to continue (`--source`).
     """
 
     job_dir: JobDir
@@ -125,8 +147,9 @@ class Locations:
 
         tables: the checked tables that the job reads.
 
-        Raises StateError `changed-source` with all tables at a new location without an answer,
-        StateError `unfinished-batch`, or a ConnectorError of a source.
+        Raises StateError `changed-source`, `kafka-data-lost` with all tables at a new location or
+        with lost rows that have no answer, StateError `unfinished-batch`, or a ConnectorError of a
+        source.
         """
         known = self.job_dir.read_manifest() or manifest
         pending = known.current != manifest.current
@@ -134,21 +157,23 @@ class Locations:
         located = {name: locate_table(checked, self.base_folder) for name, checked in self._list(roots, tables).items()}
         locations = _name_locations(notes, roots, located)
         found = self._compare(known, manifest, locations)
-        self._check_answers(found.changed, locations)
+        self._check_answers(found, locations)
         names = self._new_names(manifest, locations, found.kept, found.changed)
         new_notes = tuple(found.kept.get(each["name"]) or each | names.get(each["name"], {}) for each in notes)
-        manifest = self._with_notes(manifest, manifest.version, new_notes)
+        manifest = self._with_notes(manifest, manifest.version, new_notes, found.moves)
         if pending:
             old_notes = known.version.sources
             renewed = tuple(_renew(each, found.kept) for each in old_notes or ())
-            known = self._with_notes(known, known.version, None if old_notes is None else renewed)
+            known = self._with_notes(known, known.version, None if old_notes is None else renewed, found.moves)
         moves = tuple(found.moves.values())
-        decided = {locations[name].table.name for name in found.changed} | {each.source.table.name for each in moves}
+        decided = {locations[name].table.name for name in found.changed.keys() | found.lost.keys()}
+        decided |= {each.source.table.name for each in moves}
         lines = tuple(
             f"table `{name}` is at its old location: --source {name}={self.answers[name]} has no effect"
             for name in sorted(located.keys() & self.answers.keys() - decided)
         )
-        return LocatedSources(manifest, known if pending else manifest, moves, self._before, lines)
+        lost = tuple(found.lost.values())
+        return LocatedSources(manifest, known if pending else manifest, moves, self._before, lines, lost)
 
     def find_changed(
         self, manifest: Manifest, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]
@@ -171,12 +196,11 @@ class Locations:
                     f" {error.diagnostics[0].message}"
                 )
         locations = _name_locations(manifest.version.sources or (), roots, located)
-        changed = replace(self, answers={})._compare(known, manifest, locations).changed
-        found = {
-            locations[name].table.name: changed_source(locations[name].table, old, locations[name].note)
-            for name, old in changed.items()
-        }
-        return list(found.values()), unreachable
+        try:
+            compared = replace(self, answers={})._compare(known, manifest, locations)
+        except ConnectorError as error:
+            return [], [*unreachable, error.diagnostics[0].message]
+        return list(_list_questions(compared, locations).values()), unreachable
 
     def _list(self, roots: Sequence[Root], tables: Mapping[Table, CheckedTable]) -> dict[str, CheckedTable]:
         """Return the tables that the job reads as streams, by name."""
@@ -189,11 +213,15 @@ class Locations:
         known: the manifest in place.
         """
         begun = self._has_begun(known, manifest)
-        found = _Comparison({}, {}, {})
+        found = _Comparison()
         for note in manifest.version.sources or ():
             current = locations.get(note["name"])
             old = None if current is None else self._old_note(note, current)
             if current is None or old is None:
+                continue
+            lost = self._find_lost(old, current) if begun else None
+            if lost is not None:
+                found.lost[note["name"]] = lost
                 continue
             moved = self._moved_with_job(old, current) or self._was_moved(old, current)
             if current.is_at(old) or (begun and moved):
@@ -219,6 +247,18 @@ class Locations:
     def _checkpoint(self) -> Location:
         assert self._known is not None, "no manifest was looked at"
         return self.job_dir.checkpoint(self._known, self._known.current)
+
+    def _find_lost(self, old: SourceNote, current: TableLocation) -> LostSource | None:
+        """Return what is gone of the unread rows of a source at its old location.
+
+        None also if the user says that data which was created again is the same.
+        """
+        if not current.is_at_place(old):
+            return None
+        lost = find_lost_source(self._checkpoint, old, current.source, current.identity)
+        if lost is not None and lost.has_same_rows and self.answers.get(current.table.name) is Moved.MOVED:
+            return None
+        return lost
 
     # --- moved sources ----------------------------------------------------------------------------
 
@@ -291,19 +331,20 @@ class Locations:
 
     # --- new sources ------------------------------------------------------------------------------
 
-    def _check_answers(self, changed: Mapping[str, SourceNote], locations: Mapping[str, TableLocation]) -> None:
-        """Raise StateError `changed-source` for changed sources without an answer.
+    def _check_answers(self, found: _Comparison, locations: Mapping[str, TableLocation]) -> None:
+        """Raise StateError `changed-source`, `kafka-data-lost` for sources without an answer.
 
         Raises StateError `unfinished-batch` if a batch of the old data must run again.
         """
-        asked: dict[str, Diagnostic] = {}
-        for name, old in changed.items():
-            current = locations[name]
-            if self.answers.get(current.table.name) is not Moved.NEW:
-                asked[current.table.name] = changed_source(current.table, old, current.note).diagnostic
+        questions = _list_questions(found, locations)
+        asked = [
+            question.diagnostic
+            for name, question in questions.items()
+            if self.answers.get(name) not in question.answers
+        ]
         if asked:
-            raise StateError(*asked.values())
-        if changed:
+            raise StateError(*asked)
+        if found.changed:
             assert self._known is not None
             self.job_dir.check_finished(self._known, self._known.current)
 
@@ -335,8 +376,17 @@ class Locations:
             found[name] = current.note | {"spark_name": name + suffix}
         return found
 
-    def _with_notes(self, manifest: Manifest, of: Version, notes: tuple[SourceNote, ...] | None) -> Manifest:
-        """Replace the source notes of a version and update moved locations in the others."""
+    def _with_notes(
+        self,
+        manifest: Manifest,
+        of: Version,
+        notes: tuple[SourceNote, ...] | None,
+        moved: Container[str],
+    ) -> Manifest:
+        """Replace the source notes of a version and update moved locations in the others.
+
+        moved: names in Spark's checkpoint of the sources whose data was moved.
+        """
         known = {each["spark_name"]: each for each in notes or () if "spark_name" in each}
 
         def renew(version: Version) -> Version:
@@ -344,7 +394,7 @@ class Locations:
                 return replace(version, sources=notes)
             if version.sources is None:
                 return version
-            return replace(version, sources=tuple(_learn(each, known) for each in version.sources))
+            return replace(version, sources=tuple(_learn(each, known, moved) for each in version.sources))
 
         return replace(manifest, folder=str(self.job_dir.path), versions=tuple(map(renew, manifest.versions)))
 
@@ -363,12 +413,31 @@ def _renew(note: SourceNote, kept: Mapping[str, SourceNote]) -> SourceNote:
     found = kept.get(note["name"])
     if found is None or note.get("spark_name", found["spark_name"]) != found["spark_name"]:
         return note
-    return note | {each: found[each] for each in ("connector", "location", "spark_name")}
+    return note | {each: found[each] for each in ("connector", "location", "spark_name", "identity") if each in found}
 
 
-def _learn(note: SourceNote, known: Mapping[str, SourceNote]) -> SourceNote:
-    found = known.get(note.get("spark_name", ""))
-    return note if found is None else note | {each: found[each] for each in ("connector", "location")}
+def _learn(note: SourceNote, known: Mapping[str, SourceNote], moved: Container[str]) -> SourceNote:
+    """Return a note of another version, completed by what is known about its source.
+
+    The version may have read data that was there before, so it keeps the identity of that.
+    """
+    name = note.get("spark_name", "")
+    found = known.get(name)
+    if found is None:
+        return note
+    learned = ["connector", "location"]
+    if "identity" in found and (name in moved or "identity" not in note):
+        learned.append("identity")
+    return note | {each: found[each] for each in learned}
+
+
+def _list_questions(found: _Comparison, locations: Mapping[str, TableLocation]) -> dict[str, ChangedTable]:
+    """Return the questions about sources by table."""
+    questions = {
+        locations[name].table.name: changed_source(locations[name].table, old, locations[name].note)
+        for name, old in found.changed.items()
+    }
+    return questions | {locations[name].table.name: lost.changed for name, lost in found.lost.items()}
 
 
 def _digest(current: TableLocation, number: int) -> str:

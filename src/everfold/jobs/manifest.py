@@ -21,6 +21,7 @@ from everfold.compat import QueryShape, Verdict, judge, shape_of
 from everfold.compat.new_columns import hide_new_columns
 from everfold.compat.operator_ids import SourceNote, first_names, source_notes
 from everfold.compat.serde import from_json, to_json
+from everfold.connectors.lost_input import Gap
 from everfold.connectors.replay import JobLineage
 from everfold.errors import StateError, UsageError
 from everfold.jobs.earlier_shapes import (
@@ -43,7 +44,7 @@ from everfold.secrets import redact_script
 from everfold.spark.buckets import bucket_ids
 from everfold.storage import Location
 
-MANIFEST_FORMAT = 7
+MANIFEST_FORMAT = 8
 """Version of the manifest format; earlier formats are still read.
 
 2: versions have `back_to`, `back_after`, `rebuilt`, `sinks`, `operators` and `history`.
@@ -53,6 +54,7 @@ MANIFEST_FORMAT = 7
 `partitions`.
 6: versions have `expired` and `script`, and their tables `folder`.
 7: shapes have `branches`, `conditions` and `state_names`; a fingerprint begins with its version.
+8: versions have `gaps`, and sources `identity`.
 """
 _CHECKED_SINCE = 4
 
@@ -64,6 +66,40 @@ def fingerprint(roots: Sequence[Root], zone: str) -> str:
     """
     text = "\n".join([zone, *map(root_text, roots)])
     return f"{PLAN_TEXT_VERSION}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapNote:
+    """A gap in what a job has read of a table (`Gap`).
+
+    is_new: whether the records after the gap are other ones, of a topic that was created again.
+    """
+
+    table: str
+    split: str
+    position: int
+    resumed: int | None
+    is_new: bool
+
+    @classmethod
+    def of(cls, table: str, gap: Gap, *, is_new: bool) -> GapNote:
+        """Return the note of a gap in a table."""
+        return cls(table=table, split=gap.split, position=gap.position, resumed=gap.resumed, is_new=is_new)
+
+    @property
+    def summary(self) -> str:
+        """The gap as a sentence."""
+        if self.is_new and self.resumed is not None:
+            return (
+                f"table `{self.table}`: {self.split} was created again and is read from offset {self.resumed};"
+                f" the one before was read up to offset {self.position}"
+            )
+        read = f"it was read up to offset {self.position}"
+        if self.resumed is None:
+            return f"table `{self.table}`: {self.split} did not exist any more; {read}"
+        if self.resumed <= self.position:
+            return f"table `{self.table}`: {self.split} ended at offset {self.resumed}; {read}"
+        return f"table `{self.table}`: skipped {Gap(self.split, self.position, self.resumed).summary}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +120,8 @@ class Version:
     filled: whether those files hold the backfill of new aggregates.
     again: operators that re-emitted their rows in that batch.
     back_to, back_after: for a rollback, the number of the restored version and the last batch that
-        its checkpoint had finished.
+        its checkpoint had finished. `back_after` alone: a later batch had begun and wrote nothing.
+    gaps: what the job has skipped of its input with this version, because it was lost.
     rebuilt: whether the job started again at the beginning of its input with this version.
     rules, ignores_filters: the options by which the change to this version was judged; `rules` is
         empty for the first version, and if an earlier release did not record them.
@@ -115,6 +152,7 @@ class Version:
     again: tuple[str, ...] = ()
     back_to: int | None = None
     back_after: int | None = None
+    gaps: tuple[GapNote, ...] = ()
     rebuilt: bool = False
     rules: str = ""
     ignores_filters: bool = False
@@ -316,6 +354,11 @@ class Manifest:
         return [version.sources or () for version, _ in self.lineage(self.version)]
 
     @property
+    def gaps(self) -> tuple[GapNote, ...]:
+        """What is missing in the input of the current version's state, oldest first."""
+        return tuple(gap for version, _ in reversed(self.lineage(self.version)) for gap in version.gaps)
+
+    @property
     def origin(self) -> int:
         """The epoch in which the job last started at the beginning of its input."""
         return self.lineage(self.version)[-1][0].epoch
@@ -439,6 +482,7 @@ def _parse_version(found: Any) -> Version:
         "shapes": tuple(members["shapes"]),
         "operators": tuple(members.get("operators", ())),
         "again": tuple(members.get("again", ())),
+        "gaps": tuple(GapNote(**gap) for gap in members.get("gaps", ())),
         **{name: None if found is None else tuple(found) for name, found in notes.items()},
         "known_names": {name: KnownTable(**table) for name, table in members.get("known_names", {}).items()},
     }

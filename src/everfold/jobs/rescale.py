@@ -84,6 +84,7 @@ def _carry_out(folder: JobDir, manifest: Manifest, partitions: int, start: Calla
         again=(),
         back_to=None,
         back_after=None,
+        gaps=(),
         rebuilt=False,
         checkpoint=None,
         partitions=partitions,

@@ -16,10 +16,16 @@ from everfold.jobs.sink_tables import SinkNote
 
 
 class Moved(StrEnum):
-    """Whether a table at a new location has the same rows as before or other ones."""
+    """How a job continues with a table at a new location, or whose unread rows were lost.
+
+    MOVED: the rows are the same as before: the position applies to them.
+    NEW: they are other rows, which are read from their start.
+    SKIP: the lost rows are skipped.
+    """
 
     MOVED = "moved"
     NEW = "new"
+    SKIP = "skip"
 
 
 def split_sources(values: Iterable[tuple[str, str]]) -> tuple[dict[str, Moved], dict[str, str]]:

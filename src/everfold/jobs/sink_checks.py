@@ -44,6 +44,18 @@ def check_sinks_not_ahead(folder: JobDir, manifest: Manifest, targets: Iterable[
                 raise
 
 
+def holds_batch(manifest: Manifest, targets: Iterable[Target], batch: int) -> bool:
+    """Whether a table may hold rows of a batch of the current epoch that is not finished.
+
+    Tables that keep no record of batches do not tell.
+    """
+    for target in targets:
+        applied = target.sink.last_applied(manifest.job, target.name)
+        if applied is not None and (applied.epoch, applied.batch) == (manifest.current, batch):
+            return True
+    return False
+
+
 def note_other_jobs(manifest: Manifest, targets: Sequence[Target], note: Callable[[str], None]) -> None:
     """Report tables to which another job has written the result of the same query."""
     for target in targets:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.checkpoint.logs import Position, read_positions
-from everfold.connectors.contract import SPLIT, History, Source, SourceContext, no_past_error
+from everfold.connectors.contract import SPLIT, History, LostInput, Source, SourceContext, no_past_error
 from everfold.connectors.validate import CheckedTables
 from everfold.connectors.worker_reader import WorkerInput
 from everfold.errors import ConnectorError
+from everfold.jobs.lost_sources import find_lost_source
 from everfold.plan.nodes import Scan, Table
 from everfold.spark.stream import SourceStream, WorkerSource
 from everfold.storage import Location
@@ -79,6 +80,14 @@ class OpenedSource:
         if until is not None and until != since:
             self.source.check_batch(None if since is None else Position(since, log), Position(until, log))
 
+    def find_lost(self, checkpoint: Location) -> LostInput | None:
+        """Return what no longer exists of what the job reads next. Raises ConnectorError."""
+        if self.source is None or self.context is None:
+            return None
+        note = {"spark_name": self.name, "identity": self.context.identity}
+        lost = find_lost_source(checkpoint, note, self.source, "")
+        return None if lost is None else lost.lost
+
     def after_batch(self, offsets: Mapping[str, str]) -> None:
         """Notify the source of a committed batch. offsets: lines of the offset log by source."""
         if self.source is not None and self.context is not None and self.name in offsets:
@@ -121,6 +130,7 @@ class Sources:
     earlier: the checkpoints before that epoch, oldest first.
     spark_names: names of sources in Spark's checkpoint by their names in the job (`locations`).
         Without a job, they are derived from the options.
+    identities: of the data that sources read, by their names in Spark's checkpoint.
     opened: the sources that were opened.
     """
 
@@ -133,6 +143,7 @@ class Sources:
     origin: int = 0
     earlier: Sequence[Location] = ()
     spark_names: Mapping[str, str] = field(default_factory=dict)
+    identities: Mapping[str, str] = field(default_factory=dict)
     opened: list[OpenedSource] = field(default_factory=list)
 
     def stream(self, table: Table, name: str) -> SourceStream:
@@ -220,6 +231,7 @@ class Sources:
             job_folder=self.job_folder,
             origin=self.origin,
             previous_log=self._before(name),
+            identity=self.identities.get(name, ""),
         )
 
     def _spark_name(self, table: Table, name: str) -> str:

@@ -41,6 +41,7 @@ class JobDirStatus:
     the first start was complete. last_batch: the number of the last batch that the sinks received,
     in the current epoch. end: how the last run ended, with its error if it failed; None while it
     runs. batches: the newest batches known, oldest first. samples: of late and skipped rows.
+    gaps: what is missing in the input of the job's state, because it was lost, as sentences.
     """
 
     folder: str
@@ -55,6 +56,7 @@ class JobDirStatus:
     end: RunEnd | None = None
     batches: tuple[Progress, ...] = ()
     samples: RowSamples = field(default_factory=RowSamples)
+    gaps: tuple[str, ...] = ()
 
     @property
     def is_running(self) -> bool:
@@ -108,6 +110,7 @@ def read_status(folder: Location, *, batches: int = RECENT_BATCHES) -> JobDirSta
         end=None if owner is not None else history.end,
         batches=history.batches,
         samples=read_samples(folder_of_history),
+        gaps=() if manifest is None else tuple(gap.summary for gap in manifest.gaps),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from everfold.checkpoint.logs import (
     remove_planned,
 )
 from everfold.connectors.skipped_rows import add_skipped_rows, find_skipped_rows
+from everfold.errors import EverfoldError
 from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
@@ -67,6 +69,8 @@ _LOOK_S = 5.0
 _MEASURE_S = 10.0
 """How often a job on a cluster reads the memory of its executors: as often as they report it."""
 _TICK_DELAY_MS = 50
+_MAY_BE_LOST_INPUT = ("job-failed", "kafka-data-lost", "no-such-topic")
+"""Errors of failures whose cause may be that a source has lost input."""
 _QUIET_S = 1.0
 """How long no batch has run before a job reports that it waits for records."""
 
@@ -151,7 +155,7 @@ class StreamJob:
         try:
             streams = [lowering.lower(root.input) for root in self.roots]
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
+            raise self._explain(error) from error
         if self.rewind_progress is not None:
             self.rewind_progress.report_lost_input(self.sources.opened)
         self._find_changes()
@@ -181,14 +185,12 @@ class StreamJob:
         try:
             query = writer.trigger(processingTime=f"{wait_ms} milliseconds").start()
         except Exception as error:
-            raise explain_failure(error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path) from error
+            raise self._explain(error) from error
         self.recorder.describe(is_under_way=True)
         try:
             self._run_query(query, router, control, lowering.operators)
         except Exception as error:
-            raise explain_failure(
-                router.failure or error, self.sources.opened, self.job_dir.spark_log, self.job_dir.path
-            ) from error
+            raise self._explain(router.failure or error) from error
         finally:
             with spark_may_be_gone():
                 if query.isActive:
@@ -201,6 +203,20 @@ class StreamJob:
                 self._observe(query, router)
                 self._find_changes()
         return router
+
+    def _explain(self, failure: BaseException) -> EverfoldError:
+        """Return the error that a user sees for a failure.
+
+        Input that went away while Spark read it fails in many ways, so the sources are asked.
+        """
+        explained = explain_failure(failure, self.sources.opened, self.job_dir.spark_log, self.job_dir.path)
+        if explained.code in _MAY_BE_LOST_INPUT and explained is not failure:
+            for source in self.sources.opened:
+                with suppress(EverfoldError):
+                    lost = source.find_lost(self._checkpoint)
+                    if lost is not None:
+                        return lost.error
+        return explained
 
     # --- while it runs ----------------------------------------------------------------------------
 

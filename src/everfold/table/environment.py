@@ -199,8 +199,8 @@ class TableEnvironment:
         refresh: re-emit the current result of every operator that still holds it.
         sources: for tables whose location has changed since the job last ran. `moved`: the same
         data was moved, and the job resumes at its position in it. `new`: other data, which is read
-        from its start. Another value: the present name of a table that was renamed, or of a column
-        whose key is `table.column`.
+        from its start. `skip`: records that a topic no longer has are left out. Another value: the
+        present name of a table that was renamed, or of a column whose key is `table.column`.
         sinks: for tables whose location has changed, or that the job has not written yet.
         `refresh`: they receive the current result, as far as the state holds it. `empty`: only what
         changes from now on. `rebuild`: the whole result, computed from the beginning of the input.

@@ -66,7 +66,7 @@ def change_manifest(folder: JobDir, **members: Any) -> bytes:
         ({"buckets": "8"}, "is not a valid manifest"),
         (
             {"versions": [{"epoch": 0}]},
-            "it is not an object with the fields again, back_after, back_to, checkpoint, created, decision, epoch, expired, filled, fingerprint, functions, history, ignores_filters, known_names, number, operators, partitions, plan, rebuilt, rules, script, shapes, sinks, sources, sql, state_epoch, state_names, zone",
+            "it is not an object with the fields again, back_after, back_to, checkpoint, created, decision, epoch, expired, filled, fingerprint, functions, gaps, history, ignores_filters, known_names, number, operators, partitions, plan, rebuilt, rules, script, shapes, sinks, sources, sql, state_epoch, state_names, zone",
         ),
         (
             {"job": ...},
@@ -470,7 +470,7 @@ def test_a_damaged_record_of_the_last_batch_is_reported(tmp_path: Path, content:
     assert "last_batch.json` is damaged or missing" in expect_damaged_start(tmp_path)
 
 
-@pytest.mark.parametrize("number", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("number", [3, 4, 5, 6, 7, 8])
 def test_manifests_of_earlier_formats_are_readable(tmp_path: Path, number: int) -> None:
     golden = Path(__file__).parents[2] / "golden" / "state" / f"manifest-v{number}.json"
     (tmp_path / "manifest.json").write_bytes(golden.read_bytes())

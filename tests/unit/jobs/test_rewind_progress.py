@@ -5,7 +5,7 @@ sources; and which part of its input no longer exists.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from unit.connectors.tables import table
 
 from everfold.connectors.contract import Role, Source, SourceContext
+from everfold.connectors.kafka.client import Offsets, TopicDescription
 from everfold.connectors.kafka.source import KafkaSource
 from everfold.connectors.validate import check_table
 from everfold.jobs.foreach_batch import Target
@@ -144,9 +145,14 @@ def rewound(topic: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     write_batch(topic.old, 3, {"t_1": {"x": {"0": 100, "1": 100}}})
     assert isinstance(topic.source, KafkaSource)
     first = {"x": {0: 50, 1: 50, 2: 0}}
-    monkeypatch.setattr(topic.source.client, "ends", lambda partitions, first_=first, **_: {
-        of: {at: first_[of][at] for at in each} for of, each in partitions.items()
-    })  # fmt: skip
+
+    def list_first(partitions: Mapping[str, Iterable[int]], **_: object) -> Offsets:
+        return {name: {number: first[name][number] for number in numbers} for name, numbers in partitions.items()}
+
+    described = {name: TopicDescription("", frozenset(offsets)) for name, offsets in first.items()}
+    monkeypatch.setattr(topic.source.client, "ends", list_first)
+    monkeypatch.setattr(topic.source.client, "first_offsets", list_first)
+    monkeypatch.setattr(topic.source.client, "describe_topics", lambda names: described)
     return topic
 
 

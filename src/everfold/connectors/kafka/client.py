@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -23,14 +23,28 @@ log.addHandler(logging.NullHandler())
 TIMEOUT_S = 10.0
 _SAMPLED_PARTITIONS, _SAMPLED_RECORDS = 8, 50
 _SAMPLE_S = 2.0
+_POLL_S = 0.1
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
+
+
+class TopicDescription(NamedTuple):
+    """A topic: its id, empty if the brokers know none, and the numbers of its partitions."""
+
+    topic_id: str
+    partitions: frozenset[int]
+
 
 _OWN = frozenset({
     "bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "key.deserializer",
     "value.deserializer", "key.serializer", "value.serializer", "interceptor.classes", "transactional.id", "partitioner.class",
 })  # fmt: skip
 """Settings of the Kafka client that everfold sets itself."""
+_UNKNOWN_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""Errors about a partition that was just created, or whose leader has just failed."""
+_NO_IDS = ("", "None", "AAAAAAAAAAAAAAAAAAAAAA")
+"""What stands for the id of a topic at brokers that know no ids: the last one consists of zeros."""
 _JAAS = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
 _STORES = ("ssl.truststore.", "ssl.keystore.")
 _VERIFICATION = "ssl.endpoint.identification.algorithm"
@@ -114,6 +128,15 @@ def _drop_unknown(settings: dict[str, str]) -> dict[str, str]:
             settings = {key: value for key, value in settings.items() if key != unknown.group(1)}
 
 
+def create_admin(options: OptionValues) -> Any:
+    """Return a client that can create and describe topics. Raises KafkaException."""
+    from confluent_kafka.admin import AdminClient
+
+    settings: dict[str, Any] = {**client_settings(options), "logger": log}
+    del settings["isolation.level"]
+    return AdminClient(settings)
+
+
 class Client:
     """A connection for metadata queries.
 
@@ -124,6 +147,7 @@ class Client:
         self.table = table
         self.options = options
         self._consumer: Any = None
+        self._admin: Any = None
 
     @property
     def consumer(self) -> Any:
@@ -140,6 +164,65 @@ class Client:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+        self._admin = None
+
+    @property
+    def admin(self) -> Any:
+        """The client for questions about topics, created at first use."""
+        if self._admin is None:
+            with self._convert_errors():
+                self._admin = create_admin(self.options)
+        return self._admin
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Return those of the topics that exist."""
+        from confluent_kafka import TopicCollection
+
+        asked = list(names)
+        if not asked:
+            return {}
+        found: dict[str, TopicDescription] = {}
+        with self._convert_errors():
+            answers = self.admin.describe_topics(TopicCollection(asked), request_timeout=TIMEOUT_S)
+            for topic, answer in answers.items():
+                try:
+                    described = answer.result()
+                except KafkaException as wrong:
+                    if wrong.args[0].code() not in _UNKNOWN_TOPIC:
+                        raise
+                    continue
+                topic_id = str(described.topic_id)
+                partitions = frozenset(partition.id for partition in described.partitions)
+                found[topic] = TopicDescription("" if topic_id in _NO_IDS else topic_id, partitions)
+        return found
+
+    def first_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """Return the first offset that exists of each partition."""
+        return self._list_offsets(partitions, is_first=True)
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """Return the next offset of each partition, open transactions included."""
+        return self._list_offsets(partitions, is_first=False)
+
+    def _list_offsets(self, partitions: Mapping[str, Iterable[int]], *, is_first: bool) -> Offsets:
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        asked = [TopicPartition(topic, partition) for topic, numbers in partitions.items() for partition in numbers]
+        if not asked:
+            return {}
+        spec = OffsetSpec.earliest() if is_first else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                answers = self.admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=TIMEOUT_S)
+                offsets: Offsets = {}
+                for each in asked:
+                    offsets.setdefault(each.topic, {})[each.partition] = answers[each].result().offset
+                return offsets
+            except KafkaException as wrong:
+                if wrong.args[0].code() not in _WITHOUT_LEADER or time.monotonic() > deadline:
+                    raise kafka_error(self.table, self.options, wrong) from None
+            time.sleep(_POLL_S)
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; empty if the brokers report none."""
@@ -158,7 +241,7 @@ class Client:
         )
         for topic in names:
             if topic not in found:
-                raise self._no_such_topic(topic, (each for each in found if not each.startswith("__")))
+                raise self.no_such_topic_error(topic, (each for each in found if not each.startswith("__")))
         if not names:
             raise ConnectorError.of(
                 "no-such-topic",
@@ -167,7 +250,8 @@ class Client:
             )
         return {topic: sorted(found[topic].partitions) for topic in names}
 
-    def _no_such_topic(self, topic: str, known: Iterable[str]) -> ConnectorError:
+    def no_such_topic_error(self, topic: str, known: Iterable[str]) -> ConnectorError:
+        """Return the error for a topic that does not exist. known: those that do."""
         return ConnectorError.of(
             "no-such-topic",
             f"table `{self.table.name}`: the brokers at {self.options.string(SERVERS)} have no topic `{topic}`",
@@ -270,7 +354,7 @@ def kafka_error(table: Table, options: OptionValues, wrong: KafkaException) -> C
         KafkaError.REQUEST_TIMED_OUT,
     ):  # fmt: skip
         return unreachable_error(table, options)
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+    if error.code() in _UNKNOWN_TOPIC:
         topic = options.string_or_none("topic") or options.string_or_none("topic-pattern")
         return ConnectorError.of(
             "no-such-topic",

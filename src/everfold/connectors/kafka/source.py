@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from everfold.connectors.decoded_rows import DecodedRows
 from everfold.connectors.kafka.client import Client, Offsets, java_settings, unreachable_error
 from everfold.connectors.kafka.handles import HandleLayout
 from everfold.connectors.kafka.jars import KAFKA
+from everfold.connectors.kafka.lost_records import JobOffsets, find_recreated, format_ids, parse_ids, read_ids
 from everfold.connectors.kafka.table_options import (
     key_columns,
     key_format,
@@ -27,6 +29,7 @@ from everfold.connectors.kafka.table_options import (
     value_format_name,
 )
 from everfold.connectors.kafka.worker_records import RecordPart, RecordReader
+from everfold.connectors.lost_input import LostInput
 from everfold.connectors.null_rowtime import find_null_rowtime
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_string
@@ -42,6 +45,16 @@ _MOST_RECORDS = 5_000_000
 """The limit of a batch of small records: OVER keeps all rows of a batch in memory."""
 _UNKNOWN_RECORDS = 500_000
 """The limit of a batch if the topics are still empty when a job is started."""
+_LOSS = re.compile(
+    r"data may have been lost|failOnDataLoss|DATA_LOSS|OffsetOutOfRangeException|LogTruncationException"
+    r"|KafkaIllegalStateException",
+    re.I,
+)
+"""What failures of Spark's connector contain if records went away."""
+_NO_TEXT = "UnknownReason"
+"""What Spark says of a task whose exception the driver cannot read."""
+_IDENTIFY_S = 10.0
+"""How often the ids of topics are compared while a job runs, at most, besides before each batch."""
 
 
 class KafkaSource(Source):
@@ -56,7 +69,11 @@ class KafkaSource(Source):
         self.options = options
         self.upsert = upsert
         self.client = Client(table, options)
+        self._batch_client = Client(table, options)  # for the thread that runs batches
         self._ends: Offsets | None = None
+        self._identity = ""
+        self._batch_starts: Offsets | None = None
+        self._identified_at = float("-inf")
 
     def is_bounded(self) -> bool:
         """Return whether `scan.bounded.mode` is set to a bound."""
@@ -68,6 +85,29 @@ class KafkaSource(Source):
         cluster = self.client.cluster_id()
         self.client.close()
         return f"{cluster}/{','.join(sorted(topics(self.options))) if pattern is None else pattern}"
+
+    def identify(self) -> str:
+        """Return the ids of the topics."""
+        try:
+            return format_ids(read_ids(self.client.describe_topics(self.client.partitions())))
+        except ConnectorError as error:
+            if error.code != "no-such-topic":  # reported where the topic is read
+                raise
+            return ""
+        finally:
+            self.client.close()
+
+    def is_recreated(self, old: str, new: str) -> bool:
+        """Return whether a topic has another id than before."""
+        return bool(find_recreated(parse_ids(old), parse_ids(new)))
+
+    def find_lost(self, position: Position, planned: Position | None, identity: str) -> LostInput | None:
+        """Return the records that the topics no longer have, of those that a job reads next."""
+        end = None if planned is None else _offsets(json.loads(planned.line))
+        try:
+            return JobOffsets(_offsets(json.loads(position.line)), end, parse_ids(identity)).find_loss(self.client)
+        finally:
+            self.client.close()
 
     def move(self, checkpoint: Location, name: str, old: str, new: str) -> None:
         """Rewrite the topic in the positions, if there is one topic and it has been renamed."""
@@ -144,6 +184,7 @@ class KafkaSource(Source):
 
     def _stream_reader(self, context: SourceContext) -> Any:
         partitions = self.client.partitions()
+        self._identity = context.identity or self.identify()
         starts = self._rebuild_starts(context, partitions) or self._starts(partitions)
         self._ends = self._fixed_ends(context, partitions)
         KAFKA.add_to(context.spark)
@@ -202,6 +243,7 @@ class KafkaSource(Source):
 
     def _read_between(self, context: SourceContext, starts: Offsets, ends: Offsets) -> DataFrame:
         KAFKA.add_to(context.spark)
+        self._batch_starts = starts
         reader = context.spark.read.format("kafka")
         reader = reader.option("startingOffsets", _json(starts)).option("endingOffsets", _json(ends))
         frame = self._frame(self._load(reader, context, streaming=False), context)
@@ -258,9 +300,17 @@ class KafkaSource(Source):
         offsets = _first_offsets(then.log)
         if offsets is None:
             return None
-        first = self.client.ends({topic: list(of) for topic, of in offsets.items()}, first=True)
+        described = self.client.describe_topics(offsets)
+        there = {
+            topic: described[topic].partitions.intersection(of) for topic, of in offsets.items() if topic in described
+        }
+        first, read = self.client.first_offsets(there), _offsets(json.loads(then.line))
         self.client.close()
-        gone = sum(max(0, first[topic][at] - offset) for topic, of in offsets.items() for at, offset in of.items())
+        gone = sum(
+            max(0, first.get(topic, {}).get(at, read.get(topic, {}).get(at, offset)) - offset)
+            for topic, of in offsets.items()
+            for at, offset in of.items()
+        )
         return f"{gone:,} of the records that were read" if gone else None
 
     def _starts(self, partitions: dict[str, list[int]]) -> Offsets | None:
@@ -382,24 +432,52 @@ class KafkaSource(Source):
         if self.options.string_or_none("properties.group.id") is not None:
             self.client.commit(json.loads(offsets_json))
 
+    # -- lost records ------------------------------------------------------------------------------
+
+    @property
+    def has_checked_batches(self) -> bool:
+        """Return True: retention or a new topic can take records away at any time."""
+        return True
+
+    def check_batch(self, since: Position | None, until: Position) -> None:
+        """Check that the topics are the same, and still have the records of a batch.
+
+        Raises ConnectorError `changed-source`, `kafka-data-lost`.
+        """
+        end = _offsets(json.loads(until.line))
+        start = _first_offsets(until.log) if since is None else _offsets(json.loads(since.line))
+        if start is None:
+            return
+        lost = JobOffsets(start, end, parse_ids(self._identity)).find_loss_in_batch(self._batch_client)
+        if lost is not None:
+            raise lost.error
+
+    def check_arrivals(self, base_folder: Path) -> None:
+        """Check from time to time that the topics are the same: a new one may have fewer records.
+
+        Raises ConnectorError `changed-source`.
+        """
+        if time.monotonic() - self._identified_at < _IDENTIFY_S:
+            return
+        self._identified_at = time.monotonic()
+        ids = parse_ids(self._identity)
+        recreated = find_recreated(ids, read_ids(self.client.describe_topics(ids)))
+        if recreated:
+            raise LostInput(self.table, (), "", recreated).error
+
     # -- failures ----------------------------------------------------------------------------------
 
     def parse_failure(self, error_text: str) -> ConnectorError | None:
         """Return the error behind a failure of Spark.
 
-        Unreachable brokers, or a topic that was deleted or created again.
+        Unreachable brokers, or records that went away while they were read.
         """
         timeless = find_null_rowtime(error_text)
         if timeless is not None and timeless.table == self.table.name:
             return timeless.error()
-        if re.search(r"data may have been lost|failOnDataLoss|DATA_LOSS|KAFKA_DATA_LOSS", error_text, re.I):
-            return ConnectorError.of(
-                "kafka-data-lost",
-                f"table `{self.table.name}`: records that were not read yet are gone from "
-                f"{', '.join(f'`{each}`' for each in topics(self.options)) or 'a topic'}",
-                help="the topic was created again, or its retention is shorter than the job was down: "
-                "start a new job (another --state)",
-            )
+        lost = self._find_lost_in_batch(error_text)
+        if lost is not None:
+            return lost
         if re.search(r"UnknownTopicOrPartitionException", error_text):
             return ConnectorError.of(
                 "no-such-topic",
@@ -411,6 +489,32 @@ class KafkaSource(Source):
         ):
             return unreachable_error(self.table, self.options)
         return None
+
+    def _find_lost_in_batch(self, error_text: str) -> ConnectorError | None:
+        """Return the error for records of a batch query that went away while they were read.
+
+        Spark's driver does not have the classes of the connector's exceptions, so the failure of a
+        task has no text there.
+        """
+        is_loss = _LOSS.search(error_text) is not None
+        if self._batch_starts is not None and (is_loss or _NO_TEXT in error_text):
+            try:
+                lost = JobOffsets(self._batch_starts, None, {}).find_loss(self.client)
+            except ConnectorError:
+                lost = None
+            finally:
+                self.client.close()
+            if lost is not None:
+                return ConnectorError.of(lost.code, lost.message, self.table.span, "run the query again")
+        if not is_loss:
+            return None
+        names = ", ".join(f"`{topic}`" for topic in topics(self.options)) or "a topic"
+        return ConnectorError.of(
+            "kafka-data-lost",
+            f"table `{self.table.name}`: records that were not read yet are gone from {names}",
+            self.table.span,
+            "run the same command again",
+        )
 
 
 def _first_offsets(log: Location) -> Offsets | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
 from everfold.connectors.contract import OptionValues, SinkContext, SourceContext
-from everfold.connectors.kafka.client import TIMEOUT_S, client_settings, kafka_error, log
+from everfold.connectors.kafka.client import TIMEOUT_S, create_admin, kafka_error
 from everfold.connectors.kafka.records import RecordEncoder
 from everfold.connectors.kafka.sink import KafkaSink
 from everfold.connectors.kafka.source import KafkaSource
@@ -114,7 +114,6 @@ def create_topic(table: Table, topic_options: OptionValues, options: OptionValue
 
     topic_options: of the connector `topic`. options: of the converted table. Raises ConnectorError.
     """
-    from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     if not topic_options.flag("create"):
@@ -127,9 +126,7 @@ def create_topic(table: Table, topic_options: OptionValues, options: OptionValue
     }
     [topic] = topics(options)
     try:
-        settings: dict[str, Any] = {**client_settings(options), "logger": log}
-        del settings["isolation.level"]
-        client = AdminClient(settings)
+        client = create_admin(options)
         topic_to_create = NewTopic(topic, counts["partitions"], counts["replication"], config=config)
         client.create_topics([topic_to_create], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topic].result()
         # The brokers list a topic a moment after the controller has created it.
