@@ -14,13 +14,13 @@ A bug is an `assert`, never one of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Self
 from unicodedata import combining, east_asian_width
 
 from everfold.secrets import redact_message, redact_part
+from everfold.similar_names import find_similar_name
 
 EXIT_FAILED = 1
 """Exit code of a job that failed at run time."""
@@ -208,19 +208,18 @@ class StateError(EverfoldError):
     """
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return a suggestion with the known name closest to `name`: ``did you mean `SUM`?``.
+def suggest_name(name: str, known: Iterable[str], *, never: Collection[str] = ()) -> str | None:
+    """Return a suggestion with the known name that `name` misspells: ``did you mean `SUM`?``.
 
-    None if no known name is close.
+    None if no known name has the same meaning (`find_similar_name`). never: names that do damage if
+    they were not meant, and are not suggested.
     """
-    names = list(known)
-    folded: dict[str, str] = {each.lower(): each for each in names}
-    close: Sequence[str] = get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return f"did you mean `{folded[close[0]]}`?" if close else None
+    similar = find_similar_name(name, known)
+    return None if similar is None or similar in never else f"did you mean `{similar}`?"
 
 
 def suggest_or_list_names(name: str, known: Iterable[str], most: int = 8) -> str | None:
-    """Return the suggestion of `nearest`, or list all names: ``there are `a`, `b```.
+    """Return the suggestion of `suggest_name`, or list all names: ``there are `a`, `b```.
 
     The names are listed if none is close and there are at most `most`. Otherwise None.
     """

@@ -16,6 +16,7 @@ import click
 
 from everfold import __version__
 from everfold.cli.pairs import parse_answers, parse_pairs, parse_sources
+from everfold.cli.similar_arguments import limit_suggestions
 from everfold.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, EverfoldError, UsageError
 from everfold.local_paths import parse_local_path
 
@@ -994,6 +995,7 @@ def main() -> None:
     try:
         everfold.main(standalone_mode=False)
     except click.ClickException as error:
+        limit_suggestions(error)
         error.show()
         sys.exit(EXIT_WRONG_USE if isinstance(error, click.UsageError) else EXIT_FAILED)
     except EverfoldError as error:

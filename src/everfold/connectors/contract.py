@@ -28,7 +28,7 @@ from everfold.connectors.lost_input import LostInput
 from everfold.connectors.options import Option, OptionSet, OptionValues, parse_memory, wrong_option_error
 from everfold.connectors.replay import JobLineage, ReplayEffect
 from everfold.connectors.worker_reader import WorkerInput
-from everfold.errors import ConnectorError, EverfoldError, SqlError, StateError, UnsupportedFeature, suggest_name
+from everfold.errors import ConnectorError, SqlError, StateError, UnsupportedFeature, suggest_name
 from everfold.plan.changelog import KIND, ChangelogMode
 from everfold.plan.nodes import Plan, Table, TableColumn
 from everfold.storage import Location
@@ -606,12 +606,9 @@ class Connector:
     def is_bounded(self, table: Table) -> bool:
         """Return whether the table has a finite number of rows.
 
-        Never raises: `check` reports errors of the table.
+        Raises the errors of `check` and `source`: the table cannot be read as declared.
         """
-        try:
-            return self.source(table, self.check(table, Role.SOURCE)).is_bounded()
-        except EverfoldError:
-            return False
+        return self.source(table, self.check(table, Role.SOURCE)).is_bounded()
 
     def needs_whole_record(self, table: Table) -> bool:
         """Return whether decoding a record needs all physical columns, even unused ones.

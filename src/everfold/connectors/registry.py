@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from everfold.connectors.contract import Connector
-from everfold.errors import SqlError, suggest_name
+from everfold.errors import EverfoldError, SqlError, suggest_name
 from everfold.plan.nodes import Table
 
 _MODULES = {
@@ -77,16 +77,26 @@ def apply_connector(table: Table) -> Table:
     """Fill in the table's fields that its connector determines.
 
     These are the changelog mode of its rows, whether it is bounded, whether records are read whole,
-    and the columns found by position. A table without a known connector is returned unchanged.
+    and the columns found by position. Never raises: if the table cannot be read as declared, the
+    error is a field of it. A table without options, whose rows are given, is returned unchanged; so
+    is a topic of Lenses SQL without a connector.
     """
-    name = table.connector
-    if name is None or name not in _MODULES:
+    if table.connector is None and (not table.options or "value.format" in dict(table.options)):
         return table
-    of = get_connector(name)
+    bounded, error = False, None
+    try:
+        of = connector_of(table)
+    except EverfoldError as wrong:
+        return replace(table, declaration_error=wrong)
+    try:
+        bounded = of.is_bounded(table)
+    except EverfoldError as wrong:
+        error = wrong
     return replace(
         table,
         changelog=of.changelog(table),
-        bounded=of.is_bounded(table),
+        bounded=bounded,
+        declaration_error=error,
         needs_all_columns=of.needs_whole_record(table),
         positions=tuple(of.positions(table).items()),
     )

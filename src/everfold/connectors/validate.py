@@ -92,7 +92,7 @@ def check_tables(
             wrong.append(error)
     for plan in batches:
         try:
-            check_batch_input(plan)
+            check_batch_input(plan, streaming=streaming)
         except EverfoldError as error:
             wrong.append(error)
     read_per_batch = {table for table, source in sources.items() if source.is_read_per_batch()}

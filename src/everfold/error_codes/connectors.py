@@ -499,7 +499,7 @@ ENTRIES = (
         Family.ENVIRONMENT,
         "A symbolic link in the folder of a table leads back to a folder that contains it.",
         "Reading the folder would never end.",
-        "remove the link.",
+        "move the link to another folder.",
     ),
     ErrorCode(
         "bad-file-name",
@@ -515,7 +515,7 @@ ENTRIES = (
         "It is damaged, is not of the format that the table declares, or has a column of another type than the "
         "table. In a stream that Spark decodes (`EXPLAIN` shows it), the times of a column must be in "
         "nanoseconds in all Parquet files, or in none.",
-        "fix or remove the file, and run the same command again.",
+        "fix the file, or move it to another folder, and run the same command again.",
     ),
     ErrorCode(
         "wrong-column-type",
@@ -536,7 +536,7 @@ ENTRIES = (
         Family.ENVIRONMENT,
         "The job directory lies in a folder that a table reads.",
         "The job would read its own files.",
-        "remove this job directory, and use another one with `--state FOLDER`.",
+        "name a job directory outside of the folder with `--state FOLDER`.",
     ),
     ErrorCode(
         "target-in-job",

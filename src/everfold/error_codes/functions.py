@@ -42,7 +42,7 @@ ENTRIES = (
         Family.SQL,
         "A function of this name exists already.",
         "`CREATE FUNCTION` does not replace functions. Temporary and permanent functions are separate.",
-        "drop it first, or write `IF NOT EXISTS`.",
+        "choose another name, or write `IF NOT EXISTS` to keep the one that exists.",
     ),
     ErrorCode(
         "function-language",

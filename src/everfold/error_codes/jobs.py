@@ -217,7 +217,7 @@ ENTRIES = (
         Family.JOB,
         "A rollback or rebuild would write rows twice to a table.",
         "The table cannot change or delete rows, so replayed rows are appended.",
-        "pass `--sink-duplicates accept`, or empty the table first.",
+        "pass `--sink-duplicates accept` if its readers can handle duplicates, or write to another table.",
     ),
     ErrorCode(
         "no-batch",

@@ -225,7 +225,8 @@ ENTRIES = (
         "`FOR SYSTEM_TIME AS OF` does not refer to the processing time of the stream.",
         "everfold reads the current rows of the table on the right side of a join and does not keep their "
         "history, so it cannot join with an earlier state.",
-        "declare a column `proc AS PROCTIME()` in the left table and name it, or leave the clause out.",
+        "to join a stream with a bounded table, declare a column `proc AS PROCTIME()` in the left table and name it. "
+        "An unbounded table cannot be joined, with or without the clause.",
     ),
     ErrorCode(
         "streaming-order-by",

@@ -153,8 +153,9 @@ ENTRIES = (
         "table-exists",
         Family.SQL,
         "A table or view with this name exists already.",
-        "Tables and views share one namespace, and `CREATE` does not replace them.",
-        "drop the old one first, write `IF NOT EXISTS`, or choose another name.",
+        "Tables and views share one namespace, and `CREATE` does not replace them. `DROP` removes a declaration from "
+        "the session, and never rows.",
+        "choose another name, or write `IF NOT EXISTS` to keep the one that exists.",
     ),
     ErrorCode(
         "temporary-hides",
@@ -191,7 +192,7 @@ ENTRIES = (
         Family.SQL,
         "A view no longer has the columns that it was created with.",
         "A table that the view selects with `*` was dropped and created again with another number of columns.",
-        "drop the view and create it again.",
+        "create the view after the table, or list its columns.",
     ),
     ErrorCode(
         "unknown-column",

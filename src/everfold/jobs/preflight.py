@@ -129,7 +129,7 @@ def check_answers(
     for old, new in renamed_sources.items():
         if new not in read | (columns if "." in old else set()):
             message = f"`--source {old}={new}`: the script reads no table `{new}`"
-            help_ = suggest_name(new, [*read, "moved", "new", "skip"])
+            help_ = suggest_name(new, [*read, "moved", "new", "skip"], never=("new", "skip"))
             help_ = help_ or "write --source TABLE=moved, TABLE=new, TABLE=skip or OLD=NEW"
             raise UsageError.of("wrong-option-value", message, help=help_)
     for option, verb, names, tables in (("--source", "read", sources, read), ("--sink", "write", sinks, written)):

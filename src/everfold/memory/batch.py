@@ -67,7 +67,7 @@ def run_batch(
     rows: by table, with columns `c0, …` as in the table's scan. Raises UnsupportedFeature
     `changes-in-batch`.
     """
-    check_batch_input(root.input)
+    check_batch_input(root.input, streaming=False)
     settings = settings or Settings.of()
     duck = Duck(settings.local_time_zone, int(time.time() * 1000) if now_ms is None else now_ms)
     return duck.rows(relation_of(duck, root.input, rows), root.input.schema)

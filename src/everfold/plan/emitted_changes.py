@@ -80,11 +80,13 @@ def is_updating(plan: Plan) -> bool:
     return changelog_of(plan) is not ChangelogMode.INSERT_ONLY
 
 
-def check_batch_input(plan: Plan) -> None:
+def check_batch_input(plan: Plan, *, streaming: bool) -> None:
     """Check that no table that a batch reads contains changes.
 
     Upserts are none: a batch reads the last row of each key. Raises UnsupportedFeature
     `changes-in-batch`.
+
+    streaming: the batch is one side of a stream's join.
     """
     for node in walk_plan(plan):
         if isinstance(node, Scan) and node.table.changelog is ChangelogMode.ALL:
@@ -92,5 +94,7 @@ def check_batch_input(plan: Plan) -> None:
                 "changes-in-batch",
                 f"table `{node.table.name}` contains changes, but a batch reads only rows",
                 node.span or node.table.span,
-                "run the query as a stream",
+                "write the changes to an `upsert-kafka` or `jdbc` table, and join with that"
+                if streaming
+                else "run the query as a stream",
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeGuard
 
-from everfold.errors import Span, SqlError
+from everfold.errors import EverfoldError, Span, SqlError
 from everfold.plan.changelog import ChangelogMode
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.plan_node import Fact, OperatorNode, PlanNode, check_positions, check_reads, check_widths
@@ -52,8 +52,9 @@ class Table:
     can be secret: they are neither compared nor shown. `changelog`: the kinds of changes among its
     rows when it is read. `bounded`: whether its rows end. `needs_all_columns`: whether decoding a
     record needs all physical columns. `positions`: the position in a record of each column that is
-    found by position, not by name. `known_as`: its name in the state of a job, if it was renamed
-    since.
+    found by position, not by name. `declaration_error`: why its connector cannot read it as
+    declared; `bounded` and `changelog` are then unknown. `known_as`: its name in the state of a
+    job, if it was renamed since.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Table:
     bounded: bool = field(default=False, compare=False, repr=False)
     needs_all_columns: bool = field(default=False, compare=False, repr=False)
     positions: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    declaration_error: EverfoldError | None = field(default=None, compare=False, repr=False)
     known_as: str = field(default="", compare=False, repr=False)
     option_spans: tuple[tuple[str, Span], ...] = field(default=(), compare=False, repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)

@@ -278,7 +278,7 @@ class ShellSession:
         if change is None:
             if running is not None:
                 raise StateError.of(
-                    "job-is-running", f"job `{name}` runs in this shell already", help=f"STOP JOB '{name}' first"
+                    "job-is-running", f"job `{name}` runs in this shell already", help="SHOW JOBS shows its status"
                 )
             return Decision(how=OnChange.ACCEPT)
         decision = decide_change(self._screen, name, change)

@@ -266,7 +266,7 @@ class Catalog:
                     "table-exists",
                     f"a {kind} named `{local}` exists already",
                     span,
-                    "DROP it first, or write IF NOT EXISTS",
+                    "choose another name, or write IF NOT EXISTS to keep the one that exists",
                 )
             )
         return local
@@ -324,7 +324,9 @@ class Catalog:
             return True
         if found is not None:
             raise SqlError(
-                Diagnostic(f"not-a-{kind}", f"`{local}` is a {other}", span, f"DROP {other.upper()} {local}")
+                Diagnostic(
+                    f"not-a-{kind}", f"`{local}` is a {other}", span, f"DROP {kind.upper()} takes the name of a {kind}"
+                )
             )
         if if_exists:
             return False

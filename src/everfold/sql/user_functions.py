@@ -136,7 +136,7 @@ class UserFunctions:
                 "function-exists",
                 f"a {kind.value} function named `{function.name}` exists already",
                 span,
-                "DROP it first, or write IF NOT EXISTS",
+                "choose another name, or write IF NOT EXISTS to keep the one that exists",
             )
         self._by_kind[kind][function.name.lower()] = function
 

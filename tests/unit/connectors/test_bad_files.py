@@ -65,7 +65,7 @@ def test_a_file_that_contradicts_its_extension_is_refused(folder: Path, content:
     (folder / "a.json.gz").write_bytes(content)
     error = failure(folder)
     assert str(error).startswith("error[bad-file]: `in/a.json.gz`: ")
-    assert error.diagnostics[0].help == "fix or remove the file, and run the same command again"
+    assert error.diagnostics[0].help == "fix the file, or move it to another folder, and run the same command again"
 
 
 def test_empty_files_and_byte_order_marks_are_accepted(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_link_loops_are_refused(folder: Path) -> None:
     (folder / "a.json").write_bytes(GOOD)
     (folder / "again").symlink_to(folder)
     error = failure(folder)
-    assert (error.code, error.diagnostics[0].help) == ("link-loop", "remove the link")
+    assert (error.code, error.diagnostics[0].help) == ("link-loop", "move the link to another folder")
     (folder / "again").unlink()
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()

@@ -164,5 +164,5 @@ def check_extension(name: str, shown: str, *, in_java: bool = False) -> None:
 
 def bad_file_error(shown: str, reason: str, help_text: str = "") -> ConnectorError:
     """Return the error for a file that cannot be decoded."""
-    help_text = help_text or "fix or remove the file, and run the same command again"
+    help_text = help_text or "fix the file, or move it to another folder, and run the same command again"
     return ConnectorError.of("bad-file", f"`{shown}`: {reason}", help=help_text)

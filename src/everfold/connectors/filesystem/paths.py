@@ -93,7 +93,7 @@ def require_readable(table: Table, root: Path, shown: str) -> None:
             f"table `{table.name}`: the link `{loop}` leads back to a folder that contains it:"
             " files would be read again and again",
             table.span_of_option("path"),
-            "remove the link",
+            "move the link to another folder",
         )
 
 

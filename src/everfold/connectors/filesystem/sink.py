@@ -496,7 +496,7 @@ def _load_mark(path: Location) -> dict[str, Any]:
     raise StateError.of(
         "damaged-record",
         f"`{path}` does not name the last batch written to the table",
-        help="restore it from a backup. If the job folder is as new as the table, remove it",
+        help="restore it from a backup. If the job directory is as new as the table, move the file to another folder",
     )
 
 

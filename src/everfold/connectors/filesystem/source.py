@@ -195,7 +195,7 @@ class FileSource(Source):
                 f"table `{self.table.name}`: the job directory `{job}` lies in `{self.options.string('path')}`,"
                 " which the table reads",
                 self.table.span_of_option("path"),
-                "remove it, and use another one: --state FOLDER",
+                "name a job directory outside of it: --state FOLDER",
             )
         return root
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from everfold.plan.nodes import Plan
+from everfold.plan.nodes import Plan, Table
 from everfold.plan.walk import tables_of, walk_plan
 from everfold.sql import syntax
 from everfold.sql.binder.context import Context
@@ -15,11 +15,26 @@ def batch_context(context: Context) -> Context:
     return replace(context, as_batch=True)
 
 
+def find_unbounded(plan: Plan) -> Table | None:
+    """Return an unbounded table of a plan, None if it has none.
+
+    Raises the error of a table that cannot be read as declared.
+    """
+    tables = tables_of(walk_plan(plan))
+    for table in tables:
+        if table.declaration_error is not None:
+            raise type(table.declaration_error)(*table.declaration_error.diagnostics)
+    return next((table for table in tables if not table.bounded), None)
+
+
 def check_bounded(plan: Plan, node: syntax.Node, context: Context) -> None:
-    """Raise UnsupportedFeature `streaming-join` if an unbounded plan is joined with a stream."""
+    """Raise UnsupportedFeature `streaming-join` if an unbounded plan is joined with a stream.
+
+    Whether a table is bounded is unknown if it cannot be read as declared: raises that error.
+    """
     if not context.streaming:
         return
-    endless = next((table for table in tables_of(walk_plan(plan)) if not table.bounded), None)
+    endless = find_unbounded(plan)
     if endless is not None:
         raise context.unsupported(
             "streaming-join",

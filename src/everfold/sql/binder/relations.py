@@ -10,7 +10,7 @@ from everfold.plan.expressions import Expr, column_references
 from everfold.plan.nodes import ONE_ROW, Filter, Join, JoinKind, Plan, Project, Table, Unnest, time_attribute
 from everfold.plan.size import check_size
 from everfold.sql import syntax
-from everfold.sql.binder.bounded import batch_context, check_bounded
+from everfold.sql.binder.bounded import batch_context, check_bounded, find_unbounded
 from everfold.sql.binder.constants import boolean_literal
 from everfold.sql.binder.context import Context
 from everfold.sql.binder.expressions import ExpressionBinder
@@ -129,7 +129,7 @@ def _bind_view_query(view: CatalogView, context: Context, node: syntax.Node | No
             "view-changed",
             f"the view `{view.name}` no longer has the columns that it was created with",
             node,
-            "create it again",
+            "create it after the table, or list its columns instead of `*`",
         )
     if plan.schema.names == view.schema.names:
         return plan
@@ -243,7 +243,12 @@ def _join(left: Relation, node: syntax.Join, context: Context) -> Relation:
             node,
             "put the stream on the left of a LEFT JOIN, or run in batch",
         )
-    right = bind_item(_drop_system_time(node.relation, left, context), batch_context(context))
+    item = node.relation
+    if isinstance(item, syntax.Table) and item.system_time is not None:
+        right = bind_item(replace(item, system_time=None), batch_context(context))
+        _check_system_time(item.system_time, left, right, context)
+    else:
+        right = bind_item(item, batch_context(context))
     check_bounded(right.plan, node, context)
     width = len(left.plan.schema)
     moved = tuple(replace(column, position=column.position + width) for column in right.columns)
@@ -269,24 +274,34 @@ def _join(left: Relation, node: syntax.Join, context: Context) -> Relation:
     return plain.with_plan(Join(left=left.plan, right=right.plan, kind=how, condition=condition, span=node.span))
 
 
-def _drop_system_time(item: syntax.Relation, left: Relation, context: Context) -> syntax.Relation:
-    """Return a table without its FOR SYSTEM_TIME AS OF.
+def _check_system_time(clause: syntax.SystemTime, left: Relation, right: Relation, context: Context) -> None:
+    """Check that FOR SYSTEM_TIME AS OF names a processing time of the left side.
 
-    The clause must name a processing time of the left side; the table is read as of processing time
-    anyway.
+    The table is read as of processing time anyway, so the clause has no further effect. Raises
+    UnsupportedFeature `temporal-join`.
     """
-    if not isinstance(item, syntax.Table) or item.system_time is None:
-        return item
-    moment = ExpressionBinder(left, context, "FOR SYSTEM_TIME AS OF").bind(item.system_time.moment)
-    if context.streaming and time_attribute(moment, left.plan.schema) != "proctime":
-        raise context.unsupported(
-            "temporal-join",
-            "FOR SYSTEM_TIME AS OF takes a processing time of the left side: "
-            "a table is read as it is now, its earlier rows are not kept",
-            item.system_time,
-            "declare a column `proc AS PROCTIME()` and name that",
+    moment = ExpressionBinder(left, context, "FOR SYSTEM_TIME AS OF").bind(clause.moment)
+    if not context.streaming or time_attribute(moment, left.plan.schema) == "proctime":
+        return
+    fields = left.plan.schema.fields
+    processing_time = next((c.name for c in left.visible_columns if fields[c.position].time == "proctime"), None)
+    unbounded = find_unbounded(right.plan)
+    if unbounded is not None:
+        help_text = (
+            f"`{unbounded.name}` is unbounded, so it can only be combined by UNION ALL and an aggregation; "
+            "a bounded table can be joined as of processing time"
         )
-    return replace(item, system_time=None)
+    elif processing_time is not None:
+        help_text = f"name the processing time `{processing_time}`"
+    else:
+        help_text = "declare a column `proc AS PROCTIME()` and name that"
+    raise context.unsupported(
+        "temporal-join",
+        "FOR SYSTEM_TIME AS OF takes a processing time of the left side: "
+        "a table is read as it is now, its earlier rows are not kept",
+        clause,
+        help_text,
+    )
 
 
 def _join_unnest(left: Relation, node: syntax.Join, unnest: syntax.Unnest, context: Context) -> Relation:

@@ -69,7 +69,10 @@ class Definitions(Queries):
         if self.accept("OR"):
             word = self.expect_one_of("REPLACE", "ALTER")
             raise self.unsupported_error(
-                "unsupported-statement", f"CREATE OR {word}", first, "DROP … IF EXISTS, then CREATE"
+                "unsupported-statement",
+                f"CREATE OR {word}",
+                first,
+                "write CREATE: a script declares its tables and views each time it runs",
             )
         temporary = self.one_of("TEMPORARY", "TEMP") is not None
         if self.key() == "SYSTEM":

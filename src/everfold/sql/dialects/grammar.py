@@ -83,6 +83,8 @@ _STARTS = [
     "USE",
     "STOP",
 ]
+_DESTRUCTIVE = ("DROP", "RESET", "STOP")
+"""Statements that are listed, but never suggested for a misspelled word."""
 _CURRENT: tuple[Literal["CATALOG"], Literal["DATABASE"]] = ("CATALOG", "DATABASE")
 _DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 
@@ -152,7 +154,9 @@ class Grammar(Definitions):
                     self.at += 1
             return self.unsupported_error("unsupported-statement", " ".join(self.keys[first : self.at]), first)
         known = f"statements begin with {', '.join(_STARTS[:-1])} or {_STARTS[-1]}"
-        return self.expected_error("a statement", (suggest_name(word, _STARTS) or known) if word else None)
+        return self.expected_error(
+            "a statement", (suggest_name(word, _STARTS, never=_DESTRUCTIVE) or known) if word else None
+        )
 
     def _query(self) -> Query:
         first = self.at

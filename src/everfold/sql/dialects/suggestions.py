@@ -16,7 +16,7 @@ _JOBS = "press Ctrl-C to stop a job, and run the same command again to resume it
 
 _REFUSED = {
     "ADD": _NO_JARS,
-    "ALTER": "DROP it, then CREATE it again",
+    "ALTER": "edit its CREATE statement: a script declares its tables and views each time it runs",
     "ANALYZE": "leave it out: everfold plans without statistics",
     "CALL": "there are no procedures",
     "CLEAR": _CLIENT,
@@ -28,7 +28,7 @@ _REFUSED = {
     "CREATE MATERIALIZED TABLE": "CREATE TABLE, then INSERT INTO it",
     "DELETE": _ONLY_GROWS,
     "DESCRIBE": "DESCRIBE accepts only a table or view",
-    "DROP": "there are DROP TABLE, DROP VIEW and DROP FUNCTION",
+    "DROP": "leave it out: a declaration ends with its script or session",
     "DROP CATALOG": _ONE_DATABASE,
     "DROP DATABASE": _ONE_DATABASE,
     "EXCLUDE in a window": "leave it out, and subtract the rows that it would exclude",
