@@ -15,7 +15,7 @@ from everfold.types import Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FRAME_LINES = 6
+_FRAME_LINES = 7
 """Lines other than rows: the frame, the header, the row count, the progress line and the prompt."""
 
 
@@ -54,7 +54,8 @@ class LiveTable:
         lines = list(table_format.table(self._schema.names, current[:room], most=self._most))
         if len(current) > room:
             lines[-1] = f"{room} of {len(current):,} rows"
-        self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)
+        # The cursor stays behind the last character, where the progress line would continue it.
+        self._live.update(Text("\n".join([*lines, ""]), no_wrap=True, overflow="crop"), refresh=True)
 
     def stop(self) -> list[Cells]:
         """Remove the table from the screen, and return all current rows."""

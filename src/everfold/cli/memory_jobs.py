@@ -95,14 +95,15 @@ class _Run:
             settings,
             lookup_tables={name: _concat(read[name], sources[name].read_local(folder)) for name in lookup_names},
         )
+        # The input is read when it is asked for, so a batch begins before its rows are.
+        started = time.perf_counter()
         for number, batch in enumerate(_batches(pieces)):
             if self._spec.stopping():
                 return
-            started = time.perf_counter()
             yield pipeline.feed(batch)
-            self._report(
-                pipeline, number, sum(table.num_rows for table in batch.values()), time.perf_counter() - started
-            )
+            now = time.perf_counter()
+            self._report(pipeline, number, sum(table.num_rows for table in batch.values()), now - started)
+            started = now
         yield pipeline.flush()
         self._report(pipeline, -1, 0, 0.0)
 

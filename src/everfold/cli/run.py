@@ -22,6 +22,7 @@ from everfold.cli.runner import LogName, Runners
 from everfold.errors import EXIT_INTERRUPTED, UsageError
 from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
+from everfold.jobs.open_runs import stop_open_runs
 from everfold.jobs.rewind import Consent, Moved, NewSink
 from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobRunner, JobSpec
 from everfold.jobs.stop_signals import StopSignals
@@ -444,6 +445,7 @@ def listen_for_stop(progress: ProgressView, timeout_s: float) -> Iterator[StopSi
 
     def exit_now() -> None:
         os.dup2(stderr, 2)  # while Spark starts, stderr is redirected to its log
+        stop_open_runs()
         with suppress(Exception):  # the signal may have interrupted the printing of progress
             progress.close()
             sys.stdout.flush()

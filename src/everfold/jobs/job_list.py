@@ -41,4 +41,5 @@ def find_jobs(folder: Location, depth: int = _MAX_DEPTH, above: frozenset[str] =
 def _is_job(folder: Location, entries: Sequence[Entry]) -> bool:
     names = {each.name for each in entries}
     is_numbered = "manifest" in names and bool(list_numbers(folder / "manifest"))
-    return is_numbered or {"manifest.json", "checkpoints"} <= names
+    was_started = {"lock", "progress"} <= names  # a first start that ended early has no manifest
+    return is_numbered or was_started or {"manifest.json", "checkpoints"} <= names

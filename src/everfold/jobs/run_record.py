@@ -19,6 +19,7 @@ from everfold.connectors.skipped_rows import SkippedRow
 from everfold.errors import EverfoldError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
+from everfold.jobs.open_runs import end_at_exit
 from everfold.jobs.progress import Progress, RunInfo
 from everfold.jobs.progress_log import HowEnded, ProgressLog, RunEnd, locate_history
 from everfold.jobs.row_samples import LateSample, RowSamples, SkippedSample, read_samples, write_samples
@@ -70,7 +71,7 @@ class RunRecorder:
 
 @contextmanager
 def record_run(job_dir: JobDir, spec: JobSpec) -> Iterator[RunRecorder]:
-    """Record the run of the block: its begin and its end, also a failure."""
+    """Record the run of the block: its begin and its end, also a failure or an exit on request."""
     run = RunInfo(
         name=spec.name or job_dir.path.name,
         pid=os.getpid(),
@@ -82,7 +83,8 @@ def record_run(job_dir: JobDir, spec: JobSpec) -> Iterator[RunRecorder]:
     recorder = RunRecorder(spec, ProgressLog(locate_history(job_dir.log_file)), run)
     recorder.log.begin(run)
     try:
-        yield recorder
+        with end_at_exit(lambda: recorder.log.end(RunEnd(how="stopped", ended_ms=_now_ms()))):
+            yield recorder
     except BaseException as error:
         recorder.log.end(_describe_failure(error))
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +92,32 @@ def test_a_killed_job(tmp_path: Path) -> None:
     log.begin(replace(OWN, is_under_way=True))
     log.close()  # as the kernel does
     assert read_status(local(tmp_path)).state == "killed"
+
+
+EXIT_ON_REQUEST = """
+import os, sys
+from pathlib import Path
+
+from everfold.jobs.job_dir import JobDir
+from everfold.jobs.open_runs import stop_open_runs
+from everfold.jobs.run_record import record_run
+from everfold.jobs.spec import JobSpec
+from everfold.sql.settings import Settings
+from everfold.storage import local
+
+folder = Path(sys.argv[1])
+with record_run(JobDir(local(folder)), JobSpec(roots=(), settings=Settings.of({}), base_folder=folder, name="orders")):
+    stop_open_runs()
+    os._exit(130)
+"""
+"""What SIGTERM does while Spark starts."""
+
+
+def test_a_job_that_exits_on_request_is_stopped(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    assert subprocess.run([sys.executable, "-c", EXIT_ON_REQUEST, tmp_path]).returncode == 130
+    status = read_status(local(tmp_path))
+    assert (status.state, status.end is not None and status.end.error) == ("stopped", None)
 
 
 def test_asking_never_keeps_a_job_from_starting(tmp_path: Path) -> None:
