@@ -6,26 +6,25 @@ Each query, INSERT or statement set is a job.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
+from everfold.cli.endless_jobs import EndlessJobs
 from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, show_activities
 from everfold.cli.runner import LogName, Runners
+from everfold.cli.stop_listener import listen_for_stop
 from everfold.errors import EXIT_INTERRUPTED, UsageError
 from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
-from everfold.jobs.open_runs import stop_open_runs
 from everfold.jobs.rewind import Consent, Moved, NewSink
 from everfold.jobs.spec import STOP_TIMEOUT_S, EngineName, Finished, JobRunner, JobSpec
-from everfold.jobs.stop_signals import StopSignals
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.nodes import Collect, Root, Sink
 from everfold.rendering.quantities import format_count
@@ -177,7 +176,7 @@ def run(script: Script, options: RunOptions) -> None:
     runners = Runners(master=options.master, conf=options.conf, brief=brief, uses_s3=uses_s3, log=options.log)
     folders = _find_folders(jobs, script, options, runners)
     waiting = iter(zip(jobs, folders, strict=True))
-    with _serve_metrics(options, [job.engine for job in jobs]) as metrics:
+    with _serve_metrics(options, [job.engine for job in jobs]) as metrics, _run_endless_jobs(options) as endless:
         for action in actions:
             if isinstance(action, Show):
                 show(sys.stdout, action.columns, action.rows, options.format)
@@ -187,9 +186,67 @@ def run(script: Script, options: RunOptions) -> None:
                 click.echo(f"\n{redact_script(action.text)}", err=True)
             job, folder = next(waiting)
             spec = _specify_job(job, script, options, folder)
-            with nullcontext(spec) if metrics is None else metrics.watch(spec) as watched:
-                if _run_job(runners.load(job.engine), watched, options):
+            runner, watch = runners.load(job.engine), nullcontext if metrics is None else metrics.watch
+            is_endless = job is not jobs[-1] and isinstance(action.roots[0], Sink) and not runner.is_bounded(spec)
+            if is_endless:
+                _start_endless_job(endless, runner, spec, watch, options)
+                if endless.should_stop():
                     return
+                continue
+            with watch(spec) as watched:
+                if _run_job(runner, watched, options, endless):
+                    return
+
+
+@contextmanager
+def _run_endless_jobs(options: RunOptions) -> Iterator[EndlessJobs]:
+    """Collect the jobs that run in the background of the block, and wait for them after it.
+
+    They stop if the block fails, or has stopped.
+    """
+    endless = EndlessJobs(note)
+    try:
+        yield endless
+    except BaseException:
+        endless.is_stopping = True
+        with suppress(Exception):  # that of the block is reported
+            endless.wait()
+        raise
+    if not endless.are_running:
+        ended = endless.wait()
+    else:
+        with _show_job(endless) as progress, listen_for_stop(progress, options.stop_timeout_s, endless) as stop:
+            progress.say(f"running {endless.names}")
+            ended = endless.wait(stop.should_stop)
+    for spec, finished in ended:
+        _print_summary(finished, spec, stopped=endless.is_stopping or finished.is_stopped)
+    if any(finished.unfinished_batch is not None for _, finished in ended):
+        sys.exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _show_job(endless: EndlessJobs) -> Iterator[ProgressView]:
+    """Show the progress of the job in the foreground, which jobs in the background hide."""
+    with show_activities() as progress:
+        endless.view = progress
+        try:
+            yield progress
+        finally:
+            endless.view = None
+
+
+def _start_endless_job(
+    endless: EndlessJobs,
+    runner: JobRunner,
+    spec: JobSpec,
+    watch: Callable[[JobSpec], AbstractContextManager[JobSpec]],
+    options: RunOptions,
+) -> None:
+    """Start a job without end, and return when its query runs."""
+    with _show_job(endless) as progress, listen_for_stop(progress, options.stop_timeout_s, endless):
+        endless.start(runner, replace(spec, decide=_pause(progress, spec.decide)), watch)
+    if not endless.should_stop():
+        note(f"job `{spec.name}` runs in `{spec.state_dir}`, at the same time as the next one")
 
 
 @contextmanager
@@ -319,17 +376,18 @@ def _note_partial_columns(judgement: Judgement) -> None:
         note(f"`{effect.condition}` {effect.message}")
 
 
-def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
+def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions, endless: EndlessJobs) -> bool:
     """Run a job and show its results; return whether it was stopped, and so the script.
 
-    Ends the process with `EXIT_INTERRUPTED` if the stop has interrupted a batch.
+    endless: the jobs in its background, which stop with it. Ends the process with
+    `EXIT_INTERRUPTED` if the stop has interrupted a batch.
     """
     bounded = engine.is_bounded(spec)
     (root, *_) = spec.roots
     results: _LazyOutput | None = None
     if isinstance(root, Collect):
         results = _LazyOutput(root, spec, options, live=not bounded)
-    with show_activities() as progress:
+    with _show_job(endless) as progress:
 
         def report(now: Progress) -> None:
             progress.update(now)
@@ -340,21 +398,25 @@ def _run_job(engine: JobRunner, spec: JobSpec, options: RunOptions) -> bool:
             with progress.hidden():
                 note(text)
 
-        with listen_for_stop(progress, options.stop_timeout_s) as stop:
+        with listen_for_stop(progress, options.stop_timeout_s, endless) as stop:
+
+            def should_stop() -> bool:
+                return stop.should_stop() or endless.should_stop()
+
             finished = engine.run(
                 replace(
                     spec,
                     receive=_writer(results, progress),
                     progress=report,
                     printing=progress.hidden,
-                    stopping=stop.should_stop,
+                    stopping=should_stop,
                     consent=replace(spec.consent, note=print_note),
                     decide=_pause(progress, spec.decide),
                 )
             )
     if results is not None:
         results.finish()
-    stopped = stop.wanted or finished.is_stopped
+    stopped = should_stop() or finished.is_stopped
     _print_summary(finished, spec, stopped=stopped)
     if finished.unfinished_batch is not None:
         sys.exit(EXIT_INTERRUPTED)
@@ -427,37 +489,6 @@ def _writer(results: _LazyOutput | None, progress: ProgressView) -> Callable[[pa
                 results.write(rows)
 
     return write
-
-
-@contextmanager
-def listen_for_stop(progress: ProgressView, timeout_s: float) -> Iterator[StopSignals]:
-    """Let Ctrl-C and SIGTERM stop the job in the block.
-
-    Stopping at once ends this process as if it were killed; the job can resume from its last batch.
-    """
-    stderr = os.dup(2)
-
-    def announce() -> None:
-        with progress.hidden():
-            click.echo(
-                f"stopping after the running batch, in at most {timeout_s:g} s; Ctrl-C again stops at once", err=True
-            )
-
-    def exit_now() -> None:
-        os.dup2(stderr, 2)  # while Spark starts, stderr is redirected to its log
-        stop_open_runs()
-        with suppress(Exception):  # the signal may have interrupted the printing of progress
-            progress.close()
-            sys.stdout.flush()
-        os.write(2, b"stopped\n")
-        os._exit(EXIT_INTERRUPTED)
-
-    numbers = signal.SIGINT, signal.SIGTERM
-    with StopSignals(*numbers, announce=announce, stop_at_once=exit_now, ends_start=True) as stop:
-        try:
-            yield stop
-        finally:
-            os.close(stderr)
 
 
 def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:

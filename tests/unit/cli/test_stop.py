@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import os, signal, sys
 from everfold.cli.progress import show_activities
-from everfold.cli.run import listen_for_stop
+from everfold.cli.stop_listener import listen_for_stop
 
 with show_activities() as view, listen_for_stop(view, 90) as stop:
     if sys.argv[1] == "running":
