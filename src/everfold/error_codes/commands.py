@@ -227,6 +227,14 @@ ENTRIES = (
         "start several jobs with several calls, and read the rows of a query with `sql_query`.",
     ),
     ErrorCode(
+        "never-starts",
+        Family.COMMAND,
+        "A statement of `execute_sql` comes after an INSERT without end.",
+        "`execute_sql` waits for each statement, and an INSERT from unbounded input ends only when it is stopped. "
+        "`everfold run` starts such jobs at the same time.",
+        "write the INSERTs as one job, `BEGIN STATEMENT SET; … END;`, or start each one with `wait=False`.",
+    ),
+    ErrorCode(
         "mixed-sources",
         Family.UNSUPPORTED,
         "A query reads both a streaming DataFrame and a table with a connector.",

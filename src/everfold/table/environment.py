@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 from everfold.compat.operator_ids import source_notes
 from everfold.connectors.registry import apply_connector
-from everfold.errors import EverfoldError, UnsupportedFeature, UsageError
+from everfold.errors import Diagnostic, EverfoldError, UnsupportedFeature, UsageError
 from everfold.files import cache_folder, make_private_folder
 from everfold.jobs.change import Decide, OnChange, refuse
 from everfold.jobs.engine import Engine
@@ -221,13 +222,13 @@ class TableEnvironment:
         choice = _parse(OnChange, "on_change", on_change)
         with errors_of_python():
             folder = None if state_dir is None else parse_folder(state_dir)
-            actions: Iterable[Show | Done | Submit] = self.plan(script)
-            if sources or sinks:  # a wrong name is reported before any job starts
-                actions = list(actions)
+            actions = list(self.plan(script))  # errors are reported before any job starts
+            if sources or sinks:
                 check_answers([action for action in actions if isinstance(action, Submit)], answers, new_sinks, renamed)
             if not wait:
-                job = _last_job(list(actions))
+                job = _last_job(actions)
                 return self.start(job, self.specify(job, folder, lambda _: choice, consent, script))
+            self._check_all_start([action for action in actions if isinstance(action, Submit)])
             result = string_result((), ())
             for action in actions:
                 match action:
@@ -257,6 +258,20 @@ class TableEnvironment:
         SqlError, and UsageError `not-a-query` for other or several statements.
         """
         return self._session.explain(statement)
+
+    def _check_all_start(self, submits: Sequence[Submit]) -> None:
+        """Raise UsageError `never-starts` for a statement after an INSERT without end."""
+        for submit, following in pairwise(submits):
+            if isinstance(submit.roots[0], Sink) and not self.is_bounded(self.specify(submit)):
+                names = ", ".join(f"`{name}`" for name in submit.names)
+                raise UsageError(
+                    Diagnostic(
+                        "never-starts",
+                        f"this statement would never start: the INSERT into {names} before it has no end",
+                        following.span,
+                        "write the INSERTs as one job, BEGIN STATEMENT SET; … END; or start them with wait=False",
+                    )
+                )
 
     def _run(self, action: Submit, spec: JobSpec) -> TableResult:
         received: list[pa.Table] = []
