@@ -73,6 +73,13 @@ def everfold() -> None:
     """
 
 
+_import_functions = click.option(
+    "--import-functions",
+    is_flag=True,
+    help="Import the modules of Python functions, which runs their code. By default they are only read.",
+)
+
+
 def _format_option(*formats: str, help: str) -> Callable[[_Command], _Command]:
     """Return the option `--format`, which defaults to text."""
     choice = click.Choice(formats)
@@ -535,6 +542,7 @@ def stop(folder: FolderName, timeout: float, format_: Any, conf: tuple[str, ...]
 @everfold.command()
 @_script_options
 @_format_option("text", "json", help="Output format of plans; json: one document per statement.")
+@_import_functions
 def explain(
     script: str | None,
     text: str | None,
@@ -543,6 +551,7 @@ def explain(
     conf: tuple[str, ...],
     dialect: str,
     format_: Any,
+    import_functions: bool,
 ) -> None:
     """Show the plan of each query of SCRIPT without running it, or explain a code.
 
@@ -566,7 +575,11 @@ def explain(
     if script is not None and command.explain_error(script):
         return
     options = RunOptions(
-        batch=batch, conf=parse_pairs(conf, "--conf"), variables=parse_pairs(variables, "--var"), dialect=dialect
+        batch=batch,
+        conf=parse_pairs(conf, "--conf"),
+        variables=parse_pairs(variables, "--var"),
+        dialect=dialect,
+        import_functions=import_functions,
     )
     command.explain(Script.read(script, text), options, format_)
 
@@ -603,6 +616,7 @@ def explain(
     help="The answer about a table that NEW writes at another location, or that OLD does not write, as in "
     "`everfold run`. * stands for all tables.",
 )
+@_import_functions
 @_options_of_scripts
 def check(
     scripts: tuple[str, ...],
@@ -611,6 +625,7 @@ def check(
     rules: str | None,
     sources: tuple[str, ...],
     sinks: tuple[str, ...],
+    import_functions: bool,
     batch: bool,
     variables: tuple[str, ...],
     conf: tuple[str, ...],
@@ -651,6 +666,7 @@ def check(
         sources=answers,
         renamed_sources=renamed,
         sinks=parse_answers(sinks, "--sink", NewSink),
+        import_functions=import_functions,
     )
     sys.exit(command.check(old, Script.read(scripts[-1], None), options, format_))
 

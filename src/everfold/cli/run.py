@@ -88,7 +88,10 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The command-line options of `everfold run`, without the script."""
+    """The command-line options of `everfold run`, without the script.
+
+    import_functions: whether the modules of Python functions may be imported. `run` always does.
+    """
 
     state: FolderName | None = None
     batch: bool = False
@@ -111,6 +114,7 @@ class RunOptions:
     renamed_sources: Mapping[str, str] = field(default_factory=dict)
     sinks: Mapping[str, NewSink] = field(default_factory=dict)
     metrics: MetricsOptions | None = None
+    import_functions: bool = False
 
 
 def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, notes: Note | None = None) -> Session:
@@ -133,6 +137,7 @@ def create_session(options: RunOptions, folder: Path, *, lenient: bool = False, 
         notes=notes or note,
         connected=apply_connector,
         folder=folder,
+        import_functions=options.import_functions,
         lenient=lenient,
         describe_scans=_describe_scans,
     )
@@ -158,6 +163,7 @@ def run(script: Script, options: RunOptions) -> None:
     from everfold.sql.planner import Done, Show, Submit
 
     actions: list[Show | Submit] = []
+    options = replace(options, import_functions=True)
     for action in create_session(options, script.folder).run(script.text, source=script.source):
         match action:
             case Show() if not any(isinstance(each, Submit) for each in actions):

@@ -22,6 +22,16 @@ ENTRIES = (
         "correct the name. The message suggests a close one.",
     ),
     ErrorCode(
+        "unreadable-function",
+        Family.SQL,
+        "What a Python function declares is only known when its module is run.",
+        "`check`, `explain`, `translate` and the dashboard do not run Python modules: they read the source. Types in "
+        "the decorators `udf` and `udaf` and in `get_result_type()` must be constants, `DataTypes`, or names of such "
+        "values. The message names the line that would have to be run.",
+        "declare the types with constants. If you trust the module, use `everfold check` or `explain` with "
+        "`--import-functions`.",
+    ),
+    ErrorCode(
         "not-a-function",
         Family.SQL,
         "The Python object cannot be used as a function.",

@@ -24,12 +24,22 @@ def digest_functions(roots: Iterable[Root]) -> dict[str, str]:
 
 
 def describe_changed_functions(recorded: Mapping[str, str], roots: Sequence[Root]) -> list[str]:
-    """Return a sentence for each function whose source differs from the recorded one."""
-    return [
-        f"the code of the Python function `{identifier}` has changed: kept values were computed by the old code"
-        for identifier, digest in digest_functions(roots).items()
-        if recorded.get(identifier) and digest and recorded[identifier] != digest
-    ]
+    """Return a sentence for each function whose source differs from the recorded one, or may."""
+    sentences: dict[str, str] = {}
+    for function in _functions_of(roots):
+        identifier, digest = function.identifier, function.digest_source()
+        if not recorded.get(identifier):
+            continue
+        if not function.is_source_known:
+            sentences[identifier] = (
+                f"whether the code of the Python function `{identifier}` has changed is not known: only importing its "
+                "module shows which code it runs"
+            )
+        elif digest and recorded[identifier] != digest:
+            sentences[identifier] = (
+                f"the code of the Python function `{identifier}` has changed: kept values were computed by the old code"
+            )
+    return list(sentences.values())
 
 
 def describe_compared_functions(roots: Sequence[Root]) -> list[str]:

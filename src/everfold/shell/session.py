@@ -61,6 +61,7 @@ class ShellSession:
             notes=screen.show_note,
             connected=apply_connector,
             folder=options.folder,
+            import_functions=True,
             describe_scans=_describe_scans,
             jobs=self.jobs,
         )

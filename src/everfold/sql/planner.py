@@ -26,7 +26,7 @@ from everfold.sql.binder.derived_tables import build_insert, complete_as, comple
 from everfold.sql.binder.lenses.inserts import bind_topic_insert
 from everfold.sql.binder.lenses.topics import bind_topic, check_late_option
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, ConnectTable, keep_table, local_name
-from everfold.sql.python_modules import load_object
+from everfold.sql.python_modules import load_object, read_object
 from everfold.sql.script import keep_variables, parse_script, resolve_variables
 from everfold.sql.settings import Note, Settings
 from everfold.sql.statements import (
@@ -64,6 +64,7 @@ from everfold.sql.statements import (
 )
 from everfold.sql.stream_checks import check_retractions
 from everfold.sql.user_functions import Kind, build_user_function, qualified_name
+from everfold.udf.reading import FunctionReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,8 @@ class Session:
     `options` are set before the first statement (`--conf`). `variables` and `environment` replace
     `${name}` and `${env:NAME}` in option values. `notes` receives messages for the user, such as
     options without effect. `connected` adds what connectors know about a table. Modules of Python
-    functions are searched for in `folder` first, which is the script's.
+    functions are searched for in `folder` first, which is the script's. They are imported only if
+    `import_functions`, which queries that run need; otherwise they are read.
 
     `describe_scans` adds to EXPLAIN how the engine reads the tables. `jobs` are those that
     statements can show and stop; a session without them refuses such statements.
@@ -157,11 +159,14 @@ class Session:
         connected: ConnectTable = keep_table,
         folder: Path = Path(),
         *,
+        import_functions: bool = False,
         lenient: bool = False,
         describe_scans: DescribeScans = lambda *_: "",
         jobs: Jobs | None = None,
     ) -> None:
         self.folder = folder
+        self._import_functions = import_functions
+        self._reader = FunctionReader(folder)
         self.lenient = lenient
         self.variables = dict(variables or {})
         self.environment = dict(environment or {})
@@ -320,7 +325,14 @@ class Session:
         """Declare what a script uses without declaring it; return the completed statements."""
         from everfold.sql.undeclared import infer_undeclared
 
-        loadable = [each.name[-1] for each in statements if isinstance(each, CreateFunction) and self._can_load(each)]
+        loadable: list[str] = []
+        for statement in statements:
+            if isinstance(statement, CreateFunction):
+                error = self._find_load_error(statement)
+                if error is None:
+                    loadable.append(statement.name[-1])
+                elif error.code == "unreadable-function":
+                    self._note(error.diagnostics[0].message)
         tables = (entry.name for entry in self.catalog.entries())
         found = infer_undeclared(statements, tables, [*loadable, *(each.name for each in self.catalog.functions)])
         for entry in found.entries():
@@ -331,13 +343,19 @@ class Session:
             self._note(each)
         return found.statements
 
-    def _can_load(self, statement: CreateFunction) -> bool:
-        """Return whether a function can be loaded; if not, only its use is known."""
+    def _find_load_error(self, statement: CreateFunction) -> SqlError | None:
+        """Return why a function cannot be loaded: then only its use is known."""
         try:
-            load_object(statement.identifier, self.folder, statement.identifier_span)
-        except SqlError:
-            return False
-        return True
+            self._find_object(statement)
+        except SqlError as error:
+            return error
+        return None
+
+    def _find_object(self, statement: CreateFunction) -> object:
+        """Return the object that a function runs, or its stand-in."""
+        if self._import_functions:
+            return load_object(statement.identifier, self.folder, statement.identifier_span)
+        return read_object(statement.identifier, self._reader, statement.identifier_span)
 
     def _resolve(self, value: str, span: Span | None) -> str:
         if not self.lenient:
@@ -405,14 +423,19 @@ class Session:
                 "write it in Python and add LANGUAGE PYTHON; the default is JAVA",
             )
         name = self._function_name(statement.name, statement.name_span)
-        if self.lenient and not self._can_load(statement):
+        if self.lenient and self._find_load_error(statement) is not None:
             return Done(message=f"Function {name} cannot be loaded.")
         kind = Kind.of(temporary=statement.temporary, system=statement.system)
         if statement.if_not_exists and self.catalog.functions.has(name, kind):
             return Done(message=f"Function {name} exists already.")
-        found = load_object(statement.identifier, self.folder, statement.identifier_span)
+        found = self._find_object(statement)
         function = build_user_function(found, name, statement.identifier, statement.identifier_span)
         self.catalog.functions.add(function, kind, statement.name_span)
+        if not function.is_argument_count_known:
+            self._note(
+                f"the parameters of the Python function `{statement.identifier}` are only known when its module is "
+                "imported: the number of arguments in calls is not checked"
+            )
         return Done(message=f"Function {name} created.")
 
     def _drop_function(self, statement: DropFunction) -> Action:

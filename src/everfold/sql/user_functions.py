@@ -8,7 +8,7 @@ Source: Flink's page on functions.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ from everfold.plan.expressions import Expr, Literal
 from everfold.types import DataType, NullType
 from everfold.udf.declared import CallableFunction, ColumnsFunction, DeclaredFunction, TypeLike, udaf, unwrap_function
 from everfold.udf.failure import user_traceback
-from everfold.udf.function import FUNC_TYPES, PythonFunction
+from everfold.udf.function import FUNC_TYPES, SOURCE, PythonFunction
 from everfold.udf.interface import AggregateFunction, ScalarFunction, UserDefinedFunction
 
 
@@ -81,18 +81,29 @@ class UserFunction:
                 raise SqlError.of("wrong-arguments", f"`{self.name}` does not take NULL for {wanted}", arg.span)
         return tuple(convert_to(arg, wanted) for arg, wanted in zip(args, self.input_types, strict=True))
 
-    def _accepts(self, count: int) -> bool:
-        """Return whether Python could call it with this number of arguments."""
+    @property
+    def is_argument_count_known(self) -> bool:
+        """Whether the number of its arguments is declared, or known from its parameters."""
+        origin = inspect.unwrap(getattr(self._called, "__func__", self._called))
+        return self.input_types is not None or getattr(origin, "__dict__", {}).get(SOURCE, "") is not None
+
+    @property
+    def _called(self) -> Callable[..., object]:
+        """What is called with the arguments of a row."""
         function = self.python.function
         if isinstance(function, CallableFunction | ColumnsFunction):
-            called, given = function.wrapped, count
-        elif isinstance(function, AggregateFunction):
-            called, given = function.accumulate, count + 1
-        else:
-            assert isinstance(function, ScalarFunction)
-            called, given = function.eval, count
+            wrapped: Callable[..., object] = function.wrapped
+            return wrapped
+        if isinstance(function, AggregateFunction):
+            return function.accumulate
+        assert isinstance(function, ScalarFunction)
+        return function.eval
+
+    def _accepts(self, count: int) -> bool:
+        """Return whether Python could call it with this number of arguments."""
+        given = count + isinstance(self.python.function, AggregateFunction)
         try:
-            inspect.signature(called).bind(*range(given))
+            inspect.signature(self._called).bind(*range(given))
         except TypeError:
             return False
         except ValueError:  # a function in C without a signature
@@ -233,6 +244,9 @@ def _type(given: TypeLike | None, what: str, of: DeclaredFunction, identifier: s
         raise SqlError.of("undeclared-type", message, span, f"declare it with {what}_type=… or {method}")
     if isinstance(given, DataType):
         return given
+    if not isinstance(given, str):
+        message = f"the {what} type of the Python function `{identifier}` is a value of type {type(given).__name__}"
+        raise SqlError.of("wrong-type", message, span, "write a type of DataTypes, or its SQL")
     try:
         return parse_type(given)
     except SqlError as error:

@@ -149,6 +149,7 @@ class TableEnvironment:
             environment=os.environ,
             connected=apply_connector,
             folder=self._base_folder,
+            import_functions=True,
             describe_scans=describe_scans,
         )
         self._engine = Engine(master=master, conf=dict(conf or {}), session=spark)

@@ -350,6 +350,7 @@ def _bind(case: Case, step: Step, mode: Mode) -> _BoundStep:
         environment=environment,
         connected=apply_connector,
         folder=case.file.path.parent,
+        import_functions=True,
     )
     created: dict[str, CreateTable | CreateView] = {}
     for block in step.tables:

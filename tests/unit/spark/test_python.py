@@ -74,7 +74,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
         (place / "__init__.py").touch()
     (package / "helpers" / "numbers.py").write_text(HELPER)
     (package / "functions.py").write_text(MODULE)
-    yield Session(folder=tmp_path)
+    yield Session(folder=tmp_path, import_functions=True)
     for name in [name for name in sys.modules if name.partition(".")[0] == "travelling"]:
         del sys.modules[name]
 

@@ -60,7 +60,7 @@ def test_modules_in_two_directories_may_have_the_same_name(
 ) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "mine.py").write_text(MODULE.format(type="STRING"))
-    sessions = [Session(folder=each) for each in (folder, other, folder)]
+    sessions = [Session(folder=each, import_functions=True) for each in (folder, other, folder)]
     for session in sessions:
         list(session.run("CREATE FUNCTION f AS 'mine.f' LANGUAGE PYTHON"))
     assert [types_of(session, "SELECT f(1)") for session in sessions] == [("INT",), ("STRING",), ("INT",)]
@@ -93,10 +93,14 @@ def test_a_module_in_a_package_is_found(tmp_path: Path) -> None:
         ("from everfold.udf import udf\nf = udf(len, result_type='INT', func_type='rows')\n", "wrong.f", "not-a-function", "arrow"),
     ],
 )  # fmt: skip
-def test_wrong_functions_are_refused(tmp_path: Path, content: str, identifier: str, code: str, words: str) -> None:
+@pytest.mark.parametrize("imports", [True, False], ids=["imported", "read"])
+def test_wrong_functions_are_refused(
+    tmp_path: Path, content: str, identifier: str, code: str, words: str, imports: bool
+) -> None:
     (tmp_path / "wrong.py").write_text(content)
     sys.modules.pop("wrong", None)
-    error = error_of(Session(folder=tmp_path), f"CREATE FUNCTION f\nAS '{identifier}' LANGUAGE PYTHON")
+    session = Session(folder=tmp_path, import_functions=imports)
+    error = error_of(session, f"CREATE FUNCTION f\nAS '{identifier}' LANGUAGE PYTHON")
     assert (error.code, error.exit_code) == (code, 2)
     assert words in str(error)
     span = error.diagnostics[0].span
@@ -106,7 +110,8 @@ def test_wrong_functions_are_refused(tmp_path: Path, content: str, identifier: s
 
 def test_a_failing_import_shows_its_location(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("def inner():\n    return 1 / 0\n\nvalue = inner()\n")
-    error = error_of(Session(folder=tmp_path), "CREATE FUNCTION f AS 'fails.f' LANGUAGE PYTHON")
+    session = Session(folder=tmp_path, import_functions=True)
+    error = error_of(session, "CREATE FUNCTION f AS 'fails.f' LANGUAGE PYTHON")
     assert error.diagnostics[0].notes == (
         f"{tmp_path}/fails.py:4 in <module>: value = inner()",
         f"{tmp_path}/fails.py:2 in inner: return 1 / 0",
