@@ -37,7 +37,7 @@ LAYERS = (
     ("storage",),
     ("local_paths",),
     ("types", "errors", "secrets", "files", "activity"),
-    ("similar_names",),
+    ("similar_names", "hidden_values"),
 )
 """Directories and modules of the package from top to bottom; those in one line may import each
 other.

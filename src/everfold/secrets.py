@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from everfold.hidden_values import hide_active
+
 HIDDEN = "******"
 _NAMES = (
     # Flink's list (FLINK-24381, FLINK-30443, FLINK-39590)
@@ -31,6 +33,7 @@ NAME_PATTERN = f"(?i){_NAME.pattern}"
 TEXT_PATTERN = "|".join((
     rf"""(?i)(?:{_NAME.pattern})[\w.$-]*['"`]?\s*(?:=>|:=|=|:)\s*(?:'[^']*'?|"[^"]*"?|`[^`]*`?|[^\s,;&)\]}}]+)""",
     r"""(?<=://)[^\s/'"`<>@]*(?=@)""",
+    r"""[?&](?i:sig|[\w-]{0,40}signature)=[^&\s'"`<>;,)]*""",
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]{0,40}PRIVATE KEY-----|[\s\S]*)",
 ))  # fmt: skip
 """What Spark hides in its plans: values after names of secrets, user info in URLs, private keys."""
@@ -59,9 +62,13 @@ CONTAINER_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<text>.*?)(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
 )
+_SIGNATURE = re.compile(r"[?&;'\"`](?:sig|[\w-]{0,40}signature)=(?P<text>[^&\s'\"`<>;,)]*)", re.I)
+"""The signature of a signed URL, such as Azure's `?sig=`."""
 _STARRED = re.compile(r"[^'\n]")
 _NEAR = 100
 """How many secrets before and after a message's location the message might quote."""
+_WORDS = re.compile(r"[^\s'\"`,;()=]+")
+_PLAIN_WORD = re.compile(r"[A-Za-z]+[0-9]{0,2}")
 _SHORT = 4
 """A word of a secret with fewer characters is hidden in a message only where it is quoted.
 Otherwise it may be a word of the message itself."""
@@ -95,7 +102,7 @@ def redact_script(text: str) -> str:
 
 def redact_log(text: str) -> str:
     """Return a log line or a foreign error message with stars for values after names of secrets."""
-    return _mask(text, _secret_parts(text, bare=True))
+    return hide_active(_mask(text, _secret_parts(text, bare=True)))
 
 
 def redact_part(script: str, start: int, end: int) -> str:
@@ -108,14 +115,22 @@ def redact_part(script: str, start: int, end: int) -> str:
 
 
 def redact_message(message: str, script: str, at: int = 0) -> str:
-    """Return a message without the script's secrets.
+    """Return a message without the script's secrets, and without values of the environment.
 
-    The message may quote the script around the position `at`.
+    The message may quote the script around the position `at`. Words that the script's line shows
+    there are kept: they are the ones that the message is about.
     """
+    message = hide_active(message, script)
     parts = _secrets_of_script(script)
     here = bisect_left(parts, (at, at))
-    for start, end in parts[max(0, here - _NEAR) : here + _NEAR]:
-        message = _remove_secret(message, script[start:end])
+    near = parts[max(0, here - _NEAR) : here + _NEAR]
+    shown: frozenset[str] = frozenset()
+    if near:
+        end = script.find("\n", at)
+        line = redact_part(script, script.rfind("\n", 0, at) + 1, len(script) if end < 0 else end)
+        shown = frozenset(_WORDS.findall(line))
+    for start, end in near:
+        message = _remove_secret(message, script[start:end], shown)
     return _mask(message, _secret_parts(message, bare=False))
 
 
@@ -162,6 +177,7 @@ def _secret_parts(text: str, *, bare: bool) -> list[_Part]:
     bare: an unquoted name counts anywhere, not only where options are expected.
     """
     found = [match.span("text") for match in _PRIVATE_KEY.finditer(text)]
+    found += (match.span("text") for match in _SIGNATURE.finditer(text) if match.group("text"))
     found += _user_infos(text)
     at = 0
     while (name := _NAME.search(text, at)) is not None:
@@ -288,18 +304,28 @@ class _Name:
 # --- messages -------------------------------------------------------------------------------------
 
 
-def _remove_secret(message: str, secret: str) -> str:
-    """Return a message without a secret, whether verbatim, unquoted, shortened, or word by word."""
+def _remove_secret(message: str, secret: str, shown: frozenset[str]) -> str:
+    """Return a message without a secret, whether verbatim, unquoted, shortened, or word by word.
+
+    shown: words that the script shows at the location of the message.
+    """
     plain = secret.strip().strip("'\"`")
-    message = message.replace(secret, f"'{HIDDEN}'" if secret[:1] in "'\"`" else HIDDEN)
-    if not plain:
+    if not plain or plain in shown:
         return message
+    message = message.replace(secret, f"'{HIDDEN}'" if secret[:1] in "'\"`" else HIDDEN)
     if len(plain) >= _SHORT:
-        message = message.replace(plain.replace("''", "'"), HIDDEN).replace(plain, HIDDEN)
+        message = _remove_word(_remove_word(message, plain.replace("''", "'")), plain)
     if len(secret) > 30:
         message = message.replace(secret[:30], "'" + HIDDEN)
-    for word in sorted(set(re.findall(r"[^\s'\"`,;()=]+", plain)), key=len, reverse=True):
+    for word in sorted(set(_WORDS.findall(plain)) - shown, key=len, reverse=True):
         message = message.replace(f"`{word}`", f"`{HIDDEN}`").replace(f"number {word}", f"number {HIDDEN}")
         if len(word) >= _SHORT and any(each.isdigit() for each in word):
-            message = message.replace(word, HIDDEN)
+            message = _remove_word(message, word)
     return message
+
+
+def _remove_word(message: str, word: str) -> str:
+    """Return a message without a word. A plain word is kept where it is a part of another one."""
+    if _PLAIN_WORD.fullmatch(word) is None:
+        return message.replace(word, HIDDEN)
+    return re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", HIDDEN, message)

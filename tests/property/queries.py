@@ -27,7 +27,11 @@ class Query:
     """The last statement of a script, bound."""
 
     def __init__(self, text: str, folder: Path | None = None) -> None:
-        submits = [action for action in Session(folder=folder or Path()).run(text) if isinstance(action, Submit)]
+        submits = [
+            action
+            for action in Session(folder=folder or Path(), import_functions=True).run(text)
+            if isinstance(action, Submit)
+        ]
         self.submit = submits[-1]
         self.root: Root = self.submit.roots[0]
         self.settings: Settings = self.submit.settings

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from everfold.cli.change import Change, TableFinding, judge_change
-from everfold.cli.hidden_environment import HiddenEnvironment
 from everfold.cli.run import RunOptions, Script
 from everfold.errors import Diagnostic, EverfoldError
+from everfold.hidden_values import HiddenValues, activate
 
 if TYPE_CHECKING:
     from everfold.jobs.answers import Answer
@@ -32,14 +32,14 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     from everfold.compat import report
 
     scripts = (new, old) if isinstance(old, Script) else (new,)
-    hidden = HiddenEnvironment.of((script.text for script in scripts), options.environment)
+    hidden = HiddenValues.of((script.text for script in scripts), options.environment)
+    activate(hidden)
     try:
         change = judge_change(old, new, options)
-    except EverfoldError as raised:
-        error = hidden.hide_in(raised)
+    except EverfoldError as error:
         if format_ == "github":
             sys.stdout.writelines(f"{_annotate('error', diagnostic)}\n" for diagnostic in error.diagnostics)
-        raise error from None
+        raise
     change = _hide_values(change, hidden)
     match format_:
         case "json":
@@ -61,7 +61,7 @@ def check(old: Script | FolderName, new: Script, options: RunOptions, format_: C
     return change.exit_code
 
 
-def _hide_values(change: Change, hidden: HiddenEnvironment) -> Change:
+def _hide_values(change: Change, hidden: HiddenValues) -> Change:
     return replace(
         change,
         notes=tuple(map(hidden.hide, change.notes)),

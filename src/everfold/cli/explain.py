@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from everfold.cli.hidden_environment import HiddenEnvironment
 from everfold.cli.run import RunOptions, Script, create_session, note
-from everfold.errors import EverfoldError, UsageError, suggest_name
+from everfold.errors import UsageError, suggest_name
 
 if TYPE_CHECKING:
     from everfold.sql.planner import Submit
@@ -65,21 +64,13 @@ def explain(script: Script, options: RunOptions, format: Literal["text", "json"]
     from everfold.jobs.preflight import check_jobs
     from everfold.sql.planner import Submit
 
-    hidden = HiddenEnvironment.of([script.text], options.environment)
-
-    def note_hidden(text: str) -> None:
-        note(hidden.hide(text))
-
-    session = create_session(options, script.folder, notes=note_hidden)
-    try:
-        actions = session.run(script.text, source=script.source)
-        for number, submit in enumerate(action for action in actions if isinstance(action, Submit)):
-            check_jobs([submit], script.folder, note=note_hidden)
-            if number and format == "text":
-                sys.stdout.write("\n")
-            sys.stdout.write(_explain_plans(submit, format) + "\n")
-    except EverfoldError as error:
-        raise hidden.hide_in(error) from None
+    session = create_session(options, script.folder)
+    actions = session.run(script.text, source=script.source)
+    for number, submit in enumerate(action for action in actions if isinstance(action, Submit)):
+        check_jobs([submit], script.folder, note=note)
+        if number and format == "text":
+            sys.stdout.write("\n")
+        sys.stdout.write(session.hidden_values.hide_connectors(_explain_plans(submit, format)) + "\n")
 
 
 def _explain_plans(submit: Submit, format: Literal["text", "json"]) -> str:

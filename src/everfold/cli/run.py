@@ -21,6 +21,7 @@ from everfold.cli.progress import ProgressView, show_activities
 from everfold.cli.runner import LogName, Runners
 from everfold.cli.stop_listener import listen_for_stop
 from everfold.errors import EXIT_INTERRUPTED, UsageError
+from everfold.hidden_values import hide_active
 from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
 from everfold.jobs.folders import FolderName, join_folder, needs_s3
 from everfold.jobs.rewind import Consent, Moved, NewSink
@@ -151,7 +152,7 @@ def _describe_scans(roots: Sequence[Root], settings: Settings) -> str:
 
 def note(text: str) -> None:
     """Print a note for the user on stderr."""
-    click.echo(f"note: {text}", err=True)
+    click.echo(f"note: {hide_active(text)}", err=True)
 
 
 def run(script: Script, options: RunOptions) -> None:

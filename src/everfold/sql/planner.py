@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, assert_never
 
 from everfold.errors import Span, SqlError, UnsupportedFeature, UsageError
+from everfold.hidden_values import HiddenValues, activate
 from everfold.plan.execution_plan import format_execution_plan
 from everfold.plan.explain import explain
 from everfold.plan.naming import number_operators
@@ -170,8 +171,11 @@ class Session:
         self.lenient = lenient
         self.variables = dict(variables or {})
         self.environment = dict(environment or {})
-        self.catalog = Catalog(options, notes, self._resolve, connected)
-        self._note: Note = notes or (lambda _: None)
+        self.hidden_values = HiddenValues()
+        activate(self.hidden_values)
+        note: Note = notes or (lambda _: None)
+        self._note: Note = lambda text: note(self.hidden_values.hide(text))
+        self.catalog = Catalog(options, self._note, self._resolve, connected)
         self._describe_scans = describe_scans
         self._jobs = jobs
         if lenient:
@@ -191,6 +195,8 @@ class Session:
 
     def run_statements(self, statements: tuple[Statement, ...]) -> Iterator[Action]:
         """Yield the actions of a script that was parsed, see `run`."""
+        for script in {statement.span.text for statement in statements}:
+            self.hidden_values.add_script(script, self.environment)
         if self.lenient:
             statements = self._complete(statements)
         for statement in statements:
@@ -268,9 +274,9 @@ class Session:
                 return Show(columns=show.describe_columns(entry), rows=rows)
             case ShowCreate():
                 entry = self.catalog.get(statement.name, statement.name_span)
-                return Show(
-                    columns=("result",), rows=((show.show_create(entry, statement.kind, statement.name_span),),)
-                )
+                option = self.hidden_values.show_option
+                created = show.show_create(entry, statement.kind, statement.name_span, option)
+                return Show(columns=("result",), rows=((created,),))
             case _:
                 assert_never(statement)
 
@@ -368,7 +374,7 @@ class Session:
             self.catalog.reset_option(statement.key, statement.span)
             return Done(message=f"Option {statement.key} reset." if statement.key else "All options reset.")
         if statement.key is None:
-            return Show(columns=("key", "value"), rows=show.list_options(self.settings))
+            return Show(columns=("key", "value"), rows=show.list_options(self.settings, self.hidden_values.show_option))
         assert statement.value is not None
         check_late_option(statement.key, self.catalog, statement.key_span)
         value = self._resolve(statement.value, statement.value_span)
@@ -467,6 +473,7 @@ class Session:
 
     def _bind_statement(self, text: str) -> tuple[Root, ...]:
         """Return the plans of a query, an INSERT or a statement set. Raises SqlError."""
+        self.hidden_values.add_script(text, self.environment)
         (statement,) = parse_script(text, dialect=self.settings.dialect)
         if not isinstance(statement, Query | Insert | StatementSet):
             raise UsageError.of("not-a-query", "only a query, an INSERT or a statement set has a plan")
@@ -507,7 +514,8 @@ class Session:
         parts.append(self._describe_scans(roots, self.settings))
         if "JSON_EXECUTION_PLAN" in statement.details:
             parts.append(f"{_JSON_TITLE}\n{format_execution_plan(roots, streaming=streaming)}")
-        return Show(columns=("result",), rows=(("\n\n".join(filter(None, parts)),),))
+        plan = self.hidden_values.hide_connectors("\n\n".join(filter(None, parts)))
+        return Show(columns=("result",), rows=((plan,),))
 
     def _plan_explained(self, statement: JobStatement) -> tuple[Root, ...]:
         """Return the plans of a statement. That of CREATE TABLE … AS leaves no table behind."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from everfold.errors import Diagnostic, Span, SqlError
 from everfold.secrets import redact_value
 from everfold.sql.catalog import CATALOG, DATABASE, Catalog, CatalogTable, CatalogView, Column, Entry
@@ -75,15 +77,19 @@ def function_names(catalog: Catalog, *, user: bool) -> tuple[str, ...]:
     return tuple(sorted(own if user else own | {name.lower() for name in (*names(), *aggregate_names())}))
 
 
-def list_options(settings: Settings) -> tuple[tuple[str, str], ...]:
+ShowOption = Callable[[str], str]
+"""Returns an option's value as the script writes it: with the names of environment variables."""
+
+
+def list_options(settings: Settings, show_option: ShowOption) -> tuple[tuple[str, str], ...]:
     """Return the rows of SET without arguments."""
-    return tuple((key, redact_value(key, value)) for key, value in sorted(settings.options.items()))
+    return tuple((key, redact_value(key, show_option(value))) for key, value in sorted(settings.options.items()))
 
 
 # --- SHOW CREATE ----------------------------------------------------------------------------------
 
 
-def show_create(entry: Entry, kind: str, span: Span | None) -> str:
+def show_create(entry: Entry, kind: str, span: Span | None, show_option: ShowOption) -> str:
     """Return the statement that creates a table or view. Values of secret options are masked."""
     is_view = isinstance(entry, CatalogView)
     if is_view != (kind == "VIEW"):
@@ -93,7 +99,7 @@ def show_create(entry: Entry, kind: str, span: Span | None) -> str:
                 f"not-a-{kind.lower()}", f"`{entry.name}` is a {found}", span, f"SHOW CREATE {other} {entry.name}"
             )
         )
-    return _view(entry) if isinstance(entry, CatalogView) else _table(entry)
+    return _view(entry) if isinstance(entry, CatalogView) else _table(entry, show_option)
 
 
 def _head(kind: str, entry: Entry) -> str:
@@ -111,7 +117,7 @@ def _view(view: CatalogView) -> str:
     return f"{_head('VIEW', view)} (\n{columns}\n){comment}\nAS {view.text}"
 
 
-def _table(table: CatalogTable) -> str:
+def _table(table: CatalogTable, show_option: ShowOption) -> str:
     lines = [_column(column) for column in table.columns]
     if table.watermark is not None:
         lines.append(
@@ -127,8 +133,8 @@ def _table(table: CatalogTable) -> str:
     if table.table.partition_keys:
         parts.append(f"PARTITIONED BY ({', '.join(map(quote_name, table.table.partition_keys))})")
     if table.table.options:
-        shown = [f"  {_quote(key)} = {_quote(redact_value(key, value))}" for key, value in table.table.options]
-        parts.append("WITH (\n" + ",\n".join(shown) + "\n)")
+        shown = [(key, redact_value(key, show_option(value))) for key, value in table.table.options]
+        parts.append("WITH (\n" + ",\n".join(f"  {_quote(key)} = {_quote(value)}" for key, value in shown) + "\n)")
     return "\n".join(parts)
 
 
