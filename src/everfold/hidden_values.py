@@ -99,16 +99,18 @@ class HiddenValues:
             if "${env:" in raw:
                 value = _fill(raw, environment)
                 self._options[value] = raw
+                if self._is_full:
+                    continue
                 self._add(value, raw)
                 for part in _split_raw(raw):
                     self._add(_fill(part, environment), part)
         for match in _CONNECTOR.finditer(script):
             self._connectors[_fill(match.group(1), environment)] = match.group(1)
-        for match in _VARIABLE.finditer(script):
-            value = environment.get(match.group(1), "")
-            self._add(value, match.group(), is_secret=_SECRET_NAME.search(match.group(1)) is not None)
+        for name in dict.fromkeys(match.group(1) for match in _VARIABLE.finditer(script)):
+            value, shown = environment.get(name, ""), f"${{env:{name}}}"
+            self._add(value, shown, is_secret=_SECRET_NAME.search(name) is not None)
             for part in _SEPARATORS.split(value):
-                self._add(part, match.group(), is_part=part != value)
+                self._add(part, shown, is_part=part != value)
 
     def show_option(self, value: str) -> str:
         """Return an option's value as the script writes it."""
