@@ -1,4 +1,4 @@
-"""Size limits of a script. A larger one is refused as `too-complex`.
+"""Size limits of a script, which is refused as `too-complex`, and of records and their schemas.
 
 Parsing, binding, rewriting and checking take time that grows with tokens, with columns and with the
 number of uses of a view or of a WITH query. The limits keep the response to any script within
@@ -43,3 +43,19 @@ MAX_TEXT = 1_000_000
 def too_complex_error(what: str, most: int, span: Span | None = None, help: str | None = None) -> SqlError:
     """Return the error for a script that exceeds a limit."""
     return SqlError.of("too-complex", f"the script is too complex: {what}; the limit is {most:,}", span, help)
+
+
+# --- records of a table, refused as `bad-record` --------------------------------------------------
+
+MAX_RECORD_BYTES = 100_000_000
+"""Bytes of a record of Avro."""
+MAX_RECORD_DEPTH = 400
+"""Nesting depth of the values of a record. Readers recurse this deep."""
+MAX_RECORD_VALUES = 1_000_000
+"""Values of a record of Avro whose schema has values without bytes, or is recursive."""
+MAX_SCHEMA_BYTES = 5_000_000
+"""Bytes of an answer of a schema registry."""
+MAX_SCHEMA_DEPTH = 200
+"""Nesting depth of the JSON of a schema."""
+MAX_SCHEMA_REFERENCES = 200
+"""Schemas that a schema refers to, directly or not."""

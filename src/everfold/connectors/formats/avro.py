@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.formats.avro_limits import find_check
 from everfold.connectors.formats.format import Format, NoteFlaw, RecordColumn
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import OptionSet
@@ -124,11 +126,17 @@ FORMAT = AvroFormat
 # --- records ------------------------------------------------------------------------------------
 
 
-def read_with(schema: Any, convert: Conversion) -> RowReader:
-    """Return a function from a record of a parsed schema to its fields, which raises BadValue."""
+def read_with(schema: Any, convert: Conversion, named: Mapping[str, Any] = MappingProxyType({})) -> RowReader:
+    """Return a function from a record of a parsed schema to its fields, which raises BadValue.
+
+    named: the types that the schema names.
+    """
     from fastavro import schemaless_reader
 
+    check = find_check(schema, named)
+
     def read(record: bytes) -> dict[str, Any]:
+        check(record)
         rest = io.BytesIO(record)
         try:
             found = convert(schemaless_reader(rest, schema, None))

@@ -35,11 +35,13 @@ from everfold.connectors.formats.avro import (
     to_avro,
     within_days,
 )
+from everfold.connectors.formats.avro_limits import check_schema_text, kind_of
 from everfold.connectors.formats.format import RecordColumn
 from everfold.connectors.formats.schema_registry import SchemaRegistry, basic, split_user_info
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.errors import UnsupportedFeature
+from everfold.limits import MAX_SCHEMA_REFERENCES
 from everfold.plan.nodes import Table
 from everfold.types import (
     ArrayType,
@@ -81,6 +83,7 @@ _RECORD = "org.apache.flink.avro.generated.record"
 _JAVA_STORES = (".jks", ".p12", ".pfx", ".jceks")
 _UNITS = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _LOCAL = "local-"
+_MAX_REASON_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,10 @@ class AvroConfluentFormat(AvroFormat):
                 raise BadValue("it does not begin with a byte 0 and the number of a schema")
             [number] = _HEADER.unpack_from(record, 1)
             if number not in readers:
-                readers[number] = _open_reader(_load_schema(self.registry, number), of, number)
+                schema = _load_schema(self.registry, number)
+                if isinstance(schema, str):
+                    raise BadValue(schema)
+                readers[number] = _open_reader(schema, of, number)
             return readers[number](record[1 + _HEADER.size :])
 
         return read
@@ -199,12 +205,13 @@ class _Schema:
     """A parsed schema.
 
     named: the named types that it refers to. stored: the schema without logical types, for which
-    fastavro returns what is stored.
+    fastavro returns what is stored, and stored_types: its named types.
     """
 
     root: Any
     named: Mapping[str, Any]
     stored: Any
+    stored_types: Mapping[str, Any]
 
     @classmethod
     def parse(cls, text: str, others: Sequence[str] = ()) -> _Schema:
@@ -216,11 +223,12 @@ class _Schema:
         plain: dict[str, Any] = {}
         try:
             for each in (*others, text):
+                check_schema_text(each)
                 root = parse_schema(json.loads(each), named_schemas=named)
                 stored = parse_schema(_without_logical_types(json.loads(each)), named_schemas=plain)
-        except (SchemaParseException, UnknownType, KeyError, TypeError) as wrong:
+        except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError) as wrong:
             raise ValueError(str(wrong)) from None
-        return cls(root, named, stored)
+        return cls(root, named, stored, plain)
 
     def resolve(self, schema: Any) -> Any:
         """Return the definition of a type that is given by its name."""
@@ -231,7 +239,7 @@ class _Schema:
         schema = self.resolve(schema)
         if isinstance(schema, list):
             return frozenset(map(self.shape, schema))
-        kind = _kind_of(schema)
+        kind = kind_of(schema)
         match kind:
             case "record":
                 return frozenset((each["name"], self.shape(each["type"])) for each in schema["fields"])
@@ -253,13 +261,6 @@ def _without_logical_types(schema: Any) -> Any:
     return kept
 
 
-def _kind_of(schema: Any) -> str:
-    """Return the name of a type: `record`, `long`, …."""
-    while isinstance(schema, dict):
-        schema = schema["type"]
-    return str(schema)
-
-
 def _logical_type(schema: Any) -> str:
     """Return the logical type, empty without one. A local timestamp is stored as another one."""
     found = schema.get("logicalType", "") if isinstance(schema, dict) else ""
@@ -272,28 +273,50 @@ def _derive_schema(columns: Sequence[RecordColumn]) -> str:
 
 
 @lru_cache(maxsize=1000)
-def _load_schema(registry: SchemaRegistry, number: int) -> _Schema:
-    """Return the schema with a number. Raises BadValue if the registry does not have it."""
+def _load_schema(registry: SchemaRegistry, number: int) -> _Schema | str:
+    """Return the schema with a number, or why it cannot be read.
+
+    Raises BadValue, which is not cached, if the registry does not have it.
+    """
     found = registry.find_schema(number)
     if found is None:
         raise BadValue(f"the schema registry has no schema {number}")
     if found.get("schemaType", "AVRO") != "AVRO":
-        raise BadValue(f"schema {number} is not an Avro schema, but {found['schemaType']}")
+        return f"schema {number} is not an Avro schema, but {found['schemaType']}"
     try:
         return _Schema.parse(found["schema"], _load_references(registry, found))
-    except ValueError as wrong:
-        raise BadValue(f"schema {number} of the schema registry cannot be read: {wrong}") from None
+    except BadValue:
+        raise
+    except (ValueError, KeyError, TypeError) as wrong:
+        return f"schema {number} of the schema registry cannot be read: {str(wrong)[:_MAX_REASON_CHARS]}"
 
 
 def _load_references(registry: SchemaRegistry, entry: Mapping[str, Any]) -> list[str]:
     """Return the schemas that an entry refers to, each after those that it refers to itself."""
-    found: list[str] = []
+    schemas: dict[tuple[str, int], str] = {}
+    _add_references(registry, entry, schemas, set())
+    return list(dict.fromkeys(schemas.values()))
+
+
+def _add_references(
+    registry: SchemaRegistry,
+    entry: Mapping[str, Any],
+    schemas: dict[tuple[str, int], str],
+    visited: set[tuple[str, int]],
+) -> None:
+    """Add the schemas that an entry refers to. A cycle ends at a type that is not yet known."""
     for reference in entry.get("references") or ():
-        other = registry.find_version(reference["subject"], int(reference["version"]))
+        key = str(reference["subject"]), int(reference["version"])
+        if key in visited:
+            continue
+        visited.add(key)
+        if len(visited) > MAX_SCHEMA_REFERENCES:
+            raise ValueError(f"it refers to more than {MAX_SCHEMA_REFERENCES} schemas")
+        other = registry.find_version(*key)
         if other is None:
-            raise BadValue(f"the schema registry has no version {reference['version']} of {reference['subject']}")
-        found += [each for each in (*_load_references(registry, other), other["schema"]) if each not in found]
-    return found
+            raise BadValue(f"the schema registry has no version {key[1]} of {key[0]}")
+        _add_references(registry, other, schemas, visited)
+        schemas[key] = other["schema"]
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -303,9 +326,9 @@ def _open_reader(schema: _Schema, of: RowType, number: int) -> RowReader:
     """Return a function from a record without its header to the fields of a type."""
     try:
         convert = _resolve(schema, schema.root, of, "")
-    except _Unresolved as wrong:
+    except (_Unresolved, ValueError, TypeError) as wrong:
         raise BadValue(f"schema {number}: {wrong}") from None
-    return read_with(schema.stored, convert)
+    return read_with(schema.stored, convert, schema.stored_types)
 
 
 class _Unresolved(Exception):
@@ -317,7 +340,7 @@ def _resolve(schema: _Schema, stored: Any, of: DataType, path: str) -> Conversio
     stored = schema.resolve(stored)
     if isinstance(stored, list):
         return _resolve_union(schema, stored, of, path)
-    kind, logical = _kind_of(stored), _logical_type(stored)
+    kind, logical = kind_of(stored), _logical_type(stored)
     match of, kind:
         case RowType(), "record":
             return _resolve_record(schema, stored, of, path)
@@ -358,7 +381,7 @@ def _resolve_union(schema: _Schema, branches: Sequence[Any], of: DataType, path:
         return _resolve(schema, others[0], of, path)
     found: dict[type, Conversion] = {}
     for each in others:
-        kind = _PYTHON_TYPES.get(_kind_of(schema.resolve(each)))
+        kind = _PYTHON_TYPES.get(kind_of(schema.resolve(each)))
         if kind is None or kind in found:
             raise _Unresolved(f"field `{path}` is a union of several types, which is not read as {of.sql}")
         found[kind] = _resolve(schema, each, of, path)

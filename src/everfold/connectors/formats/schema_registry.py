@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from everfold.errors import ConnectorError
+from everfold.limits import MAX_SCHEMA_BYTES
 
 _TIMEOUT_S = 30
 _ATTEMPTS = 4
@@ -91,7 +92,13 @@ class SchemaRegistry:
             request.add_unredirected_header("Authorization", self.authorization)
         context = self._ssl_context() if url.startswith("https:") else None
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:
-            found = json.load(answer)
+            content = answer.read(MAX_SCHEMA_BYTES + 1)
+        if len(content) > MAX_SCHEMA_BYTES:
+            raise ValueError(f"the answer has more than {MAX_SCHEMA_BYTES:,} bytes")
+        try:
+            found = json.loads(content)
+        except RecursionError:
+            raise ValueError("the answer is nested too deeply") from None
         if not isinstance(found, dict):
             raise ValueError("the answer is not an object")
         return found
