@@ -14,6 +14,7 @@ from everfold.completion.words import split_sql, split_statements
 from everfold.connectors.registry import apply_connector
 from everfold.connectors.validate import check_tables
 from everfold.errors import Diagnostic, EverfoldError, Span
+from everfold.limits import MAX_CHARACTERS, MAX_STATEMENTS, MAX_TOKENS, too_complex_error
 from everfold.plan.nodes import Root, Sink
 from everfold.sql.planner import Session, Submit
 from everfold.sql.script import DIALECT_OPTION, DIALECTS, keep_variables
@@ -21,6 +22,7 @@ from everfold.sql.statements import CreateFunction, CreateTable, CreateView, Set
 from everfold.sql.undeclared import infer_undeclared
 from everfold.sql.user_functions import Kind
 
+_SPLIT = "split it into several scripts"
 _WORDS_OF_NAME = 8
 """CREATE TEMPORARY TABLE IF NOT EXISTS and a name are no more words than these."""
 
@@ -73,6 +75,9 @@ def analyze(
     A script that declares no table is read like `everfold check` does: its tables are inferred from
     their use.
     """
+    too_long = _find_excess(text, source)
+    if too_long is not None:
+        return Analysis(text, source, dialect, Session(options), list(too_long.diagnostics))
     variables, environment = keep_variables(text)
     notes: list[str] = []
     session = Session(options, variables, environment, notes.append, apply_connector, folder)
@@ -85,13 +90,31 @@ def analyze(
     return found
 
 
+def _find_excess(text: str, source: str) -> EverfoldError | None:
+    """Return the error of a script that is too long for `everfold run`, too."""
+    if len(text) > MAX_CHARACTERS:
+        return too_complex_error(f"it has {len(text):,} characters", MAX_CHARACTERS, None, _SPLIT)
+    words = split_sql(text)
+    if len(words) > MAX_TOKENS:
+        first = words[MAX_TOKENS]
+        span = Span(first.start, first.start + len(first.text), source, text)
+        return too_complex_error(f"it has more than {MAX_TOKENS:,} tokens", MAX_TOKENS, span, _SPLIT)
+    return None
+
+
 def _parse(found: Analysis, dialect: str) -> set[str]:
     """Parse the statements one by one; return the first words of wrong CREATE statements.
 
     The name of the table is among them.
     """
     broken: set[str] = set()
-    for part in split_statements(found.text):
+    for number, part in enumerate(split_statements(found.text)):
+        if number == MAX_STATEMENTS:
+            what = f"it has more than {MAX_STATEMENTS:,} statements"
+            blank = len(found.text[part.start : part.end]) - len(found.text[part.start : part.end].lstrip())
+            span = found.span(part.start + blank, part.end)
+            found.errors += too_complex_error(what, MAX_STATEMENTS, span, _SPLIT).diagnostics
+            break
         try:
             parsed = DIALECTS[dialect](found.text, found.source, part)
         except EverfoldError as error:
