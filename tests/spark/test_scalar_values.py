@@ -117,11 +117,14 @@ def normalize(value: Any) -> Any:
 
 def compare(text: str, expression: Expr, rows: pa.Table, frame: DataFrame) -> str | None:
     """Return how the values of an expression differ, None if they do not."""
+    from everfold.spark.regex_functions import add_regex_functions
+
     in_memory = evaluate_in_memory(rows, expression)
     if not in_memory:
         return None
     rendered = to_spark(expression, rows.column_names, RenderContext())
     wanted = frame.where(f"row IN ({', '.join(map(str, in_memory))})")
+    add_regex_functions(wanted.sparkSession, rendered)
     found = wanted.selectExpr("row", f"{rendered} AS x").toArrow()
     values = found.column("x").cast(expression.type.arrow).to_pylist()
     for at, value in zip(found.column("row").to_pylist(), values, strict=True):

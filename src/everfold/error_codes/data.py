@@ -87,6 +87,17 @@ ENTRIES = (
         "change the pattern, or run without `--engine memory`: Spark uses Java's regular expressions, as Flink does.",
     ),
     ErrorCode(
+        "regex-too-costly",
+        Family.DATA,
+        "A regular expression takes too long, or too much memory, for a string.",
+        "Spark uses Java's regular expressions, as Flink does. They can take a time that doubles with each "
+        "character, for example `(a|aa)+b`, or hours for a string of 100,000 characters, for example `.*a.*b.*c`, and "
+        "need memory for each repetition of a group. In Flink such a row blocks or ends the task. A value may take 30 "
+        "million steps, and 100 for each of its characters, and 256 MB.",
+        "avoid repetitions next to or within another one that can match the same characters, or leave the row out by "
+        "a condition on its other columns, or on `CHAR_LENGTH`.",
+    ),
+    ErrorCode(
         "null-rowtime",
         Family.DATA,
         "The time attribute of a row is NULL.",

@@ -145,7 +145,7 @@ class Backfill:
         with _read_whole_files(self.spark):
             lowering = BatchLowering(self.spark, self.zone, self._open_history)
             width = len(node.input.schema)
-            texts = input_columns_sql(Scalars(self.zone), operator.inputs, operator.hash_columns, width)
+            texts = input_columns_sql(Scalars(self.spark, self.zone), operator.inputs, operator.hash_columns, width)
             count = Observation()
             below = lowering.rows(node.input, (LOCATION,)).selectExpr(*texts, LOCATION)
             below = below.observe(count, F.count("*").alias("rows"))

@@ -75,7 +75,7 @@ class BatchLowering:
 
     @property
     def _scalars(self) -> Scalars:
-        return Scalars(self.zone)
+        return Scalars(self.spark, self.zone)
 
     def lower(self, node: Plan) -> DataFrame:
         """Return the rows of a plan."""

@@ -14,21 +14,23 @@ from everfold.plan.expressions import Expr, InputRef, Literal, PythonCall
 from everfold.plan.nodes import Unnest
 from everfold.plan.windows import Cumulate, Hop, SlicedWindow, Tumble
 from everfold.spark.python import python_column
+from everfold.spark.regex_functions import add_regex_functions
 from everfold.sql.functions.render import to_spark
 from everfold.sql.functions.writer import RenderContext
 from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, TimestampType, physical_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
     """Renders expressions over a frame's data columns as Spark SQL.
 
-    zone: the session's time zone.
+    spark: the session, to which the functions that they call are added. zone: its time zone.
     """
 
+    spark: SparkSession
     zone: str
 
     def render_sql(self, expression: Expr, width: int, guard: str | None = None) -> str:
@@ -38,6 +40,7 @@ class Scalars:
         """
         columns = [physical_name(at) for at in range(width)]
         text = to_spark(expression, columns, RenderContext(zone=self.zone))
+        add_regex_functions(self.spark, text)
         if guard is None or isinstance(expression, InputRef | Literal):
             return text
         return f"CASE WHEN {guard} THEN {text} END"

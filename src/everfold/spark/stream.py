@@ -208,7 +208,7 @@ class StreamLowering:
 
     @property
     def _scalars(self) -> Scalars:
-        return Scalars(self.zone)
+        return Scalars(self.spark, self.zone)
 
     def lower(self, node: Plan) -> Stream:
         """Return the stream of a plan's rows."""

@@ -12,13 +12,15 @@ from everfold.types import MAX_VARCHAR, BytesType, DataType, IntegerType, String
 
 _BLANK = r"[\x00-\x20]"
 """What Flink removes at the ends of most strings; around an integer only spaces."""
+_BLANKS = "".join(map(chr, range(0x21)))
 _CONTROL = r"[\x00-\x1F\x7F]"
-_WHOLE = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]*) *\z"
-_DECIMAL = rf"^[ \t\n]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?([ \t\n]*|{_BLANK})\z"
-_FLOAT = rf"^{_BLANK}*[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity){_BLANK}*\z"
+_WHOLE = r"^ *[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]*) *\z"
+_DECIMAL = rf"^[ \t\n]*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?([ \t\n]*|{_BLANK})\z"
+_FLOAT = rf"^{_BLANK}*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?|NaN|Infinity){_BLANK}*\z"
 _YEAR = r"([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
 """A year from 1 on: Flink parses year 0, but fails to format it."""
-_DATE = rf"^{_BLANK}*{_YEAR}(-[0-9]{{1,2}}(-[0-9]{{1,2}}( .*)?)?)?{_BLANK}*\z"
+_DATE = rf"^{_YEAR}(-[0-9]{{1,2}}(-[0-9]{{1,2}}( .*)?)?)?\z"
+"""Of a string without blanks at its ends."""
 _TIME = rf"^{_BLANK}*[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}(\.[0-9]*)?)?)?{_BLANK}*\z"
 _TIMESTAMP = r"^[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}( [0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]{0,9})?)?\z"
 
@@ -128,15 +130,16 @@ def parse_date(writer: Writer, text: str) -> str:
 
     Accepts `2020`, `2020-4`, `2020-04-15`, also followed by a time.
     """
+    stripped = _strip(writer, text)
+    is_date = matches(writer, stripped, _DATE)
     if writer.spark:
         # Spark requires a year of four digits.
-        stripped = _strip(writer, text)
         year = f"substring_index({stripped}, '-', 1)"
         rest = f"substring({stripped}, char_length({year}) + 1)"
-        return f"CASE WHEN {matches(writer, text, _DATE)} THEN CAST(concat(lpad({year}, 4, '0'), {rest}) AS DATE) END"
-    day = f"regexp_replace({_strip(writer, text)}, ' .*$', '')"
+        return f"CASE WHEN {is_date} THEN CAST(concat(lpad({year}, 4, '0'), {rest}) AS DATE) END"
+    day = f"regexp_replace({stripped}, ' .*$', '')"
     read = f"CAST(try_strptime({day}, ['%Y-%m-%d', '%Y-%m', '%Y']) AS DATE)"
-    return f"CASE WHEN {matches(writer, text, _DATE)} THEN {read} END"
+    return f"CASE WHEN {is_date} THEN {read} END"
 
 
 def _time(writer: Writer, target: TimeType, text: str) -> str:
@@ -176,9 +179,10 @@ def parse_timestamp(writer: Writer, text: str, precision: int) -> str:
 
 def _strip(writer: Writer, text: str) -> str:
     """Return the SQL of a string without blanks at its ends."""
-    every = "" if writer.spark else ", 'g'"
+    if writer.spark:  # Java would try its pattern at every blank of a run
+        return f"trim(BOTH {writer.text(_BLANKS)} FROM {text})"
     pattern = writer.text(rf"^{_BLANK}+|{_BLANK}+\z")
-    return f"regexp_replace({text}, {pattern}, ''{every})"
+    return f"regexp_replace({text}, {pattern}, '', 'g')"
 
 
 def _regexp_replace(writer: Writer, text: str, pattern: str, by: str) -> str:

@@ -11,12 +11,22 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from everfold.errors import SqlError
-from everfold.plan.expressions import Call, Literal
+from everfold.plan.expressions import Call, Expr, Literal
 from everfold.sql.functions.build_map import build_map
 from everfold.sql.functions.cast_from_text import matches
 from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.java_regex import (
+    extract_all_sql,
+    extract_sql,
+    find_sql,
+    is_fixed,
+    is_valid_sql,
+    position_sql,
+    replace_sql,
+    split_sql,
+)
 from everfold.sql.functions.signatures import signature
-from everfold.sql.functions.similar import matches_whole, to_re2, translate_similar
+from everfold.sql.functions.similar import matches_whole, to_java, to_re2, translate_similar
 from everfold.sql.functions.writer import Writer
 from everfold.types import BOOLEAN, STRING, StringType
 
@@ -25,10 +35,12 @@ _NO_GROUP = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:imsU-]"
 _ONLY_JAVA = r"\(\?<?[=!>]|\\[1-9kpPGRXZhHvV]|[*+?}]\+|&&"
 """What a valid pattern has that RE2 does not know."""
 _JAVA_NUMBER = (
-    r"^(?:[+-]?\p{Nd}{1,18}|[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[dDfF]?)[\x00-\x20]*)\z"
+    r"^(?:[+-]?\p{Nd}{1,18}|[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    r"|0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[dDfF]?)[\x00-\x20]*)\z"
 )
 """What Java parses as an INT, a BIGINT or a DOUBLE."""
+_MAP_SEPARATORS = (Literal(value=",", type=STRING), Literal(value="=", type=STRING))
+"""Between the entries of STR_TO_MAP, and between keys and values, by default."""
 _URL = r"^(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?$"
 _URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
 
@@ -77,8 +89,7 @@ def _if_valid(writer: Writer, call: Call, texts: Sequence[str], found: str, othe
     if writer.spark:
         if isinstance(constant, str) and (_groups(constant) is not None or _find_re2_problem(constant) is None):
             return found  # valid in Java, too
-        valid = f"try_reflect('java.util.regex.Pattern', 'compile', {pattern}) IS NOT NULL"
-        return f"CASE WHEN {given} THEN CASE WHEN {valid} THEN {found} ELSE {otherwise} END END"
+        return f"CASE WHEN {given} THEN CASE WHEN {is_valid_sql(pattern)} THEN {found} ELSE {otherwise} END END"
     if isinstance(constant, str):
         if _find_re2_problem(constant) is None:
             return found
@@ -98,6 +109,29 @@ def _guarded(template: str, otherwise: str = "NULL") -> Write:
         return _if_valid(writer, call, texts, template.format(*texts), otherwise)
 
     return write
+
+
+def _bounded(template: str, search: Callable[[Writer, str, str, str | None], str], otherwise: str = "NULL") -> Write:
+    """Return the writer of a template of {0}, a bounded search, and {1}, the pattern."""
+
+    def write(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+        found = search(writer, texts[0], texts[1], _constant(call.args[1]))
+        return _if_valid(writer, call, texts, template.format(found, texts[1]), otherwise)
+
+    return write
+
+
+def _extract_match(writer: Writer, text: str, regex: str, pattern: str | None) -> str:
+    return extract_sql(writer, text, regex, "0", pattern)
+
+
+def _extract_matches(writer: Writer, text: str, regex: str, pattern: str | None) -> str:
+    return extract_all_sql(writer, text, regex, "0", pattern)
+
+
+def _constant(expr: Expr) -> str | None:
+    """Return the value of a constant string."""
+    return expr.value if isinstance(expr, Literal) and isinstance(expr.value, str) else None
 
 
 def _similar_rule(args: Args) -> Typed | None:
@@ -131,25 +165,28 @@ def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     index = texts[2] if len(texts) > 2 else "0"
     if not isinstance(group, int) and not writer.spark:
         raise writer.unsupported(call, "the group must be a constant")
-    matched = f"({texts[0]} RLIKE {texts[1]})" if writer.spark else f"regexp_matches({texts[0]}, {texts[1]})"
+    if writer.spark:
+        matched = find_sql(writer, texts[0], texts[1], _constant(pattern))
+        extracted = extract_sql(writer, texts[0], texts[1], index, _constant(pattern))
+    else:
+        matched = f"regexp_matches({texts[0]}, {texts[1]})"
+        extracted = f"regexp_extract({texts[0]}, {texts[1]}, {index})"
     if group != 0 and not isinstance(pattern, Literal):
         matched = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1])} AND {matched}"
-    found = f"CASE WHEN {matched} THEN regexp_extract({texts[0]}, {texts[1]}, {index}) END"
+    found = f"CASE WHEN {matched} THEN {extracted} END"
     return _if_valid(writer, call, texts, found)
 
 
 def _replace(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     """Replace by a literal string, without references to groups."""
+    if writer.spark:
+        return _if_valid(writer, call, texts, replace_sql(writer, *texts))
     by = call.args[2]
-    special = r"[\\$]" if writer.spark else r"\\"
     if isinstance(by, Literal) and isinstance(by.value, str):
-        plain = writer.text(re.sub(special, lambda found: "\\" + found.group(), by.value))
-    elif writer.spark:
-        plain = f"replace(replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)}), '$', {writer.text(chr(92) + '$')})"
+        plain = writer.text(by.value.replace("\\", "\\\\"))
     else:
         plain = f"replace({texts[2]}, {writer.text(chr(92))}, {writer.text(chr(92) * 2)})"
-    every = "" if writer.spark else ", 'g'"
-    return _if_valid(writer, call, texts, f"regexp_replace({texts[0]}, {texts[1]}, {plain}{every})")
+    return _if_valid(writer, call, texts, f"regexp_replace({texts[0]}, {texts[1]}, {plain}, 'g')")
 
 
 def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -159,7 +196,10 @@ def _extract_all(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     index = texts[2] if len(texts) > 2 else "1"
     if group is None and not writer.spark:
         raise writer.unsupported(call, "the group must be a constant")
-    found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
+    if writer.spark:
+        found = extract_all_sql(writer, texts[0], texts[1], index, _constant(pattern))
+    else:
+        found = f"regexp_extract_all({texts[0]}, {texts[1]}, {index})"
     count = _groups(str(pattern.value)) if isinstance(pattern, Literal) else None
     if count is None or group is None:
         known = f"{index} BETWEEN 0 AND {_count_groups(writer, texts[1]) if count is None else count}"
@@ -180,8 +220,10 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 
     That is its opening parentheses, without escaped ones, those in classes, and non-capturing ones.
     """
-    every = "" if writer.spark else ", 'g'"
-    plain = f"regexp_replace({pattern}, {writer.text(_NO_GROUP)}, ''{every})"
+    if writer.spark:
+        plain = replace_sql(writer, pattern, writer.text(_NO_GROUP), "''")
+    else:
+        plain = f"regexp_replace({pattern}, {writer.text(_NO_GROUP)}, '', 'g')"
     length = "char_length" if writer.spark else "length"
     return f"{length}({plain}) - {length}(replace({plain}, '(', ''))"
 
@@ -189,8 +231,10 @@ def _count_groups(writer: Writer, pattern: str) -> str:
 def _similar(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pattern = call.args[1]
     assert isinstance(pattern, Literal)
-    if not writer.spark:
-        _check_re2(writer, call, to_re2(str(pattern.value)))
+    if writer.spark:
+        regex = to_java(str(pattern.value))
+        return find_sql(writer, texts[0], writer.text(regex), regex)
+    _check_re2(writer, call, to_re2(str(pattern.value)))
     return matches_whole(writer, texts[0], str(pattern.value))
 
 
@@ -215,7 +259,28 @@ def _map_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _map_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pair = texts[1] if len(texts) > 1 else "','"
-    return f"str_to_map({texts[0]}, {pair}, {texts[2] if len(texts) > 2 else chr(39) + '=' + chr(39)})"
+    between = texts[2] if len(texts) > 2 else "'='"
+    pair_pattern, pattern = (_constant(arg) for arg in (*call.args[1:], *_MAP_SEPARATORS[len(call.args) - 1 :]))
+    if is_fixed(pair_pattern) and is_fixed(pattern):
+        return f"str_to_map({texts[0]}, {pair}, {between})"
+    item, parts = writer.new_variable(), writer.new_variable()
+    items = split_sql(writer, texts[0], pair, -1, pair_pattern)
+    split = f"transform({items}, {item} -> {split_sql(writer, item, between, 2, pattern)})"
+    entries = f"transform({split}, {parts} -> struct({parts}[0] AS key, get({parts}, 1) AS value))"
+    return f"map_from_entries({entries})"
+
+
+def _url_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Bound the time if the key is not a word: it is a part of a pattern, as in Flink."""
+    key = _constant(call.args[2]) if len(texts) > 2 else ""
+    if key is not None and re.fullmatch(r"[\w-]*", key, re.A):
+        return f"parse_url({', '.join(texts)})"
+    query, regex = (writer.new_variable() for _ in range(2))
+    first = find_sql(writer, query, regex, None)
+    value = extract_sql(writer, query, regex, "2", None)
+    values = {query: f"parse_url({texts[0]}, {texts[1]})", regex: f"concat('(&|^)', {texts[2]}, '=([^&]*)')"}
+    found = f"CASE WHEN {texts[1]} = 'QUERY' AND {is_valid_sql(regex)} AND {first} THEN {value} END"
+    return writer.let_all(values, found)
 
 
 def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
@@ -253,26 +318,26 @@ def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 FUNCTIONS = (
     Function(name="SIMILAR TO", rule=_similar_rule, spark=_similar, duckdb=_similar, operator=True,
              doc="Whether the whole string matches an SQL regular expression.", usage="<STRING> SIMILAR TO <STRING> [ESCAPE <STRING>]"),
-    Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark=_guarded("({1} <> '' AND {0} RLIKE {1})", "false"),
+    Function(name="REGEXP", rule=signature("STRING STRING -> BOOLEAN"), spark=_bounded("({1} <> '' AND {0})", find_sql, "false"),
              duckdb=_guarded("({1} <> '' AND regexp_matches({0}, {1}))", "false"), doc="Whether the pattern matches anywhere in the string.", usage="REGEXP(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT", rule=signature("STRING STRING INT? -> STRING"), spark=_extract, duckdb=_extract,
              doc="First match, or a group of it (0 is the whole match); NULL if nothing matches.", usage="REGEXP_EXTRACT(<STRING>, <STRING>[, <INT>])"),
     Function(name="REGEXP_REPLACE", rule=signature("STRING STRING STRING -> STRING"), spark=_replace, duckdb=_replace,
              doc="Replaces every match by a literal string.", usage="REGEXP_REPLACE(<STRING>, <STRING>, <STRING>)"),
-    Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark=_guarded("regexp_count({0}, {1})"),
+    Function(name="REGEXP_COUNT", rule=signature("STRING STRING -> INT"), spark=_bounded("size({0})", _extract_matches),
              duckdb=_guarded("CAST(length(regexp_extract_all({0}, {1})) AS INTEGER)"), doc="Number of matches.", usage="REGEXP_COUNT(<STRING>, <STRING>)"),
-    Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark=_guarded("regexp_instr({0}, {1})"),
+    Function(name="REGEXP_INSTR", rule=signature("STRING STRING -> INT"), spark=_bounded("{0}", position_sql),
              duckdb=_guarded("CASE WHEN regexp_matches({0}, {1}) THEN CAST(length(regexp_extract({0}, '(?s)^(.*?)(?:' || {1} || ')', 1)) AS INTEGER) + 1 "
              "WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN 0 END"),
              doc="Position of the first match, 0 if there is none.", usage="REGEXP_INSTR(<STRING>, <STRING>)"),
-    Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark=_guarded("regexp_substr({0}, {1})"),
+    Function(name="REGEXP_SUBSTR", rule=signature("STRING STRING -> STRING"), spark=_bounded("nullif({0}, '')", _extract_match),
              duckdb=_guarded("CASE WHEN regexp_matches({0}, {1}) THEN regexp_extract({0}, {1}) END"),
              doc="First match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT_ALL", rule=signature("STRING STRING INT? -> ARRAY<STRING>"), spark=_extract_all, duckdb=_extract_all,
              doc="All matches of a group, by default the first group.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),
     Function(name="STR_TO_MAP", rule=signature("STRING STRING? STRING? -> MAP<STRING, STRING>"), spark=_map_spark, duckdb=_map_duckdb,
              doc="Splits a string into a map; the separators are `,` and `=` by default.", usage="STR_TO_MAP(<STRING>[, <STRING pairs>, <STRING between>])"),
-    Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark="parse_url({*})", duckdb=_url_duckdb,
+    Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark=_url_spark, duckdb=_url_duckdb,
              doc="Extracts a part of a URL: HOST, PATH, QUERY (optionally the value of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
              usage="PARSE_URL(<STRING>, <STRING part>[, <STRING key>])"),
     Function(name="IS_ALPHA", rule=signature("STRING -> BOOLEAN"), spark="coalesce({0} RLIKE '^\\\\p{L}+\\\\z', false)",

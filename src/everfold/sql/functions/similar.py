@@ -61,12 +61,12 @@ def translate_similar(pattern: str, escape: str | None = None) -> str:
     return f"^(?:{''.join(parts)})$"
 
 
-def translate_like(pattern: str, escape: str | None) -> str | None:
-    """Return the regular expression of a pattern of LIKE if one is needed, for `_`.
+def translate_like(pattern: str, escape: str | None, *, always: bool = False) -> str | None:
+    """Return the regular expression of a pattern of LIKE if it has `_`, or always.
 
     None also for a pattern whose escape character does not precede one that it can escape.
     """
-    parts, position, is_needed = [], 0, False
+    parts, position, is_needed = [], 0, always
     while position < len(pattern):
         char = pattern[position]
         if char == escape:

@@ -8,6 +8,7 @@ from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.sql.functions.cast_from_text import matches
 from everfold.sql.functions.coercion import common_type, convert_to, kind, types_of
 from everfold.sql.functions.entry import Args, Function, Typed
+from everfold.sql.functions.java_regex import like_sql
 from everfold.sql.functions.signatures import signature
 from everfold.sql.functions.similar import LINE_END, NO_LINE_END, matches_whole, translate_like
 from everfold.sql.functions.writer import Writer
@@ -15,6 +16,8 @@ from everfold.types import INT, MAX_VARCHAR, STRING, IntegerType, StringType
 
 _MAX_CODE = 255
 """The greatest code of a character that SPLIT_INDEX accepts as its separator."""
+_MAX_TRIED_CHARS = 50
+"""Characters of a string for which LIKE may try every position for every `%` of its pattern."""
 _CASED_WORDS = "[a-zA-Z0-9]+|[^a-zA-Z0-9]+"
 Write = Callable[[Writer, Call, Sequence[str]], str]
 
@@ -239,8 +242,21 @@ def _like(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     pattern, char = call.args[1], None if escape is None else str(escape.value)
     if not isinstance(pattern, Literal):
         return _like_column(writer, texts, char)
-    regex = translate_like(pattern.value, char) if isinstance(pattern.value, str) else None
+    if not isinstance(pattern.value, str):
+        return _plain_like(writer, texts, char)
+    is_costly = not _is_one_search(pattern.value, char)
+    regex = translate_like(pattern.value, char, always=is_costly and (writer.spark or char is not None))
+    if writer.spark and is_costly and regex is not None:
+        return like_sql(writer, texts[0], texts[1], char)
     return _plain_like(writer, texts, char) if regex is None else matches_whole(writer, texts[0], regex)
+
+
+def _is_one_search(pattern: str, escape: str | None) -> bool:
+    """Return whether a pattern of LIKE takes one pass through a string, in any engine."""
+    if escape is not None and escape in pattern:
+        pattern = pattern.replace(escape, "%")
+    many = pattern.count("%")
+    return many == 0 or ("_" not in pattern and (many == 1 or (many == 2 and pattern[0] == pattern[-1] == "%")))
 
 
 def _plain_like(writer: Writer, texts: Sequence[str], escape: str | None) -> str:
@@ -250,20 +266,25 @@ def _plain_like(writer: Writer, texts: Sequence[str], escape: str | None) -> str
 
 
 def _like_column(writer: Writer, texts: Sequence[str], escape: str | None) -> str:
-    """Render LIKE with a computed pattern: a regular expression where the string has the end of a
-    line.
+    """Render LIKE with a computed pattern.
+
+    In DuckDB, a regular expression where the string has the end of a line, or is long.
     """
+    string, pattern = texts[:2]
+    if writer.spark:
+        return like_sql(writer, string, pattern, escape)
     plain = _plain_like(writer, texts, escape)
     if escape is not None:
         return plain
-    string, pattern = texts[:2]
-    every, group = ("", "$1") if writer.spark else (", 'g'", "\\1")
-    quoted = f"regexp_replace({pattern}, {writer.text('([^A-Za-z0-9_%])')}, {writer.text(chr(92) * 2 + group)}{every})"
-    anything = writer.text("." if writer.spark else NO_LINE_END)
+    special = writer.text("([^A-Za-z0-9_%])")
+    quoted = f"regexp_replace({pattern}, {special}, {writer.text(chr(92) * 2 + chr(92) + '1')}, 'g')"
+    anything = writer.text(NO_LINE_END)
     regex = f"replace(replace({quoted}, '%', '(?s:.*)'), '_', {anything})"
     regex = f"concat('^(?:', {regex}, {writer.text(')' + chr(92) + 'z')})"
-    is_match = f"{string} RLIKE {regex}" if writer.spark else f"regexp_matches({string}, {regex})"
-    return f"CASE WHEN {matches(writer, string, LINE_END)} THEN {is_match} ELSE {plain} END"
+    # Of a pattern that is not a constant, DuckDB tries every position for every `%`.
+    many = f"length({pattern}) - length(replace({pattern}, '%', '')) > 2 AND length({string}) > {_MAX_TRIED_CHARS}"
+    needs_regex = f"{matches(writer, string, LINE_END)} OR {many}"
+    return f"CASE WHEN {needs_regex} THEN regexp_matches({string}, {regex}) ELSE {plain} END"
 
 
 def _template_entry(name: str, takes: str, text: str, doc: str, *aliases: str, duckdb: str | None = None) -> Function:

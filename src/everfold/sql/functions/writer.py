@@ -93,15 +93,15 @@ class Writer:
         that is being rendered is appended to the message.
         """
         code, _, rest = words.partition(": ")
-        return (raise_in_spark if self.spark else raise_in_duckdb)(code, rest + self._where())
+        return (raise_in_spark if self.spark else raise_in_duckdb)(code, rest + self.describe_position())
 
     def fail_with_value(self, code: str, value: str, words: str) -> str:
         """Like `fail`, with a quoted string value before the words, shortened and on one line."""
         shown = f"replace(left({value}, {MAX_MESSAGE_CHARS}), chr(10), ' ')"
-        parts = [self.text(write_message(code, "'")), shown, self.text(f"' {words}{self._where()}")]
+        parts = [self.text(write_message(code, "'")), shown, self.text(f"' {words}{self.describe_position()}")]
         return f"{'raise_error' if self.spark else 'error'}(concat({', '.join(parts)}))"
 
-    def _where(self) -> str:
+    def describe_position(self) -> str:
         """Return the position of the expression: `` in `a / b` at q.sql:3:8``."""
         of = self.call_span
         if of is None or not of.text:

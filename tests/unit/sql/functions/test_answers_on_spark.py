@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], Sequence[Any]]:
+    from everfold.spark.regex_functions import add_regex_functions
     from everfold.spark.session import create_session, start_spark
 
     log_file = tmp_path_factory.mktemp("functions") / "spark.log"
@@ -37,6 +38,7 @@ def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str
     session.createDataFrame(row()).createOrReplaceTempView("functions_row")
 
     def evaluate_on_spark(texts: Sequence[str]) -> Sequence[Any]:
+        add_regex_functions(session, " ".join(texts))
         columns = ", ".join(f"{text} AS x{at}" for at, text in enumerate(texts))
         (found,) = session.sql(f"SELECT {columns} FROM functions_row").toArrow().to_pylist()
         return list(found.values())
