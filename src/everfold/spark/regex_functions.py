@@ -7,13 +7,14 @@ the cache, and is sent to executors.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.files import cache_folder, make_private_folder, remove_least_used
+from everfold.files import cache_folder, make_private_folder, remove_least_used, write_atomically
 from everfold.sql.functions.java_regex import PREFIX
 
 if TYPE_CHECKING:
@@ -45,20 +46,26 @@ def _jar(jvm: Any) -> Path:
     """Return the jar of the functions, and compile it unless it is in the cache."""
     source = _SOURCE.read_text(encoding="utf-8")
     folder = cache_folder() / _FOLDER
+    name = f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.jar"
     try:
+        if (folder / name).is_file():
+            os.utime(folder / name)
+            return folder / name
         make_private_folder(folder)
+        return _write_jar(jvm, source, folder / name)
     except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="everfold-"))
-    jar = folder / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.jar"
-    if jar.is_file():
-        os.utime(jar)
-        return jar
+        return _write_jar(jvm, source, Path(tempfile.mkdtemp(prefix="everfold-")) / name)
+    finally:
+        remove_least_used(folder.glob("*.jar"), _KEPT)
+
+
+def _write_jar(jvm: Any, source: str, jar: Path) -> Path:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
     compiler.cook(source)
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as staging, zipfile.ZipFile(staging, "w") as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
         for name, code in dict(compiler.getBytecodes()).items():
             archive.writestr(f"{name.replace('.', '/')}.class", bytes(code))
-    os.rename(staging.name, jar)
-    remove_least_used(folder.glob("*.jar"), _KEPT)
+    write_atomically(jar, content.getvalue())
     return jar

@@ -34,6 +34,8 @@ Write = Callable[[Writer, Call, Sequence[str]], str]
 _NO_GROUP = r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:imsU-]"
 _ONLY_JAVA = r"\(\?<?[=!>]|\\[1-9kpPGRXZhHvV]|[*+?}]\+|&&"
 """What a valid pattern has that RE2 does not know."""
+_ONLY_PYTHON = "(?P"
+"""A named group of Python and RE2. Java writes it `(?<name>`."""
 _JAVA_NUMBER = (
     r"^(?:[+-]?\p{Nd}{1,18}|[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
     r"|0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[dDfF]?)[\x00-\x20]*)\z"
@@ -48,7 +50,7 @@ _URL_PARTS = {"PROTOCOL": 1, "AUTHORITY": 2, "PATH": 3, "QUERY": 4, "REF": 5}
 def _groups(pattern: str) -> int | None:
     try:
         return re.compile(pattern).groups
-    except re.error:
+    except (re.error, RecursionError, OverflowError):
         return None
 
 
@@ -87,7 +89,11 @@ def _if_valid(writer: Writer, call: Call, texts: Sequence[str], found: str, othe
     constant = call.args[1].value if isinstance(call.args[1], Literal) else None
     given = f"{string} IS NOT NULL AND {pattern} IS NOT NULL"
     if writer.spark:
-        if isinstance(constant, str) and (_groups(constant) is not None or _find_re2_problem(constant) is None):
+        if (
+            isinstance(constant, str)
+            and _ONLY_PYTHON not in constant
+            and (_groups(constant) is not None or _find_re2_problem(constant) is None)
+        ):
             return found  # valid in Java, too
         return f"CASE WHEN {given} THEN CASE WHEN {is_valid_sql(pattern)} THEN {found} ELSE {otherwise} END END"
     if isinstance(constant, str):
