@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from property.scripts import ENVIRONMENT, Generated, Generator
 
-from everfold.cli.hidden_environment import HiddenEnvironment
 from everfold.cli.main import everfold
 from everfold.errors import EverfoldError
 
@@ -65,8 +64,7 @@ def ask(script: Generated, *arguments: str) -> Answer:
         case EngineStartsError():
             return Answer(STARTS)
         case EverfoldError() as error:
-            shown = HiddenEnvironment.of([script.text], ENVIRONMENT).hide_in(error)
-            return Answer(error.code, tuple(each.render() for each in shown.diagnostics), error.exit_code)
+            return Answer(error.code, tuple(each.render() for each in error.diagnostics), error.exit_code)
         case None | SystemExit():
             assert result.exit_code in VERDICTS, result.output
             return Answer(STARTS)

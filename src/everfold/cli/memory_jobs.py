@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from everfold.connectors.contract import KIND, BatchId, LocalSink, SinkContext
+from everfold.connectors.skipped_rows import NO_TIME, SkippedRows
 from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.errors import UsageError
 from everfold.jobs.preflight import check_memory_sink, check_memory_sources
@@ -46,14 +47,22 @@ class MemoryEngine:
         if spec.suspend:
             raise UsageError.of("not-in-memory", "the memory engine keeps no state: a suspended job could not resume")
         rows_in, rows_out, late_rows, state_rows = 0, 0, 0, 0
+        skipped = SkippedRows()
         for root in spec.roots:
-            run = _Run(root, spec, tables, rows_in)
+            run = _Run(root, spec, tables, rows_in, skipped)
             with _Target(root, spec, tables) as target:
                 for batch in run.run_batches():
                     rows_out += batch.num_rows
                     target.write(batch)
             rows_in, late_rows, state_rows = run.rows, late_rows + run.late_rows, state_rows + run.state_rows
-        return Finished(rows=rows_in, rows_out=rows_out, late_rows=late_rows, state_rows=state_rows)
+        return Finished(
+            rows=rows_in,
+            rows_out=rows_out,
+            late_rows=late_rows,
+            state_rows=state_rows,
+            dropped_rows=skipped.counts,
+            dropped_examples=tuple(skipped.examples.values()),
+        )
 
 
 def _check(spec: JobSpec) -> CheckedTables:
@@ -63,8 +72,10 @@ def _check(spec: JobSpec) -> CheckedTables:
 class _Run:
     """The run of one root over its input."""
 
-    def __init__(self, root: Root, spec: JobSpec, tables: CheckedTables, rows_before: int) -> None:
-        self._root, self._spec, self._tables = root, spec, tables
+    def __init__(
+        self, root: Root, spec: JobSpec, tables: CheckedTables, rows_before: int, skipped: SkippedRows
+    ) -> None:
+        self._root, self._spec, self._tables, self._skipped = root, spec, tables, skipped
         self.rows = rows_before
         self.late_rows = 0
         self.state_rows = 0
@@ -81,7 +92,7 @@ class _Run:
         read = {table.name: table for table in tables_of(walk_plan(self._root.input))}
         sources = {name: self._tables.sources[table].source() for name, table in read.items()}
         pieces = {
-            name: source.read_local(folder)
+            name: source.read_local(folder, self._skipped)
             for name, source in sources.items()
             if name in streamed_names or not settings.streaming
         }
@@ -93,7 +104,9 @@ class _Run:
         pipeline = MemoryPipeline(
             self._root,
             settings,
-            lookup_tables={name: _concat(read[name], sources[name].read_local(folder)) for name in lookup_names},
+            lookup_tables={
+                name: _concat(read[name], sources[name].read_local(folder, self._skipped)) for name in lookup_names
+            },
         )
         # The input is read when it is asked for, so a batch begins before its rows are.
         started = time.perf_counter()
@@ -106,6 +119,9 @@ class _Run:
             started = now
         yield pipeline.flush()
         self._report(pipeline, -1, 0, 0.0)
+        if pipeline.dropped_rows:
+            counts = self._skipped.counts
+            counts[NO_TIME] = counts.get(NO_TIME, 0) + pipeline.dropped_rows
 
     def _report(self, pipeline: MemoryPipeline, batch: int, rows: int, seconds: float) -> None:
         self.rows += rows

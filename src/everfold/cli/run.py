@@ -20,6 +20,7 @@ from everfold.cli.output import Format, create_output, show
 from everfold.cli.progress import ProgressView, show_activities
 from everfold.cli.runner import LogName, Runners
 from everfold.cli.stop_listener import listen_for_stop
+from everfold.connectors.formats.text_decode import excerpt
 from everfold.errors import EXIT_INTERRUPTED, UsageError
 from everfold.hidden_values import hide_active
 from everfold.jobs.change import ChangedJob, Decide, OnChange, list_answers
@@ -503,6 +504,11 @@ def _print_summary(finished: Finished, spec: JobSpec, *, stopped: bool) -> None:
     for why, rows in finished.dropped_rows.items():
         if rows:
             click.echo(f"{format_count(rows)} dropped: {why}", err=True)
+            for row in finished.dropped_examples:
+                if row.reason == why and row.location:
+                    click.echo(
+                        f"  the first: {row.location}" + (f": {excerpt(row.record)}" if row.record else ""), err=True
+                    )
     if finished.late_rows:
         click.echo(f"{format_count(finished.late_rows, 'late row')} dropped", err=True)
     if any(isinstance(root, Collect) for root in spec.roots) and spec.state_dir is None:

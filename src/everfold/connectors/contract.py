@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from everfold.connectors.skipped_rows import SkippedRows
     from everfold.sql.settings import Settings
 
 __all__ = [
@@ -324,10 +325,11 @@ class Source(ABC):
         """
         return None
 
-    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path, skipped: SkippedRows | None = None) -> Iterator[pa.Table]:
         """Yield the rows for the memory engine, in pieces and in stored order.
 
-        The columns are `c0…`, and `__kind` for changes, in Arrow's physical types.
+        The columns are `c0…`, and `__kind` for changes, in Arrow's physical types. skipped: counts
+        the rows that options allow to skip.
         """
         raise UnsupportedFeature.of(
             "not-in-memory",

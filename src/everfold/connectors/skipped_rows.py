@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -48,6 +48,19 @@ class SkippedRow:
     def at(cls, location: str, reason: str, table: str, record: str = "") -> SkippedRow:
         """Create an example whose location may be shown: it is cut, and has no secrets."""
         return cls(reason, table, redact_log(location)[:EXAMPLE_CHARACTERS], record)
+
+
+@dataclass(slots=True)
+class SkippedRows:
+    """Numbers of skipped rows by reason, and the first of each reason as an example."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, SkippedRow] = field(default_factory=dict)
+
+    def add(self, row: SkippedRow, count: int = 1) -> None:
+        """Count rows, of which one is given."""
+        self.counts[row.reason] = self.counts.get(row.reason, 0) + count
+        self.examples.setdefault(row.reason, row)
 
 
 def observe_decoded_rows(frame: DataFrame, name: str) -> DataFrame:

@@ -512,9 +512,9 @@ ENTRIES = (
         "bad-file",
         Family.ENVIRONMENT,
         "A file cannot be decoded.",
-        "It is damaged, is not of the format that the table declares, or has a column of another type than the "
-        "table. In a stream that Spark decodes (`EXPLAIN` shows it), the times of a column must be in "
-        "nanoseconds in all Parquet files, or in none.",
+        "It is damaged, is not of the format that the table declares, or has a value that the column's type does "
+        "not have, such as a time after the year 9999 or a STRING that is not UTF-8. In a stream of Parquet files "
+        "in another store than the local disk, the times of a column must be in nanoseconds in all files, or in none.",
         "fix the file, or move it to another folder, and run the same command again.",
     ),
     ErrorCode(

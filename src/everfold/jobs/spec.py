@@ -16,6 +16,7 @@ from everfold.jobs.rewind import Consent
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from everfold.connectors.skipped_rows import SkippedRow
     from everfold.connectors.validate import CheckedTables
     from everfold.jobs.progress import Progress, RunInfo
     from everfold.plan.nodes import Root
@@ -81,7 +82,8 @@ class Finished:
 
     rows: input rows of this run. rows_out: rows passed to its sinks in this run.
     late_rows: rows dropped as late since the job began. state_rows: rows in its state.
-    dropped_rows: rows that options allow to drop, by reason. log_file: Spark's log, if it is kept.
+    dropped_rows: rows that options allow to drop, by reason. dropped_examples: some of them, if no
+        job directory has them. log_file: Spark's log, if it is kept.
     is_stopped: whether the job was stopped before the end of its input. unfinished_batch: the batch
         that the next start replays because the stop has interrupted it, None if there is none.
     """
@@ -91,6 +93,7 @@ class Finished:
     late_rows: int = 0
     state_rows: int = 0
     dropped_rows: Mapping[str, int] = field(default_factory=dict)
+    dropped_examples: Sequence[SkippedRow] = ()
     log_file: Path | None = None
     is_stopped: bool = False
     unfinished_batch: int | None = None

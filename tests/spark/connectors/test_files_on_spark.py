@@ -530,7 +530,7 @@ def test_parquet_of_other_types(session: SparkSession, tmp_path: Path) -> None:
         assert one.batch() == one.local()
     pq.write_table(pa.table({**columns, "n": pa.array(["x"])}), folder / "b.parquet")
     error = reader.fails(lambda: reader.stream(tmp_path / "checkpoint"))
-    assert error.code == "bad-file"
+    assert error.code == "wrong-column-type"
     assert "b.parquet" in str(error)
     (folder / "b.parquet").write_bytes(b"PAR1 no more")
     assert reader.fails(lambda: reader.stream(tmp_path / "checkpoint")).code == "bad-file"

@@ -177,3 +177,20 @@ def test_metrics_on_a_port_that_is_taken() -> None:
     assert error.diagnostics[0].message == (
         f"the metrics cannot be served on 127.0.0.1, port {port}: Address already in use"
     )
+
+
+def test_skipped_rows_are_counted(script: Path) -> None:
+    bids = script.parent / "bids" / "part.json"
+    bids.write_text(BIDS + '{"bidtime"\n{"bidtime": null}\n[\n')
+    options = "'format' = 'json', 'json.ignore-parse-errors' = 'true'"
+    text = script.read_text().replace("'format' = 'json'", options)
+    script.write_text("SET 'everfold.null-rowtime' = 'drop';\n" + text)
+    result = run(str(script))
+    assert result.exception is None
+    assert result.stderr.splitlines() == [
+        "2 rows dropped: not readable in full",
+        '  the first: `bids/part.json` line 5: {"bidtime"',
+        "1 row dropped: no time, the time attribute is NULL",
+    ]
+    in_batch = run(str(script), "--batch")
+    assert "2 rows dropped: not readable in full" in in_batch.stderr

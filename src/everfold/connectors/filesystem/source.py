@@ -48,6 +48,7 @@ from everfold.connectors.formats.format import (
 from everfold.connectors.formats.registry import changelog_of
 from everfold.connectors.formats.text_decode import convert_sql, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
+from everfold.connectors.skipped_rows import BAD_RECORD, SkippedRow, SkippedRows
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
@@ -61,15 +62,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from everfold.connectors.formats.parquet import FileTypes
+    from everfold.connectors.formats.parquet_catalyst import FileTypes
 
 _MAX_NAMES = 5
 _MEASURED_FILES = 10_000
 _FILE_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _NEVER = "36500d"
 """Spark forgets files that are older than the newest one by this, and would skip them."""
-_FilesByTypes = dict[tuple[tuple[str, str], ...], list[str]]
-"""Patterns of files by the items of their `FileTypes`."""
+_FilesByTypes = dict[tuple[tuple[str, str], ...] | None, list[str]]
+"""Patterns of files by the items of their `FileTypes`; by None, those that workers decode."""
 
 
 class FileSource(Source):
@@ -236,11 +237,14 @@ class FileSource(Source):
         """Return the rows of the files as a stream."""
         root = self._path_outside_job(context)
         reader = self._stream_reader(context)
-        if self.format_name != "parquet":
-            return self._text_frame(reader, context, root, root.pattern)
-        from everfold.connectors.formats.parquet import declared_types
+        if self.format_name != "parquet" or not self._is_remote:
+            if self.format_name == "parquet":
+                self._read_first_types(root)
+            return self._decoded_frame(reader, context, root, root.pattern)
+        from everfold.connectors.formats.parquet_catalyst import declared_types
 
-        self._stream_types = self._read_first_types(root) or declared_types(self.columns)
+        first = self._read_first_types(root)
+        self._stream_types = (first and first[1]) or declared_types(self.columns)
         return self._parquet_frame(reader, context, root, root.pattern, self._stream_types)
 
     def reason_not_in_worker(self, columns: Sequence[int]) -> str | None:
@@ -293,28 +297,36 @@ class FileSource(Source):
 
         Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`, `no-permission`.
         """
-        from everfold.connectors.formats.parquet import check_units
+        from everfold.connectors.formats.parquet_catalyst import check_units
 
         assert self._stream_types is not None
         before = -1 if since is None else parse_number(since.line)
         read = [each.place for each in read_batches(until.log, before, parse_number(until.line))]
         for file, types in self._read_types(self._locate_all(filter(self._is_wanted, read))):
+            assert types is not None  # the files are in another store
             check_units(file, types, self._stream_types, self.table, self.columns)
 
-    def _read_first_types(self, root: Location) -> FileTypes | None:
-        """Return the types of the oldest Parquet file, None if there is no file."""
+    def _read_first_types(self, root: Location) -> tuple[Path | Location, FileTypes | None] | None:
+        """Return the oldest Parquet file and its types, None if there is no file."""
         read = (self._read_types([file]) for file in self._list(root) if self._is_wanted(file))
-        return next((found[0][1] for found in read if found), None)
+        return next((found[0] for found in read if found), None)
 
-    def _read_types(self, files: Iterable[Path | Location]) -> list[tuple[Path | Location, FileTypes]]:
-        """Return the types of Parquet files, those that still exist."""
-        from everfold.connectors.formats.parquet import read_types
+    def _read_types(self, files: Iterable[Path | Location]) -> list[tuple[Path | Location, FileTypes | None]]:
+        """Return the types of Parquet files, those that still exist.
 
-        found: dict[int, FileTypes] = {}
+        None for a file that workers decode.
+        """
+        from everfold.connectors.formats.parquet_catalyst import read_types, require_spark_types
+
+        found: dict[int, FileTypes | None] = {}
 
         def read(at: int, file: Path | Location) -> None:
             try:
-                found[at] = read_types(file, self.table, self.columns)
+                types, is_alike = read_types(file, self.table, self.columns)
+                if self._is_remote:
+                    found[at] = require_spark_types(file, types, self.table)
+                else:
+                    found[at] = types if is_alike else None
             except FileNotFoundError:
                 return
             except PermissionError:
@@ -331,7 +343,7 @@ class FileSource(Source):
             return self._parquet_folder(context, root)
         if next(self._list(root), None) is None:
             return self._empty(context)
-        return self._text_frame(context.spark.read, context, root, root.pattern)
+        return self._decoded_frame(context.spark.read, context, root, root.pattern)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows of the files that the job has read, without files deleted since."""
@@ -345,7 +357,7 @@ class FileSource(Source):
         if self.format_name == "parquet":
             frame = self._unite(context, root, self._group_by_types(root, chosen))
         else:
-            frame = self._text_frame(context.spark.read, context, root, [each.pattern for each in chosen])
+            frame = self._decoded_frame(context.spark.read, context, root, [each.pattern for each in chosen])
         return History(frame, {place: at for at, place in enumerate(found)})
 
     def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
@@ -374,25 +386,29 @@ class FileSource(Source):
         first = self._read_first_types(root)
         if first is None:
             return self._empty(context)
+        _, types = first
         # Spark lists the files now, so all of them are in the second list. It takes three times as
         # long if it is given each file.
-        frame = self._parquet_frame(context.spark.read, context, root, root.pattern, first)
+        frame = None if types is None else self._parquet_frame(context.spark.read, context, root, root.pattern, types)
         groups = self._group_by_types(root, self._list(root))
         has_all_files = self.options.string_or_none("source.path.regex-pattern") is None
-        return frame if has_all_files and list(groups) == [tuple(first.items())] else self._unite(context, root, groups)
+        is_uniform = types is not None and list(groups) == [tuple(types.items())]
+        return frame if frame is not None and has_all_files and is_uniform else self._unite(context, root, groups)
 
     def _group_by_types(self, root: Location, files: Iterable[Path | Location]) -> _FilesByTypes:
         """Group Parquet files by the types in which Spark reads them."""
         groups: _FilesByTypes = {}
         for file, types in self._read_types(filter(self._is_wanted, files)):
             place = file if isinstance(file, Location) else Location(str(file), root.store)
-            groups.setdefault(tuple(types.items()), []).append(place.pattern)
+            groups.setdefault(None if types is None else tuple(types.items()), []).append(place.pattern)
         return groups
 
     def _unite(self, context: SourceContext, root: Location, groups: _FilesByTypes) -> DataFrame:
         """Return the rows of Parquet files."""
         frames = [
-            self._parquet_frame(context.spark.read, context, root, paths, dict(types))
+            self._decoded_frame(context.spark.read, context, root, paths)
+            if types is None
+            else self._parquet_frame(context.spark.read, context, root, paths, dict(types))
             for types, paths in groups.items()
         ]
         return reduce(lambda left, right: left.unionAll(right), frames) if frames else self._empty(context)
@@ -401,14 +417,16 @@ class FileSource(Source):
         self, reader: Any, context: SourceContext, root: Location, paths: str | list[str], types: FileTypes
     ) -> DataFrame:
         """Return the rows of Parquet files with these types."""
-        from everfold.connectors.formats.parquet import read_parquet
+        from everfold.connectors.formats.parquet_catalyst import read_parquet
 
         context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-        frame, values = read_parquet(reader.option("recursiveFileLookup", "true"), paths, types, self.columns)
+        frame, values = read_parquet(
+            reader.option("recursiveFileLookup", "true"), paths, types, self.table, self.columns
+        )
         return self._with_columns(frame, values, root)
 
-    def _text_frame(self, reader: Any, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
-        """Return the rows of files of a text format."""
+    def _decoded_frame(self, reader: Any, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
+        """Return the rows of files that workers decode."""
         decoded = DecodedRows(
             self._handles(reader, context, root, paths, range(len(self.table.columns))),
             [column.type for column in self.table.columns],
@@ -488,11 +506,9 @@ class FileSource(Source):
         denied = self._own_file(r"(/[^\s(),:'\"]+)[^\n]*Permission denied", error_text)
         if denied is not None:
             return denied_error(self.table, self._display_path(denied))
-        if self.format_name == "parquet":
-            from everfold.connectors.formats.parquet import parse_parquet_failure
-
-            return parse_parquet_failure(self.table, error_text)
         unread = self._own_file(r"(?:FAILED_READ_FILE|CANNOT_READ_FILE)[^\n]*?(\w+:/[^\s,]+)", error_text)
+        if self.format_name == "parquet":
+            return None if unread is None else self._bad_parquet(unread)
         if unread is not None and ":" in unread.rpartition("/")[2]:
             return colon_in_name_error(self.table, self._display_path(unread))
         if unread is not None:
@@ -501,6 +517,14 @@ class FileSource(Source):
                 self._display_path(unread), excerpt(causes[-1], 160) if causes else "it cannot be read"
             )
         return None
+
+    def _bad_parquet(self, path: str) -> ConnectorError:
+        """Return the error for a Parquet file that Catalyst could not read."""
+        from everfold.connectors.formats.parquet import find_bad_value
+
+        found = None if self._is_remote else find_bad_value(Path(path), self.table, self.columns)
+        what = f"table `{self.table.name}`: `{path}` is not a readable Parquet file"
+        return found or ConnectorError.of("bad-file", what)
 
     def _own_file(self, pattern: str, error_text: str) -> str | None:
         """Return the file of this table that the pattern's first group (a path or URI) names."""
@@ -515,6 +539,8 @@ class FileSource(Source):
     def _wrong_folder(self, report: dict[str, object]) -> ConnectorError:
         """Return the error for a file whose folder has no value of a partition key."""
         column, text = report.get("column"), str(report.get("text", ""))
+        if self.format_name == "parquet" and column not in self.table.partition_keys:
+            return self._bad_parquet(str(report.get("path")))
         of = next(each.type for each in self.table.columns if each.name == column)
         reason = f"field `{column}` is not a value of {of.sql}: `{excerpt(text)}`"
         return folder_error(None, f"`{self._display_path(str(report.get('path')))}`", reason)
@@ -539,7 +565,7 @@ class FileSource(Source):
 
     # -- without Spark -----------------------------------------------------------------------------
 
-    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path, skipped: SkippedRows | None = None) -> Iterator[pa.Table]:
         """Yield the rows file by file, in pieces of some ten thousand.
 
         Raises UnsupportedFeature `file-system` for files in another store.
@@ -556,6 +582,10 @@ class FileSource(Source):
         rows = FileRows(self.table, self.options, base_folder, str(root), range(len(self.table.columns)))
         for path in filter(self._is_wanted, list_files(root)):
             for piece in rows.read(path):
+                if piece.skipped and skipped is not None:
+                    skipped.add(
+                        SkippedRow.at(piece.example[0], BAD_RECORD, self.table.name, piece.example[1]), piece.skipped
+                    )
                 yield piece.rows
 
 

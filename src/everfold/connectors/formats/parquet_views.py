@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.formats.format import RecordColumn
-from everfold.connectors.formats.parquet import PIECE_ROWS, cast_values, check_columns, read_parquet_local
+from everfold.connectors.formats.parquet import PIECE_ROWS, find_int96, open_file, read_parquet_local
+from everfold.connectors.formats.parquet_values import convert_column
 from everfold.plan.nodes import Table
 from everfold.types import BooleanType, DataType, DateType, FloatingType, IntegerType, StringType, TimestampType
 
@@ -32,25 +33,26 @@ def read_parquet_views(
 
     Raises ConnectorError `missing-column`, `wrong-column-type`, `bad-file`.
     """
-    import pyarrow.parquet as pq
-
-    schema, metadata = check_columns(path, table, columns), pq.read_metadata(path)
+    with open_file(path, table, columns) as file:
+        metadata, is_alike = file.metadata, _is_decoded_alike(file, columns)
     names, group, begin = [column.name for column in columns], 0, 0
-    parts = _list_parts(metadata, names) if _is_decoded_alike(schema, columns) else ()
+    parts = _list_parts(metadata, names) if is_alike else ()
     for end, rows, size in parts:
         frame = _decode(path, names, begin, rows) if rows >= _MIN_ROWS and size <= _MAX_BYTES else None
         if frame is None:
             break
-        yield from _cut(frame, columns)
+        yield from _cut(frame, columns, path, table, begin + 1)
         group, begin = end, begin + rows
     if group < metadata.num_row_groups:
         for count, values in read_parquet_local(path, table, columns, group):
             yield count, [_to_views(each) for each in values]
 
 
-def _is_decoded_alike(schema: pa.Schema, columns: Sequence[RecordColumn]) -> bool:
+def _is_decoded_alike(file: pq.ParquetFile, columns: Sequence[RecordColumn]) -> bool:
     """Return whether Polars decodes all columns as Arrow does."""
-    return all(_is_plain(schema.field(column.name).type, column.type) for column in columns)
+    schema = file.schema_arrow
+    is_plain = all(_is_plain(schema.field(column.name).type, column.type) for column in columns)
+    return is_plain and not find_int96(file, columns)
 
 
 def _list_parts(metadata: pq.FileMetaData, names: Sequence[str]) -> Iterator[tuple[int, int, int]]:
@@ -95,20 +97,26 @@ def _decode(path: Path, names: Sequence[str], begin: int, rows: int) -> pl.DataF
     return frame if frame.height == rows else None
 
 
-def _cut(frame: pl.DataFrame, columns: Sequence[RecordColumn]) -> Iterator[tuple[int, list[pa.Array]]]:
-    """Yield rows in pieces, in the table's Arrow types but for texts."""
+def _cut(
+    frame: pl.DataFrame, columns: Sequence[RecordColumn], path: Path, table: Table, row: int
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """Yield rows in pieces, in the table's Arrow types but for texts.
+
+    row: the number of the first one.
+    """
     import polars as pl
 
     for piece in frame.iter_slices(PIECE_ROWS):
-        values = piece.to_arrow(compat_level=pl.CompatLevel.newest()).itercolumns()
+        values = (each.combine_chunks() for each in piece.to_arrow(compat_level=pl.CompatLevel.newest()).itercolumns())
         pairs = zip(values, columns, strict=True)
         yield (
             piece.height,
             [
-                each if isinstance(column.type, StringType) else cast_values(each, column.type.arrow)
+                each if isinstance(column.type, StringType) else convert_column(each, column, path, table, row)
                 for each, column in pairs
             ],
         )
+        row += piece.height
 
 
 def _to_views(values: Any) -> Any:

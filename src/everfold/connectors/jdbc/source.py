@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from everfold.connectors.skipped_rows import SkippedRows
+
 _NEVER = "36500d"
 """Spark ignores files that are older than the newest one by more than this."""
 
@@ -75,7 +77,7 @@ class JdbcSource(Source):
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
         return reader.schema(frame.schema).parquet(kept.uri)
 
-    def read_local(self, base_folder: Path) -> Iterator[pa.Table]:
+    def read_local(self, base_folder: Path, skipped: SkippedRows | None = None) -> Iterator[pa.Table]:
         """Yield the rows, share by share."""
         task = self._task()
         try:
