@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from everfold.connectors.contract import Role, columns_of
+from everfold.connectors.formats.bad_value_hints import find_hints
 from everfold.connectors.formats.text_decode import BadValue, excerpt
 from everfold.connectors.options import OptionValues
 from everfold.engine_literals import spark_string
@@ -188,6 +189,7 @@ class Format(ABC):
         """
         message = f"{where}: {reason}" + (f"\n  | {excerpt(record, 160)}" if record else "")
         options = [] if lasting else ["fix the record"]
+        options += find_hints(reason, self.ignore_option)
         if self.ignore_option:
             options.append(f"set '{self.ignore_option}' = 'true' to skip and count such records")
         return ConnectorError.of("bad-record", message, help=", or ".join(options) or None)

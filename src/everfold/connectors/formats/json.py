@@ -492,7 +492,8 @@ def _strict_reader(
                     raise ValueError
                 if isinstance(value, _Repeating):
                     _check_overridden(value, dict.fromkeys(value, others["{}"]))
-                return [(key, entries["{}"](each)) for key, each in value.items()]
+                members = {_SURROGATE.sub("?", key): entries["{}"](each) for key, each in value.items()}
+                return list(members.items())
 
             return mapping
         case RowType():

@@ -27,13 +27,14 @@ _CHUNK_BYTES = 16 << 20
 class ReadRows:
     """Reads shares of a table.
 
-    queries: COPY statements, one per share. types: of their columns.
+    queries: COPY statements, one per share. types, columns: types and names of their columns.
     """
 
     address: Address
     table: str
     queries: tuple[str, ...]
     types: tuple[DataType, ...]
+    columns: tuple[str, ...]
     retries: int
     patience_ms: int
 
@@ -62,9 +63,9 @@ class ReadRows:
 
         try:
             blocks, first = link.run(begin)
-            yield from_csv(first, self.types)
+            yield from_csv(first, self.types, self.columns)
             for block in blocks:
-                yield from_csv(block, self.types)
+                yield from_csv(block, self.types, self.columns)
         except psycopg.Error as error:
             raise explain_error(error, self.table, self.address) from None
         except ValueError as wrong:

@@ -109,7 +109,8 @@ class JdbcSource(Source):
         finally:
             link.close()
         types = tuple(column.type for column in self.table.columns)
-        return ReadRows(self.address, self.table.name, queries, types, retries, patience_ms)
+        columns = tuple(column.name for column in self.table.columns)
+        return ReadRows(self.address, self.table.name, queries, types, columns, retries, patience_ms)
 
     def _queries(self, connection: Connection) -> tuple[str, ...]:
         target = find_table(connection, self.table, self.options.string("table-name"))

@@ -6,13 +6,19 @@ little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everfold.types import BytesType, DataType, DecimalType, StringType, TimestampType, TimeType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_BLOCK_BYTES = 1 << 20
+_COLUMN = re.compile(r"In CSV column #(\d+): ")
+"""How Arrow names a column in an error."""
 
 
 class NulInString(Exception):
@@ -84,10 +90,11 @@ def expression(of: DataType, column: str) -> str:
             return column
 
 
-def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
+def from_csv(text: bytes, types: Sequence[DataType], columns: Sequence[str]) -> pa.Table:
     """Return rows that COPY has written as columns `c0…` of Arrow's physical types.
 
-    Raises ValueError for a value that its type cannot represent (`infinity`).
+    columns: their names in the table. Raises ValueError, which names the column, for a value that
+    its type cannot represent (`infinity`).
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -98,12 +105,26 @@ def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
     schema = pa.schema([pa.field(name, of.arrow) for name, of in zip(names, types, strict=True)])
     if not text:
         return schema.empty_table()
-    table = pa.csv.read_csv(
+    # A row must fit into a block.
+    options = pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=max(_BLOCK_BYTES, len(text)))
+    try:
+        table = _parse(text, options, dict(zip(names, types, strict=True)))
+    except pa.ArrowInvalid as wrong:
+        raise ValueError(_COLUMN.sub(lambda number: f"column `{columns[int(number[1])]}`: ", str(wrong))) from None
+    decoded = [_decode(table.column(name), of) for name, of in zip(names, types, strict=True)]
+    return pa.table(decoded, schema=schema)
+
+
+def _parse(text: bytes, options: pa.csv.ReadOptions, types: Mapping[str, DataType]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    return pa.csv.read_csv(
         pa.BufferReader(text),
-        pa.csv.ReadOptions(column_names=names, use_threads=False),
+        options,
         pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         pa.csv.ConvertOptions(
-            column_types={name: _csv_type(of) for name, of in zip(names, types, strict=True)},
+            column_types={name: _csv_type(of) for name, of in types.items()},
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -111,8 +132,6 @@ def from_csv(text: bytes, types: Sequence[DataType]) -> pa.Table:
             false_values=["f"],
         ),
     )
-    columns = [_decode(table.column(name), of) for name, of in zip(names, types, strict=True)]
-    return pa.table(columns, schema=schema)
 
 
 def _csv_type(of: DataType) -> pa.DataType:
