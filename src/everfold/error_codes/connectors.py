@@ -210,7 +210,8 @@ ENTRIES = (
         Family.ENVIRONMENT,
         "A table of PostgreSQL does not match its declaration.",
         "A column is missing or has another type, a generated or `NOT NULL` column cannot be filled, or the "
-        "`PRIMARY KEY` has no unique constraint. All mismatches are reported together.",
+        "`PRIMARY KEY` has no unique constraint or takes different strings for equal (`CHAR(n)`, `citext`, some "
+        "collations). All mismatches are reported together.",
         "change the declaration or the table in PostgreSQL.",
     ),
     ErrorCode(

@@ -41,7 +41,12 @@ LIMIT 1
 _COLUMNS = """
 SELECT a.attname, coalesce(base.typname, t.typname), t.typtype::text,
   CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END, format_type(a.atttypid, a.atttypmod),
-  a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a'
+  a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+  (SELECT l.collname FROM pg_catalog.pg_collation l
+    WHERE (l.oid = a.attcollation OR l.oid IN (
+      SELECT k.used FROM pg_catalog.pg_index i, unnest(i.indkey, i.indcollation) AS k(num, used)
+      WHERE i.indrelid = a.attrelid AND i.indisunique AND k.num = a.attnum))
+    AND NOT coalesce((to_jsonb(l) ->> 'collisdeterministic')::boolean, true) LIMIT 1)
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_catalog.pg_type base ON base.oid = t.typbasetype
@@ -59,6 +64,12 @@ GROUP BY i.indexrelid
 Refuse = Callable[..., None]
 _INTEGERS = {"int2": 16, "int4": 32, "int8": 64}
 _TEXTS = ("text", "varchar", "bpchar", "citext", "json", "jsonb", "uuid", "xml")
+_LOOSE_TYPES = {
+    "bpchar": "it ignores blanks at the end",
+    "citext": "it ignores case",
+    "jsonb": "it ignores how JSON is written",
+}
+"""How types take different strings for equal."""
 _MICROS = 6
 
 
@@ -68,7 +79,8 @@ class TargetColumn:
 
     base: the name of its type; for a domain, of the underlying type. kind: `typtype` of pg_type.
     modifier: its length or precision, packed. sql_type: its type in SQL. has_default: whether it
-    has a default. is_generated: whether its value is always generated.
+    has a default. is_generated: whether its value is always generated. loose_collation: the name of
+    its collation, or of one of its unique indexes, if different strings can be equal by it.
     """
 
     name: str
@@ -79,6 +91,14 @@ class TargetColumn:
     not_null: bool
     has_default: bool
     is_generated: bool
+    loose_collation: str | None
+
+    @property
+    def equality(self) -> str | None:
+        """How different strings can be equal in the column; None if they cannot."""
+        if self.loose_collation is not None:
+            return f"the collation `{self.loose_collation}` takes different strings for equal"
+        return _LOOSE_TYPES.get(self.base)
 
     @property
     def digits(self) -> tuple[int, int] | None:
@@ -174,6 +194,7 @@ def check_fits(table: Table, target: Target, role: Role) -> tuple[TargetColumn, 
                 )
         if table.primary_key and not wrong:
             _check_key(table, target, refuse)
+            _check_equality(table, target, refuse)
     if wrong:
         raise ConnectorError(*wrong)
     return tuple(found)
@@ -192,6 +213,21 @@ def _check_key(table: Table, target: Target, refuse: Refuse) -> None:
             None,
             f'ALTER TABLE "{target.schema}"."{target.name}" ADD PRIMARY KEY ({columns})',
         )
+
+
+def _check_equality(table: Table, target: Target, refuse: Refuse) -> None:
+    """Refuse a PRIMARY KEY of strings by which PostgreSQL would merge rows."""
+    for column in table.columns:
+        there = target.column(column.name)
+        if column.name in table.primary_key and isinstance(column.type, StringType) and there is not None:
+            equality = there.equality
+            if equality is not None:
+                refuse(
+                    f"column `{there.name}` of `{target.name}` is {there.sql_type}: {equality},"
+                    " so rows with different keys would replace each other",
+                    column.name,
+                    "make it a column of type text without such a collation",
+                )
 
 
 def _why_unfit(of: DataType, column: TargetColumn, role: Role) -> str | None:

@@ -77,6 +77,27 @@ def test_a_primary_key_needs_a_unique_constraint(database: Database) -> None:
     assert "`v` is not a plain table" in message
 
 
+def test_a_primary_key_tells_all_strings_apart(database: Database) -> None:
+    # PostgreSQL may be built without ICU, which alone has such collations.
+    database.run("CREATE COLLATION loose (provider = libc, locale = 'C')")
+    database.run("UPDATE pg_catalog.pg_collation SET collisdeterministic = false WHERE collname = 'loose'")
+    database.run(
+        "CREATE TABLE t (c char(3) UNIQUE, l text COLLATE loose UNIQUE, j jsonb UNIQUE, v varchar(9) UNIQUE, i text, e text UNIQUE);"
+        "CREATE UNIQUE INDEX ON t (i COLLATE loose)"
+    )
+    of = table("t", c=STRING, l=STRING, j=STRING, v=STRING, i=STRING, e=STRING)
+    for key, reason in (
+        ("c", "character(3): it ignores blanks at the end"),
+        ("l", "text: the collation `loose` takes different strings for equal"),
+        ("i", "text: the collation `loose` takes different strings for equal"),
+        ("j", "jsonb: it ignores how JSON is written"),
+    ):
+        [message] = expect_errors(of, database, key)
+        assert message.startswith(f"wrong-shape: table `t`: column `{key}` of `t` is {reason}, so rows with")
+    for key in ("v", "e"):
+        sink_of(of, database, key).prepare()
+
+
 def test_names_are_resolved_as_in_postgres(database: Database) -> None:
     database.run('CREATE SCHEMA "S x"; CREATE TABLE "S x"."T" (userid int, "A" int, a int); CREATE TABLE plain (x int)')
     of = table("t", userId=INT, A=INT)
