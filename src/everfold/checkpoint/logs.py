@@ -46,6 +46,16 @@ def _number(entry: Location | None) -> int:
     return -1 if entry is None else int(entry.name)
 
 
+def list_finished(checkpoint: Location) -> list[int]:
+    """Return the numbers of the batches with a commit that the log still holds, in order."""
+    return sorted(int(entry.name) for entry in (checkpoint / "commits").iterdir() if entry.name.isdigit())
+
+
+def has_finished(checkpoint: Location, batch: int) -> bool:
+    """Return whether the logs still hold a finished batch, so that a job can resume after it."""
+    return all((checkpoint / name / str(batch)).exists() for name in ("offsets", "commits"))
+
+
 def has_unfinished_batch(checkpoint: Location) -> bool:
     """Whether a planned batch is not finished; the next start runs it again."""
     return last_planned_batch(checkpoint) > last_finished_batch(checkpoint)
@@ -182,12 +192,12 @@ def read_first_position(log: Location) -> str:
     return (log / "0").read_text().partition("\n")[2]
 
 
-def remove_planned(checkpoint: Location, last: int) -> None:
-    """Remove the batches after one that were planned but not finished."""
-    offsets = checkpoint / "offsets"
-    for each in list(offsets.iterdir()):
-        if each.name.isdigit() and int(each.name) > last:
-            remove_file(each)
+def remove_batches(checkpoint: Location, last: int) -> None:
+    """Remove the batches after one from the logs, so that Spark plans their input again."""
+    for name in ("commits", "offsets"):
+        for file in list((checkpoint / name).iterdir()):
+            if file.name.isdigit() and int(file.name) > last:
+                remove_file(file)
 
 
 def remove_half_written(checkpoint: Location) -> None:

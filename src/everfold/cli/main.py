@@ -791,10 +791,22 @@ def history(folder: FolderName, number: int | None, format_: Any, conf: tuple[st
     help="Instead of VERSION: FOLDER was restored from an older copy. Resume from its checkpoint, although the "
     "tables hold later batches.",
 )
+@click.option(
+    "--batch",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Resume after batch N of VERSION instead of its last one, as when a table was restored that holds the "
+    "batches up to N. VERSION can be the current one.",
+)
 @_sink_duplicates
 @_store_conf
 def rollback(
-    folder: FolderName, version: int | None, restored: bool, sink_duplicates: str, conf: tuple[str, ...]
+    folder: FolderName,
+    version: int | None,
+    restored: bool,
+    batch: int | None,
+    sink_duplicates: str,
+    conf: tuple[str, ...],
 ) -> None:
     """Roll the job in FOLDER back to VERSION.
 
@@ -806,6 +818,7 @@ def rollback(
     \b
     everfold history /var/lib/orders
     everfold rollback /var/lib/orders 0
+    everfold rollback /var/lib/orders 0 --batch 1234
     everfold rollback /var/lib/orders --restored
     """
     from everfold.cli import rollback as command
@@ -814,7 +827,11 @@ def rollback(
         raise click.MissingParameter(param_type="argument", param_hint="'VERSION'")
     if version is not None and restored:
         raise click.UsageError("--restored resumes the current version: it takes no VERSION")
-    command.rollback(folder, version, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf"))
+    if batch is not None and restored:
+        raise click.UsageError("--restored resumes after the last batch: it takes no --batch")
+    command.rollback(
+        folder, version, batch=batch, duplicates=sink_duplicates == "accept", conf=parse_pairs(conf, "--conf")
+    )
 
 
 @everfold.command()

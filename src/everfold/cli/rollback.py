@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from everfold.jobs.folders import FolderName
 
 
-def rollback(folder: FolderName, number: int | None, *, duplicates: bool, conf: Mapping[str, str]) -> None:
+def rollback(
+    folder: FolderName, number: int | None, *, batch: int | None, duplicates: bool, conf: Mapping[str, str]
+) -> None:
     """Print what happens to the tables of the job, then roll it back.
 
-    number: None for a job directory that was restored from an older copy.
-    Raises the errors of `roll_back`.
+    number: None for a job directory that was restored from an older copy. batch: the batch to
+    resume after, None for the last one. Raises the errors of `roll_back`.
     """
     from everfold.jobs.rollback import roll_back
 
     job = open_job(folder, conf)
-    version = roll_back(job, number, duplicates=duplicates, say=click.echo)
+    version = roll_back(job, number, batch=batch, duplicates=duplicates, say=click.echo)
     back_to = version.back_to
     click.echo(f"version {back_to} is current again, as version {version.number}")
     click.echo(f"resume with: everfold run SCRIPT --state {folder}, with the script of version {back_to}", err=True)

@@ -388,10 +388,17 @@ def _at_least(now: Any, then: Any) -> bool:
 
 @dataclass(slots=True)
 class _Sink:
-    """Fields and methods common to all sinks."""
+    """Fields and methods common to all sinks.
 
+    applied: epoch and number of the last batch that the table records as applied. None before the
+    first one, and for a table that records none. is_record_lasting: whether the table keeps that
+    record as long as its rows.
+    """
+
+    is_record_lasting: ClassVar[bool] = True
     context: SinkContext
     options: OptionValues
+    applied: tuple[int, int] | None = field(default=None, init=False)
 
     @property
     def table(self) -> Table:

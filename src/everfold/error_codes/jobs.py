@@ -205,6 +205,17 @@ ENTRIES = (
         "which first reports the effect on each table.",
     ),
     ErrorCode(
+        "sink-behind",
+        Family.JOB,
+        "A sink lacks batches that the job has written to it.",
+        "The table is older than the job directory, as after restoring a database from a dump, or after a failover to "
+        "a standby that lags. The rows of the batches between would be missing for ever, so nothing was written.",
+        "run the `everfold rollback` that the error names, which reads the input again after the last batch that the "
+        "table holds; or pass `--sink TABLE=refresh` to write the current result to the table, as far as the state "
+        "holds it, `--sink TABLE=rebuild` to compute the whole result again, or `--sink TABLE=empty` to write changes "
+        "only, also if you have restored the missing rows.",
+    ),
+    ErrorCode(
         "sink-taken-over",
         Family.JOB,
         "Another run of this job writes to the table now.",
@@ -262,6 +273,14 @@ ENTRIES = (
         "The checkpoint of a version no longer exists.",
         "It was removed, or the version never ran.",
         "run the query of that version with `--on-change rebuild`.",
+    ),
+    ErrorCode(
+        "batch-gone",
+        Family.JOB,
+        "The checkpoint of a version does not hold a batch.",
+        "Spark keeps what is needed to resume after the last 100 batches. The batch is older, belongs to another "
+        "version, or was not finished.",
+        "name one of the batches in the message, or run the query with `--on-change rebuild`.",
     ),
     ErrorCode(
         "spark-died",

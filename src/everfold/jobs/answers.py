@@ -112,8 +112,9 @@ class ChangedJob:
 
     job_dir: None for a job that is only imagined. known: its manifest. query: the new query.
     pairs, judgement: of the old and the new query. options: by which they were judged. inputs: the
-    tables that the new query reads. sinks: the tables that it writes. refresh: the positions of the
-    queries whose operators re-emit the result.
+    tables that the new query reads. sinks: the tables that it writes. behind: those that lack rows
+    which the job has written to them. refresh: the positions of the queries whose operators re-emit
+    the result.
     """
 
     job_dir: JobDir | None
@@ -124,6 +125,7 @@ class ChangedJob:
     options: CompatOptions
     inputs: Inputs
     sinks: SinkComparison
+    behind: Sequence[ChangedTable] = ()
     refresh: Collection[int] = ()
 
     @classmethod
@@ -134,6 +136,7 @@ class ChangedJob:
         query: NewQuery,
         inputs: Inputs,
         settings: Settings,
+        behind: Sequence[ChangedTable] = (),
     ) -> ChangedJob:
         """Judge a query that is to continue a job, by the rules that a session has set."""
         options = CompatOptions.of(settings)
@@ -155,6 +158,7 @@ class ChangedJob:
             options=options,
             inputs=inputs,
             sinks=sinks,
+            behind=behind,
         )
 
     @property
@@ -162,7 +166,7 @@ class ChangedJob:
         """The tables that the user must be asked about if the job resumes with its state."""
         if self.job_dir is not None and not has_planned_batch(self.job_dir, self.known):
             return []
-        return list_changed_sinks(self.query.roots, self.pairs, self.sinks)
+        return [*list_changed_sinks(self.query.roots, self.pairs, self.sinks), *self.behind]
 
     def refresh_tables(self, tables: Collection[str] | None = None) -> ChangedJob:
         """Return the job with operators that re-emit their rows to tables, by default to all."""

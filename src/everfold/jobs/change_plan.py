@@ -176,13 +176,15 @@ class ChangePlan:
     """How a job starts.
 
     manifest: the manifest after the last stage. roots: its plans, with named operators and sources.
-    replaces: the version that is replaced, None if the query has not changed.
+    replaces: the version that is replaced, None if the query has not changed. asked: the tables
+    about which users are asked.
     """
 
     manifest: Manifest
     roots: tuple[Root, ...]
     stages: tuple[Stage, ...]
     replaces: Version | None = None
+    asked: frozenset[str] = frozenset()
 
 
 def plan_change(

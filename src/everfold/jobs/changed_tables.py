@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from everfold.compat import QueryPair
@@ -40,7 +40,8 @@ _SINK_ANSWERS: dict[str, str] = {
 class ChangedTable:
     """A table at another location than before, or whose rows were lost.
 
-    option: the option of the command line for the answer. answers: what each one means.
+    option: the option of the command line for the answer. answers: what each one means. suffixes:
+    what an answer needs besides the option. commands: other commands for users, and what they do.
     """
 
     table: Table
@@ -48,11 +49,17 @@ class ChangedTable:
     message: str
     option: str
     answers: Mapping[str, str]
+    suffixes: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def choices(self) -> dict[str, str]:
         """The answers as they are written on the command line, with what they mean."""
-        return {f"{self.option} {self.table.name}={answer}": meaning for answer, meaning in self.answers.items()}
+        answers = {
+            f"{self.option} {self.table.name}={answer}{self.suffixes.get(answer, '')}": meaning
+            for answer, meaning in self.answers.items()
+        }
+        return {**self.commands, **answers}
 
     @property
     def diagnostic(self) -> Diagnostic:
@@ -106,6 +113,46 @@ def added_sink(table: Table, source: str, *, can_refresh: bool) -> ChangedTable:
     written = f"into `{source}` only" if source else "into no table"
     message = f"table `{table.name}`: the job has written the rows of this query {written} so far"
     return _ask_about_sink(table, message, can_refresh=can_refresh)
+
+
+def behind_sink(
+    table: Table,
+    batches: str,
+    *,
+    can_refresh: bool,
+    can_change: bool,
+    duplicated: Sequence[str],
+    commands: Mapping[str, str],
+) -> ChangedTable:
+    """Return a table that lacks batches which the job has written to it.
+
+    batches: the last batches of both. can_refresh: whether the state of any operator holds the
+    rows. can_change: whether the job has no batch to finish. duplicated: the tables in which a
+    rebuild duplicates rows. commands: see `ChangedTable`.
+    """
+    answers: dict[str, str] = {
+        NewSink.REFRESH: _SINK_ANSWERS[NewSink.REFRESH],
+        NewSink.EMPTY: "write only what changes from now on, also if you have restored the missing rows",
+        NewSink.REBUILD: _SINK_ANSWERS[NewSink.REBUILD],
+    }
+    if not can_change:
+        answers[NewSink.EMPTY] += "; finishes the interrupted batch, after which --refresh writes the current result"
+    if not can_refresh or not can_change:
+        del answers[NewSink.REFRESH]
+    suffixes: dict[str, str] = {}
+    if duplicated:
+        names = ", ".join(f"`{name}`" for name in duplicated)
+        answers[NewSink.REBUILD] += f"; empty {names} first, or rows are duplicated there"
+        suffixes[NewSink.REBUILD] = " --sink-duplicates accept"
+    return ChangedTable(
+        table=table,
+        code="sink-behind",
+        message=f"table `{table.name}` is behind the job: {batches}; nothing was written",
+        option="--sink",
+        answers=answers,
+        suffixes=suffixes,
+        commands=commands,
+    )
 
 
 def _ask_about_sink(table: Table, message: str, *, can_refresh: bool) -> ChangedTable:
@@ -173,7 +220,7 @@ def select_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSin
 
 
 def check_sink_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSink]) -> None:
-    """Raise StateError `changed-sink` with all tables without a valid answer."""
+    """Raise StateError `changed-sink` or `sink-behind` with all tables without a valid answer."""
     asked = [table.diagnostic for table in changed if answers.get(table.table.name) not in table.answers]
     if asked:
         raise StateError(*asked)

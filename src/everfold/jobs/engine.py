@@ -6,9 +6,10 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ from everfold.connectors.validate import CheckedTables, check_tables
 from everfold.jobs.answers import Inputs
 from everfold.jobs.batch_job import run_batch
 from everfold.jobs.batch_log import last_batch
+from everfold.jobs.behind_sinks import BehindSinks
 from everfold.jobs.carry_out import ChangeExecutor
 from everfold.jobs.change_plan import ChangePlan
+from everfold.jobs.changed_tables import ChangedTable
 from everfold.jobs.failure import spark_may_be_gone
 from everfold.jobs.folders import FolderName, needs_s3, open_folder
 from everfold.jobs.foreach_batch import Target
@@ -28,7 +31,7 @@ from everfold.jobs.job_dir import JobDir, locate_log
 from everfold.jobs.locations import Locations, move_job
 from everfold.jobs.lost_sources import LostSource, skip_lost_rows
 from everfold.jobs.manifest import Manifest, Version, fingerprint, now
-from everfold.jobs.opening import open_job
+from everfold.jobs.opening import note_unused_answers, open_job
 from everfold.jobs.preflight import check_loops, check_streamable
 from everfold.jobs.rescale import rescale
 from everfold.jobs.rewind import Consent, check_duplicates, describe_effects
@@ -87,6 +90,30 @@ def _report_stale_rows(plan: ChangePlan, consent: Consent) -> None:
             consent.note(f"{name}: rows that state no longer holds, as those of closed windows, stay as they are")
         elif not is_refreshed and True in parts:
             consent.note(f"{name}: rows stay as they are until they change; --refresh re-emits them all")
+
+
+class _PlanAgain(Exception):
+    """A job must be planned again, for tables that lack rows. behind: with the user's answers."""
+
+    def __init__(self, behind: Sequence[ChangedTable]) -> None:
+        super().__init__()
+        self.behind = behind
+
+
+def _check_behind(job_dir: JobDir, plan: ChangePlan, targets: Sequence[Target], consent: Consent) -> None:
+    """Check that the tables hold what the job has written to them.
+
+    Raises StateError `sink-behind`, `_PlanAgain`.
+    """
+    known = job_dir.read_manifest()
+    asked: Collection[str] = ()
+    if known is not None and not (plan.replaces is not None and plan.manifest.version.rebuilt):
+        found = BehindSinks.find(job_dir, known, plan.roots, targets)
+        planned = found.settle(consent)
+        if planned:
+            raise _PlanAgain(planned)
+        asked = {sink.table for sink in found.sinks}
+    note_unused_answers(plan, asked, consent)
 
 
 class _Receiver(LocalSink):
@@ -243,13 +270,34 @@ class Engine:
     def _run_stream(self, job_dir: JobDir, spec: JobSpec, tables: CheckedTables, recorder: RunRecorder) -> Finished:
         check_streamable(spec.roots)
         check_loops(spec.roots, tables, spec.base_folder)
+        note_once = cache(spec.consent.note)  # a job that is planned again has the same notes
+        spec = replace(spec, consent=replace(spec.consent, note=note_once))
+        try:
+            return self._run_planned(job_dir, spec, tables, recorder, ())
+        except _PlanAgain as reason:
+            return self._run_planned(job_dir, spec, tables, recorder, reason.behind)
+
+    def _run_planned(
+        self,
+        job_dir: JobDir,
+        spec: JobSpec,
+        tables: CheckedTables,
+        recorder: RunRecorder,
+        behind: Sequence[ChangedTable],
+    ) -> Finished:
+        """Plan a stream and run it.
+
+        behind: tables that lack rows which the job has written. Raises `_PlanAgain` if there are
+        some, and the user's answers need another plan.
+        """
         settings, consent = spec.settings, spec.consent
         is_new = job_dir.read_manifest() is None
         starts_jvm = self.session is None and self._started is None
         partitions = self._choose_partitions(job_dir, settings) if is_new else 0
         forgotten = [name for name, external in self.externals.items() if external.history is None]
         inputs = Inputs.of(tables, spec.base_folder, forgotten)
-        plan = open_job(job_dir, spec, inputs, buckets=self.buckets(partitions), partitions=partitions)
+        buckets = self.buckets(partitions)
+        plan = open_job(job_dir, spec, inputs, buckets=buckets, partitions=partitions, behind=behind)
         tables = tables.rename_sources(plan.roots)
         locations = Locations(job_dir, spec.base_folder, self.externals, consent.sources)
         located = locations.locate(plan.manifest, plan.roots, tables.sources)
@@ -282,17 +330,19 @@ class Engine:
             executors = self._check_executors(spark, job_dir, spec, tables, targets)
             if not is_new:
                 check_sinks_not_ahead(job_dir, manifest, targets)
+                if not behind:
+                    _check_behind(job_dir, plan, targets, consent)
             if last_batch(job_dir.path) is None:
                 note_other_jobs(manifest, targets, consent.note)
 
             def open_sources() -> Sources:
                 found = Sources(spark, spec.base_folder, settings, tables, job_dir.path, self.externals)
                 found.spark_names, found.identities = located.spark_names, located.identities
+                found.origin = manifest.origin
                 return found
 
             ChangeExecutor(job_dir, spark, plan, targets, open_sources, settings.local_time_zone, consent.note).run()
             sources = open_sources()
-            sources.origin = manifest.origin
             sources.earlier = [
                 job_dir.checkpoint(manifest, one.epoch) for one in manifest.versions if one.epoch < manifest.origin
             ]

@@ -104,12 +104,13 @@ class Router:
 
     job, log: identify the batch for the sinks. check_executors: raises EverfoldError for executors
     that cannot run the job. check_input: raises ConnectorError for a batch with input that Spark
-    would not read right, by its number. packed: how to unpack the rows of each sink if the batches
-    have payloads; None if they have typed rows. failure: the exception of a sink; Spark would keep
-    only its message. counts: of batches that Spark has not reported yet, by number. stopping: set
-    so that no further batch begins. is_held: whether Spark has planned a batch since, and waits.
-    is_running: whether a batch runs. is_interrupted: whether the query is stopped in the middle of
-    a batch.
+    would not read right, by its number. record_applied: called with the sinks, and the epoch and
+    the number of a batch that they have received. packed: how to unpack the rows of each sink if
+    the batches have payloads; None if they have typed rows. failure: the exception of a sink; Spark
+    would keep only its message. counts: of batches that Spark has not reported yet, by number.
+    stopping: set so that no further batch begins. is_held: whether Spark has planned a batch since,
+    and waits. is_running: whether a batch runs. is_interrupted: whether the query is stopped in the
+    middle of a batch.
     """
 
     job: str
@@ -118,6 +119,7 @@ class Router:
     has_operators: bool
     check_executors: Callable[[], None] = lambda: None
     check_input: Callable[[int], None] = lambda batch: None
+    record_applied: Callable[[Sequence[Target], int, int], None] = lambda targets, epoch, batch: None
     packed: Sequence[OutputRows] | None = None
     failure: BaseException | None = None
     reports: Reports = field(default_factory=Reports)
@@ -160,6 +162,7 @@ class Router:
                 self._write_cluster(frame, self.targets[0], 0, batch)
             else:
                 self._cache(frame, batch)
+            self.record_applied(self.targets, self.log.epoch, batch)
             self.counts[batch] = self._take_counts()
             # Spark has not committed the batch yet: its state may be on the disk of an executor
             # that has joined meanwhile.

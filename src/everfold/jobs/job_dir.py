@@ -4,6 +4,7 @@ manifest/<n>.json    every version of the query; the highest number counts. It n
                      checkpoint, so creating the next one switches to another.
 checkpoints/<epoch>/ Spark's checkpoint of an epoch; `<epoch>.<n>` if it was copied since
 last_batch.json      epoch and number of the last batch that the sinks received (`batch_log`)
+applied_batches.json the last batches that each sink has applied (`applied_batches`)
 control/             control files: flush, tick, backfill, re-emit
 backfill/<version>/  control files for the first batch of a version (backfill, re-emit)
 sinks/               which batches the sinks have applied, and the key snapshots

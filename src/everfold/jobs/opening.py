@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from everfold.checkpoint.logs import has_unfinished_batch
@@ -41,13 +41,22 @@ from everfold.secrets import redact_script
 from everfold.spark.buckets import choose_modulus
 
 
-def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, partitions: int) -> ChangePlan:
+def open_job(
+    job_dir: JobDir,
+    spec: JobSpec,
+    inputs: Inputs,
+    *,
+    buckets: int,
+    partitions: int,
+    behind: Sequence[ChangedTable] = (),
+) -> ChangePlan:
     """Return how a stream starts in a job directory that this process has locked.
 
     A new job gets its manifest at once. If the query has changed and the change is allowed, the
     plan has its stages. With `Consent.refresh`, also an unchanged query gets a new version, whose
     operators re-emit their rows; so it does if a table at a new location is to receive the current
-    result. inputs: the tables that the query reads. buckets, partitions: of a new job.
+    result. inputs: the tables that the query reads. buckets, partitions: of a new job. behind:
+    tables that lack rows which the job has written, with an answer.
 
     Raises StateError `incompatible-change` and similar (`decide_change`), `changed-sink` for tables
     at a new location without an answer, `changed-zone`, `unfinished-batch`, `unfinished-change`,
@@ -74,12 +83,12 @@ def open_job(job_dir: JobDir, spec: JobSpec, inputs: Inputs, *, buckets: int, pa
     is_same = known.version.is_query(query)
     if is_same or (_must_finish(job_dir, known) and known.version.read_shapes(query) == query.shapes):
         refreshes = is_same and spec.consent.refresh and not _is_starting(job_dir, known)
-        changed = ChangedJob.of(job_dir, known, query, inputs, spec.settings).changed_sinks
+        changed = ChangedJob.of(job_dir, known, query, inputs, spec.settings, behind).changed_sinks
         if not refreshes and not _is_computed_again(changed, spec.consent):
             check_sink_answers(changed, spec.consent.sinks)
             _note_answers(changed, query, spec.consent)
-            return _resume(job_dir, known, query)
-    return _change(job_dir, known, query, spec, inputs)
+            return replace(_resume(job_dir, known, query), asked=_name_tables(changed))
+    return _change(job_dir, known, query, spec, inputs, behind)
 
 
 def _create_job(job_dir: JobDir, query: NewQuery, buckets: int, partitions: int) -> ChangePlan:
@@ -144,11 +153,18 @@ def _start(manifest: Manifest, query: NewQuery) -> ChangePlan:
     return ChangePlan(manifest, name_plans(roots, version), stages)
 
 
-def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec, inputs: Inputs) -> ChangePlan:
+def _change(
+    job_dir: JobDir,
+    known: Manifest,
+    query: NewQuery,
+    spec: JobSpec,
+    inputs: Inputs,
+    behind: Sequence[ChangedTable],
+) -> ChangePlan:
     last = known.version
     if last.zone != query.zone:
         raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
-    job, consent = ChangedJob.of(job_dir, known, query, inputs, spec.settings), spec.consent
+    job, consent = ChangedJob.of(job_dir, known, query, inputs, spec.settings, behind), spec.consent
     changed = job.changed_sinks
     answers = select_answers(changed, consent.sinks)
     job = job.refresh_tables(
@@ -163,7 +179,11 @@ def _change(job_dir: JobDir, known: Manifest, query: NewQuery, spec: JobSpec, in
     if how is not OnChange.REBUILD:
         check_sink_answers(changed, consent.sinks)
     _note_answers([] if how is OnChange.REBUILD else changed, query, consent)
-    return plan
+    return replace(plan, asked=_name_tables(changed))
+
+
+def _name_tables(changed: Sequence[ChangedTable]) -> frozenset[str]:
+    return frozenset(table.table.name for table in changed)
 
 
 def _is_computed_again(changed: Sequence[ChangedTable], consent: Consent) -> bool:
@@ -185,9 +205,13 @@ def _note_answers(changed: Sequence[ChangedTable], query: NewQuery, consent: Con
                 f"`{table}`: its present location receives the current result without the rows that state no longer"
                 " holds, as those of closed windows"
             )
-    for table in consent.sinks.keys() - {changed_table.table.name for changed_table in changed}:
-        if any(isinstance(root, Sink) and root.table.name == table for root in query.roots):
-            consent.note(f"table `{table}` is at its old location: --sink {table}={consent.sinks[table]} has no effect")
+
+
+def note_unused_answers(plan: ChangePlan, asked: Collection[str], consent: Consent) -> None:
+    """Report answers about tables that need none. asked: tables that lack rows."""
+    written = {root.table.name for root in plan.roots if isinstance(root, Sink)}
+    for table in sorted(written & consent.sinks.keys() - plan.asked - {*asked}):
+        consent.note(f"table `{table}` is at its old location: --sink {table}={consent.sinks[table]} has no effect")
 
 
 def _must_finish(job_dir: JobDir, manifest: Manifest) -> bool:

@@ -107,6 +107,8 @@ class LocalOwnership:
 
         A JVM whose Python process was killed lives on for a second or two and may still write.
         """
+        if self._jvm_lock is not None:
+            return
         jvm: Any = spark._jvm
         channel = jvm.java.io.RandomAccessFile(f"{self.folder}/lock.jvm", "rw").getChannel()
         deadline = time.monotonic() + _JVM_LOCK_PATIENCE_S

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everfold.checkpoint.damage import check_required_files
-from everfold.checkpoint.logs import last_finished_batch, remove_planned
+from everfold.checkpoint.logs import has_finished, last_finished_batch, list_finished, remove_batches
 from everfold.errors import StateError
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, Version, now
@@ -22,36 +22,46 @@ from everfold.jobs.sink_tables import SinkNote
 from everfold.storage import Location
 
 
-def roll_back(path: Location, number: int | None, *, duplicates: bool, say: Callable[[str], None]) -> Version:
+def roll_back(
+    path: Location,
+    number: int | None,
+    *,
+    batch: int | None = None,
+    duplicates: bool,
+    say: Callable[[str], None],
+) -> Version:
     """Make the query and state of a version current again, as a new version, and return that.
 
     number: None for the current version of a job directory that was restored from an older copy.
     Batches that are in the tables but not in its checkpoint then belong to an epoch that the job
-    has left. duplicates: accept duplicate rows in tables. say: called with the effect on each table
-    before anything is done.
+    has left. batch: resume after this batch of the version, and not after its last one. duplicates:
+    accept duplicate rows in tables. say: called with the effect on each table before anything is
+    done.
 
     Raises UsageError `no-job`, `no-version`, StateError `current-version`, `expired-version`,
-    `checkpoint-gone`, `damaged-checkpoint`, `sink-duplicates`, `job-is-running`, ConnectorError
-    `disk-full` and similar.
+    `checkpoint-gone`, `batch-gone`, `damaged-checkpoint`, `sink-duplicates`, `job-is-running`,
+    ConnectorError `disk-full` and similar.
     """
     folder = JobDir(path)
     folder.load_manifest()
     with folder.locked():
         manifest = folder.load_manifest()
         wanted = manifest.version if number is None else manifest.find_version(number)
-        if number is not None and wanted == manifest.version:
+        if number is not None and batch is None and wanted == manifest.version:
             raise StateError.of("current-version", f"version {number} is already the current one")
         if wanted.expired:
             raise _expired_version_error(manifest, wanted)
         checkpoint = folder.checkpoint(manifest, wanted.epoch)
         _check_checkpoint(checkpoint, wanted.number)
+        if batch is not None:
+            _check_batch(checkpoint, wanted.number, batch)
         located = replace(wanted, sinks=_locate_sinks(manifest, wanted))
         versions = (located if version == wanted else version for version in manifest.versions)
         manifest, wanted = replace(manifest, versions=tuple(versions)), located
         for line in describe_rollback(manifest, wanted):
             say(line)
         check_duplicates(wanted.sinks, accepted=duplicates)
-        return _carry_out(folder, manifest, wanted, checkpoint)
+        return _carry_out(folder, manifest, wanted, checkpoint, batch)
 
 
 def describe_rollback(manifest: Manifest, wanted: Version) -> list[str]:
@@ -100,12 +110,25 @@ def _check_checkpoint(checkpoint: Location, number: int) -> None:
     check_required_files(checkpoint)
 
 
-def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: Location) -> Version:
+def _check_batch(checkpoint: Location, number: int, batch: int) -> None:
+    """Raise StateError `batch-gone` if a job cannot resume after a batch of a version."""
+    if has_finished(checkpoint, batch):
+        return
+    kept = [last for last in list_finished(checkpoint) if has_finished(checkpoint, last)]
+    there = f"{kept[0]} to {kept[-1]}" if kept else "none"
+    raise StateError.of(
+        "batch-gone",
+        f"the checkpoint of version {number} does not hold batch {batch}",
+        help=f"it holds {there}; to read the input from its beginning, run the query with --on-change rebuild",
+    )
+
+
+def _carry_out(folder: JobDir, manifest: Manifest, wanted: Version, checkpoint: Location, batch: int | None) -> Version:
     number, epoch = manifest.next_ids
-    last = last_finished_batch(checkpoint)
+    last = last_finished_batch(checkpoint) if batch is None else batch
     new = folder.checkpoint(manifest, epoch)
     folder.copy_checkpoint(checkpoint, new)
-    remove_planned(new, last)
+    remove_batches(new, last)
     made = replace(
         wanted,
         number=number,

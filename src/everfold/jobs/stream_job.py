@@ -18,10 +18,11 @@ from everfold.checkpoint.logs import (
     last_finished_batch,
     last_planned_batch,
     read_positions,
-    remove_planned,
+    remove_batches,
 )
 from everfold.connectors.skipped_rows import add_skipped_rows, find_skipped_rows
 from everfold.errors import EverfoldError
+from everfold.jobs.applied_batches import AppliedBatches
 from everfold.jobs.batch_log import BatchLog, last_batch
 from everfold.jobs.batch_report import SourceReports, read_reports, read_times
 from everfold.jobs.control import Control
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _CHECK_S = 60.0
 """How often a job with unbounded input checks whether data that it has read was changed."""
+_MAX_CHECK_SHARE = 0.01
+"""The share of time for which it also does so after a batch, to record what it has read."""
 _LOOK_S = 5.0
 """How often a job without input checks whether Spark still looks for some."""
 _MEASURE_S = 10.0
@@ -104,6 +107,7 @@ class StreamJob:
     check_executors: Callable[[], None]
     is_stopped: bool = False
     _checked_at: float = field(default_factory=time.monotonic)
+    _check_cost_s: float = field(default=0.0)
     _ticked_at: float = field(default=0.0)
     _had_data: bool = field(default=False)
     _reported: int = field(default=0)
@@ -162,6 +166,7 @@ class StreamJob:
         router = Router(
             job=self.manifest.job,
             log=BatchLog(self.job_dir.ownership, checkpoint, self.manifest.current),
+            record_applied=AppliedBatches.read(self.job_dir.path, self.manifest.version).add,
             targets=self.targets,
             has_operators=bool(lowering.operators),
             reports=Reports(operator_shapes(self.manifest.version.operators, self.manifest.version.query_shapes)),
@@ -238,10 +243,11 @@ class StreamJob:
                 seen = router.seen_batch
                 self._observe(query, router)
                 self._look_for_idle_trigger(query, router)
-                is_time = time.monotonic() - self._checked_at > _CHECK_S
-                if is_time:
+                has_new_batch, waited_s = router.seen_batch != seen, time.monotonic() - self._checked_at
+                is_time = waited_s > _CHECK_S
+                if is_time or (has_new_batch and self._check_cost_s < waited_s * _MAX_CHECK_SHARE):
                     self._find_changes()
-                if is_time or router.seen_batch != seen:
+                if is_time or has_new_batch:
                     for source in self.sources.opened:
                         source.check_arrivals()
                 self._tick(router, control, operators)
@@ -386,10 +392,12 @@ class StreamJob:
 
     def _find_changes(self) -> None:
         """Warn of data that has changed since it was read."""
-        self._checked_at = time.monotonic()
+        begun = time.monotonic()
         for source in self.sources.opened:
             for text in source.find_changes(self._checkpoint):
                 self.warn(text)
+        self._checked_at = time.monotonic()
+        self._check_cost_s = self._checked_at - begun
 
     def _finish_batch(self, query: StreamingQuery, router: Router) -> None:
         """Let the running batch commit, so that the next start need not repeat it.
@@ -417,7 +425,7 @@ class StreamJob:
         """
         planned = last_planned_batch(self._checkpoint)
         if last_batch(self.job_dir.path) != (self.manifest.current, planned):
-            remove_planned(self._checkpoint, last_finished_batch(self._checkpoint))
+            remove_batches(self._checkpoint, last_finished_batch(self._checkpoint))
 
     @property
     def unfinished_batch(self) -> int | None:

@@ -103,12 +103,15 @@ class DeltaSink(ClusterSink):
         """Write the batch, unless the table has it."""
         table = DeltaTable(frame.sparkSession, self.table, self.root)
         if is_applied(self.table.name, batch, self._find_last(table, batch.job, batch.sink)):
+            self.applied = (batch.epoch, batch.batch)
             frame.write.format("noop").mode("overwrite").save()
             return None
         try:
             rows = self._merge(table, frame, batch) if self._keys else self._append(table, frame, batch)
         except Exception as error:
             raise table.explain(error) or error from None
+        if rows:
+            self.applied = (batch.epoch, batch.batch)
         return rows
 
     # -- the parts of a batch ----------------------------------------------------------------------

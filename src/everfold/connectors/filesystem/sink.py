@@ -226,9 +226,11 @@ class FileSink(ClusterSink):
             if record["job"] == batch.job:
                 if not record["done"]:
                     self._publish(path, record)
+                self.applied = (batch.epoch, batch.batch)
                 return int(record["rows"])
         if applied:
             self._check_published(identity, batch)
+            self.applied = (batch.epoch, batch.batch)
             return 0
         return None
 
@@ -262,6 +264,7 @@ class FileSink(ClusterSink):
             path = self._record_path(batch)
             self._create_record(path, record)
             self._publish(path, record)
+            self.applied = (batch.epoch, batch.batch)
             self._prune()
         return rows
 

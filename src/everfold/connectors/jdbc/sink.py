@@ -122,11 +122,13 @@ class JdbcSink(ClusterSink):
         try:
             merge = self._open_merge(batch)
             if self._link.run(lambda connection: merge.has_applied(connection, batch)):
+                self.applied = (batch.epoch, batch.batch)
                 frame.write.format("noop").mode("overwrite").save()
                 return None
             reports = self._stage(frame, merge, batch)
             if any(report.staged for report in reports):
                 self._link.run(lambda connection: merge.apply(connection, batch, reports))
+                self.applied = (batch.epoch, batch.batch)
         except psycopg.Error as error:
             raise self._explain(error) from None
         return sum(report.came for report in reports)

@@ -61,6 +61,8 @@ class KafkaSink(ShardedSink):
     upsert: write only the last row of each key in a batch, as a tombstone if it is a retraction.
     """
 
+    is_record_lasting = False  # brokers forget the offsets of a group that nobody uses
+
     def __init__(
         self,
         context: SinkContext,
@@ -139,6 +141,7 @@ class KafkaSink(ShardedSink):
             rows = sort_changes(rows)
         records = () if rows is None else self.encoder.encode(rows, self._partition_list)
         self._open_sink(batch).apply(batch.epoch, batch.batch, records, batch.digest)
+        self.applied = (batch.epoch, batch.batch)
 
     def _find_written(self, shards: Iterable[int], batch: BatchId) -> set[int]:
         """Return the shards that an earlier run of the batch has written.
