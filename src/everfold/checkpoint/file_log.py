@@ -84,15 +84,20 @@ def parse_number(position: str) -> int:
     return int(json.loads(position)["logOffset"])
 
 
-def list_read_files(position: Position) -> list[str]:
-    """Return paths or URIs of the files that a job has read up to a position, in the order read.
+def list_read_files(position: Position) -> list[LoggedFile]:
+    """Return the files that a job has read up to a position, in the order read.
 
     Raises ValueError, KeyError if the log is invalid.
     """
     reached = parse_number(position.line)
-    entries = (each for file in list_logs(position.log) for each in read_log(file))
-    found = {each.uri: each for each in entries if each.number <= reached}
-    return [each.place for each in sorted(found.values(), key=lambda each: (each.number, each.modified_ms, each.uri))]
+    entries = (entry for file in list_logs(position.log) for entry in read_log(file))
+    files = {entry.uri: entry for entry in entries if entry.number <= reached}
+    return sorted(files.values(), key=lambda file: (file.number, file.modified_ms, file.uri))
+
+
+def list_read_places(position: Position) -> list[str]:
+    """Return paths or URIs of the files that a job has read. See `list_read_files`."""
+    return [file.place for file in list_read_files(position)]
 
 
 def list_logged_files(log: Location) -> dict[Path, int]:

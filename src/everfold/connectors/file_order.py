@@ -7,7 +7,10 @@ an operator that depends on the order of rows sorts them by that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from everfold.engine_literals import spark_string
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +25,18 @@ _TIME_DIGITS = 20
 def file_order_sql(changed: str, path: str) -> str:
     """Return Spark SQL of the column `FILE`. changed: the modification time."""
     return f"concat(lpad(greatest(unix_millis({changed}), 0), {_TIME_DIGITS}, '0'), {path})"
+
+
+def file_path_sql(copies: Path | None = None) -> str:
+    """Return Spark SQL of the path of a row's file, from its URI.
+
+    copies: a folder with copies of files, each at the path of its file below it.
+    """
+    path = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+    if copies is None:
+        return path
+    start = spark_string(f"{copies}/")
+    return f"CASE WHEN startswith({path}, {start}) THEN substring({path}, length({start})) ELSE {path} END"
 
 
 def path_of(file: str) -> str:

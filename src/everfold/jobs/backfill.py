@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.checkpoint.logs import last_finished_batch
 from everfold.checkpoint.state_metadata import StoredOperator
+from everfold.connectors.filesystem.read_again import READ_AGAIN
 from everfold.connectors.null_rowtime import LOCATION
 from everfold.jobs.failure import explain_failure
 from everfold.jobs.sources import Sources
@@ -115,13 +116,17 @@ class Backfill:
 
         Raises StateError `no-backfill`, `no-past`, or a ConnectorError of a source.
         """
+        copies = self.job / READ_AGAIN
         try:
+            copies.delete()  # those of a process that was killed
             self.target.delete()
             nodes = (node for node in operators_of(roots) if node.operator_id in operators)
             begun = ((node, restrict_to_new_calls(node, self.version)) for node in nodes)
             return [self._fill(node, new) for node, new in begun if new is not None]
         except Exception as error:
             raise explain_failure(error, self.sources.opened, self.log_file, self.job) from error
+        finally:
+            copies.delete()
 
     def _fill(self, node: StatefulNode, begun: Aggregating) -> BackfillResult:
         given = replace(begun, input=restrict_to_emitted(begun.input, self._reached))

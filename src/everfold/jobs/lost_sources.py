@@ -19,7 +19,7 @@ from everfold.checkpoint.logs import (
     last_finished_batch,
     last_planned_batch,
     read_first_position,
-    remove_planned,
+    remove_batches,
     set_first_position,
     set_position,
 )
@@ -110,7 +110,7 @@ def skip_lost_rows(
     with job_dir.writing():
         if finished < 0:
             _keep_only_sources(new)
-        remove_planned(new, finished)
+        remove_batches(new, finished)
         for source in lost_sources:
             answer = answers[source.lost.table.name]
             chosen = source.choose(answer)

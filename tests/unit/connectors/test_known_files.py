@@ -26,7 +26,7 @@ def test_each_change_of_a_file_is_reported_once(tmp_path: Path) -> None:
     (log / "0").write_text("\n".join(lines))
 
     def look() -> ChangedFiles:
-        return find_changed_files(local(log), local(record), directory)
+        return find_changed_files(local(log), local(record), directory, 0)
 
     assert look() == NOTHING
     files[0].write_text("more")  # other size and other time
@@ -46,4 +46,4 @@ def test_a_change_before_the_first_check_is_detected_by_its_time(tmp_path: Path)
     file.write_text("x")
     entry = json.dumps({"path": uri(file), "timestamp": 1, "batchId": 0})
     (tmp_path / "log" / "0").write_text(f"v1\n{entry}")
-    assert find_changed_files(local(tmp_path / "log"), local(tmp_path / "record.json"), tmp_path).changed == (file,)
+    assert find_changed_files(local(tmp_path / "log"), local(tmp_path / "record.json"), tmp_path, 0).changed == (file,)

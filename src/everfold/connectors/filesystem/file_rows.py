@@ -40,9 +40,9 @@ class FileFacts:
     modified_ms: int
 
     @classmethod
-    def of(cls, path: Path) -> FileFacts:
-        """Look at a local file."""
-        facts = path.stat()
+    def of(cls, path: Path, copy: Path | None = None) -> FileFacts:
+        """Look at a local file, or at the copy that is read instead."""
+        facts = (copy or path).stat()
         return cls(str(path), facts.st_size, facts.st_mtime_ns // 1_000_000)
 
 
@@ -62,8 +62,8 @@ class FileRows:
     as_views: bool = False
     zone: str = "UTC"
 
-    def read(self, path: Path) -> Iterator[Piece]:
-        """Yield the rows of a local file, in pieces.
+    def read(self, path: Path, copy: Path | None = None) -> Iterator[Piece]:
+        """Yield the rows of a local file, in pieces. copy: is read instead.
 
         Raises ConnectorError `file-gone`, `no-permission`, `bad-file`, `bad-record` and others.
         """
@@ -71,7 +71,7 @@ class FileRows:
             raise gone_error(self.table, self.show(path))
         if not os.access(path, os.R_OK):
             raise denied_error(self.table, self.show(path))
-        facts = FileFacts.of(path)
+        facts, path = FileFacts.of(path, copy), copy or path
         if self.format is not None:
             yield from self.read_lines(read_line_blocks(path, self.base_folder, self.line_rules), facts)
             return

@@ -15,14 +15,21 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everfold.checkpoint.file_log import decode_uri, list_read_files, move_files, parse_number, read_batches
-from everfold.checkpoint.logs import Position
+from everfold.checkpoint.file_log import (
+    decode_uri,
+    list_read_files,
+    list_read_places,
+    move_files,
+    parse_number,
+    read_batches,
+)
+from everfold.checkpoint.logs import Position, read_position
 from everfold.connectors.connector_errors import file_system_error
 from everfold.connectors.contract import KIND, SPLIT, History, OptionValues, ReadSize, Role, Source, SourceContext
 from everfold.connectors.decoded_rows import DecodedRows
-from everfold.connectors.file_order import FILE, file_order_sql
+from everfold.connectors.file_order import FILE, file_order_sql, file_path_sql
 from everfold.connectors.filesystem.file_rows import PARTITION_RULES, FileRows, denied_error, folder_error, gone_error
-from everfold.connectors.filesystem.known_files import find_changed_files
+from everfold.connectors.filesystem.known_files import find_changed_files, record_of_files
 from everfold.connectors.filesystem.lines import bad_file_error
 from everfold.connectors.filesystem.paths import (
     ListedFolders,
@@ -38,6 +45,7 @@ from everfold.connectors.filesystem.paths import (
     resolve,
     unescape_in_spark,
 )
+from everfold.connectors.filesystem.read_again import copies_folder, restore_read_files
 from everfold.connectors.filesystem.worker_files import FileReader, StoredReader, stored_handle_sql
 from everfold.connectors.formats.format import (
     RecordLocation,
@@ -85,6 +93,7 @@ class FileSource(Source):
         self._base_folder = Path.cwd()
         self._listed: ListedFolders = {}
         self._root: Location | None = None
+        self._copies: Path | None = None
         self._stream_types: FileTypes | None = None
 
     @property
@@ -134,7 +143,9 @@ class FileSource(Source):
             return []
         root = resolve(self.options.string("path"), context.base_folder)
         with suppress(OSError, ValueError, KeyError, TypeError):  # damage is reported on use
-            found = find_changed_files(log, context.start_folder / f"{context.name}.files.json", root)
+            position = read_position(log.parent.parent, context.name)
+            reached = -1 if position is None else parse_number(position.line)
+            found = find_changed_files(log, record_of_files(context), root, reached)
             moved = [f"{self._display_path(new)} ({self._display_path(old)} before)" for new, old in found.moved]
             changes = [
                 (
@@ -169,11 +180,11 @@ class FileSource(Source):
 
     def has_passed(self, now: Position, then: Position) -> bool:
         """Return whether all files read up to `then` are read, in any batches."""
-        return set(list_read_files(then)) <= set(list_read_files(now))
+        return set(list_read_places(then)) <= set(list_read_places(now))
 
     def describe_lost(self, then: Position) -> str | None:
         """Return how many files no longer exist."""
-        read = list_read_files(then)
+        read = list_read_places(then)
         there = self._find_present(read)
         gone = [each for each in read if each not in there]
         return f"{len(gone):,} of the {len(read):,} files that were read" if gone else None
@@ -264,7 +275,7 @@ class FileSource(Source):
         """Return what workers decode. columns: the positions of those that are needed."""
         base_folder, path = self._base_folder.absolute(), str(root) if self._is_remote else root.path
         rows = FileRows(self.table, self.options, base_folder, path, tuple(columns), True, context.zone)
-        path, changed = _file_system_path("_metadata.file_path"), "_metadata.file_modification_time"
+        path, changed = file_path_sql(self._copies), "_metadata.file_modification_time"
         reader = reader.option("recursiveFileLookup", "true")
         if self._is_remote:
             has_whole_files = rows.format is not None and rows.format.has_long_records
@@ -278,7 +289,7 @@ class FileSource(Source):
         frame = reader.format("binaryFile").schema(_FILE_SCHEMA).load(paths)
         frame = self._matching(frame.selectExpr(f"{path} AS __path", f"{changed} AS __changed"))
         frame = frame.selectExpr(f"CAST({file_order_sql('__changed', '__path')} AS BINARY) AS {HANDLE}")
-        return WorkerInput(frame, FileReader(rows))
+        return WorkerInput(frame, FileReader(rows, self._copies))
 
     def _stream_reader(self, context: SourceContext) -> Any:
         reader = context.spark.readStream.name(context.name).option("maxFileAge", _NEVER)
@@ -348,12 +359,16 @@ class FileSource(Source):
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows of the files that the job has read, without files deleted since."""
         root = self._path_outside_job(context)
-        read = [] if position is None else list_read_files(position)
+        read = {} if position is None else {file.place: file for file in list_read_files(position)}
         there = self._find_present(read)
         found = [each for each in read if each in there]
         if not found:
             return History(self._empty(context))
-        chosen = self._locate_all(found)
+        places = found
+        if root.local_path is not None:
+            self._copies = copies_folder(context)
+            places = restore_read_files(context, {place: read[place] for place in found}, root.local_path)
+        chosen = self._locate_all(places)
         if self.format_name == "parquet":
             frame = self._unite(context, root, self._group_by_types(root, chosen))
         else:
@@ -362,7 +377,7 @@ class FileSource(Source):
 
     def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
         """Return the number of files and, of local ones, their size."""
-        places = list_read_files(position)
+        places = list_read_places(position)
         if self._is_remote:
             return ReadSize(files=len(places))
         # Looking at every file of a large table takes time: the size is estimated from some.
@@ -421,7 +436,12 @@ class FileSource(Source):
 
         context.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         frame, values = read_parquet(
-            reader.option("recursiveFileLookup", "true"), paths, types, self.table, self.columns
+            reader.option("recursiveFileLookup", "true"),
+            paths,
+            types,
+            self.table,
+            self.columns,
+            file_path_sql(self._copies),
         )
         return self._with_columns(frame, values, root)
 
@@ -454,7 +474,7 @@ class FileSource(Source):
     def _is_wanted(self, file: Path | Location | str) -> bool:
         """Whether the path of a file matches the table's pattern, if it has one."""
         pattern = self.options.string_or_none("source.path.regex-pattern")
-        return pattern is None or re.fullmatch(pattern, str(file)) is not None
+        return pattern is None or re.fullmatch(pattern, str(file).removeprefix(str(self._copies or ""))) is not None
 
     def _matching(self, frame: DataFrame) -> DataFrame:
         """Return the rows of files whose path matches the table's pattern, if it has one."""
@@ -593,11 +613,6 @@ def _join_names(names: Sequence[str]) -> str:
     """Join the first few names."""
     more = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _file_system_path(file_path: str) -> str:
-    """Return Spark SQL: the file system path of a file from Spark's URI."""
-    return f"regexp_replace(url_decode(replace({file_path}, '+', '%2B')), '^file:/+', '/')"
 
 
 def _find_size(path: str) -> int | None:

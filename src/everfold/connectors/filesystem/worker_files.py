@@ -21,14 +21,20 @@ _END = b"\0"
 
 @dataclass(frozen=True)
 class FileReader(WorkerReader):
-    """Reads whole files. A handle is the column `FILE` of a file."""
+    """Reads whole files. A handle is the column `FILE` of a file.
+
+    copies: the folder of the copies that are read instead of files, at their paths below it.
+    """
 
     rows: FileRows
+    copies: Path | None = None
 
     def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
         """Yield the rows file by file."""
         for file in sorted(map(bytes.decode, handles.to_pylist())):
-            for piece in self.rows.read(Path(path_of(file))):
+            path = path_of(file)
+            copy = None if self.copies is None else Path(f"{self.copies}{path}")
+            for piece in self.rows.read(Path(path), copy if copy is not None and copy.is_file() else None):
                 yield replace(piece, file=file)
 
 

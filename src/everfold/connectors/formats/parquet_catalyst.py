@@ -59,11 +59,11 @@ _FIRST_TIME, _LAST_TIME = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
 def read_parquet(
-    reader: Any, paths: str | list[str], types: FileTypes, table: Table, columns: Sequence[RecordColumn]
+    reader: Any, paths: str | list[str], types: FileTypes, table: Table, columns: Sequence[RecordColumn], path: str
 ) -> tuple[DataFrame, dict[int, str]]:
     """Return a frame of files and their locations, and Spark SQL for the table's columns.
 
-    types: those of all files.
+    types: those of all files. path: Spark SQL for the path of a file.
     """
     schema = ", ".join(f"{spark_identifier(name)} {of}" for name, of in types.items()) or "`__none` STRING"
     # Spark reads timestamps in nanoseconds only as integers, and only if a setting allows it.
@@ -74,7 +74,7 @@ def read_parquet(
         .load(paths)
         .selectExpr(
             "*",
-            "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/') AS __path",
+            f"{path} AS __path",
             "_metadata.file_size AS __size",
             "_metadata.file_modification_time AS __changed",
         )
