@@ -1,7 +1,7 @@
 """Find tables that lack batches which the job has written to them, and what a user can do.
 
 A database that is restored from an older dump, or fails over to a standby that lags, holds fewer
-batches than the checkpoint counts. The rows of the batches between would be missing for ever.
+batches than the checkpoint counts. The rows of the batches between would be missing forever.
 """
 
 from __future__ import annotations

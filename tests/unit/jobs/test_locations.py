@@ -273,6 +273,35 @@ def test_a_query_can_change_when_its_project_is_moved(project: Path) -> None:
     assert locate(moved, "in").spark_names == {"t": name}
 
 
+def test_all_checkpoints_of_a_changed_job_are_moved(project: Path) -> None:
+    name = start(project, "in").version.sources[0]["spark_name"]  # type: ignore[index]
+    folder = JobDir(local(project / "job"))
+    changed = roots(FILES.format("in"), QUERY.replace("SUM(x)", "SUM(x), COUNT(*)"))
+    plan = open_dir(project / "job", changed, how=OnChange.ACCEPT)
+    located = Locations(folder, project).locate(plan.manifest, plan.roots, check_sources(plan))
+    carry_out(project / "job", replace(plan, manifest=located.manifest))
+    moved = project.rename(project.with_name("moved"))
+    folder = JobDir(local(moved / "job"))
+    plan = open_dir(moved / "job", changed)
+    located = Locations(folder, moved).locate(plan.manifest, plan.roots, check_sources(plan))
+    assert located.spark_names == {"t": name}
+    folder.read_manifest()
+    move_job(folder, located)
+    manifest = folder.read_manifest()
+    assert manifest is not None
+    assert [version.epoch for version in manifest.versions] == [0, 1]
+    for version in manifest.versions:
+        checkpoint = folder.checkpoint(manifest, version.epoch)
+        assert [*list_logged_files(checkpoint / "sources" / name)] == [moved / "in" / "a #%\u00e4.json"]
+    # The first version is still one to go back to, and its checkpoint to copy state from.
+    made = roll_back(local(moved / "job"), 0, duplicates=True, say=lambda _: None)
+    manifest = folder.read_manifest()
+    assert manifest is not None
+    log = folder.checkpoint(manifest, made.epoch) / "sources" / name
+    assert [*list_logged_files(log)] == [moved / "in" / "a #%\u00e4.json"]
+    assert locate(moved, "in").spark_names == {"t": name}
+
+
 def test_a_rebuild_needs_no_confirmation_of_a_new_location(project: Path) -> None:
     start(project, "in")
     (project / "there").mkdir()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -157,6 +158,45 @@ def test_a_restored_directory_resumes_in_a_new_epoch(tmp_path: Path) -> None:
         local(tmp_path), None, duplicates=True, say=messages.append
     )  # should the table know the epoch 1 of a lost change
     assert (again.epoch, again.back_to) == (2, 1)
+
+
+def test_a_rollback_must_have_the_batches_that_it_was_made_with(tmp_path: Path) -> None:
+    """The last batch that the sinks received is one of another epoch, and says nothing here."""
+    open_job(tmp_path)
+    add_checkpoint(tmp_path)
+    open_job(tmp_path, MORE, how=OnChange.ACCEPT)
+    (tmp_path / "last_batch.json").write_text('{"epoch": 1, "batch": 9}')
+    made = roll_back(local(tmp_path), 0, duplicates=False, say=lambda _: None)
+    assert open_job(tmp_path).version == made
+    shutil.rmtree(tmp_path / "checkpoints" / "2")
+    with pytest.raises(StateError, match=r"damaged-checkpoint.*/offsets/3` is missing: the job has run batch 3"):
+        open_job(tmp_path)
+
+
+def test_a_rollback_to_a_batch_leaves_out_the_later_ones(tmp_path: Path) -> None:
+    open_job(tmp_path)
+    old = add_checkpoint(tmp_path, begun=4)
+    (tmp_path / "last_batch.json").write_text('{"epoch": 0, "batch": 4}')
+    made = roll_back(local(tmp_path), 0, batch=1, duplicates=False, say=lambda _: None)
+    assert (made.number, made.epoch, made.back_to, made.back_after) == (1, 1, 0, 1)
+    new = tmp_path / "checkpoints" / "1"
+    assert numbers(new / "commits") == numbers(new / "offsets") == [0, 1]
+    assert numbers(old / "commits") == [0, 1, 2, 3]
+    manifest = open_job(tmp_path)  # nothing is missing, although the sinks have received batch 4
+    lineage = manifest.job_lineage
+    assert lineage is not None
+    assert [lineage.includes(0, batch) for batch in (1, 2, 4)] == [True, False, False]
+
+
+@pytest.mark.parametrize("batch", [4, 5, 1000])
+def test_a_rollback_to_a_batch_that_is_not_there_is_refused(tmp_path: Path, batch: int) -> None:
+    open_job(tmp_path)
+    add_checkpoint(tmp_path, begun=4)
+    before = content(tmp_path)
+    with pytest.raises(StateError, match=f"batch-gone.*does not hold batch {batch}") as caught:
+        roll_back(local(tmp_path), 0, batch=batch, duplicates=False, say=lambda _: None)
+    assert "it holds 0 to 3" in str(caught.value)
+    assert content(tmp_path) == before
 
 
 def test_a_directory_without_a_job_is_unchanged(tmp_path: Path) -> None:
