@@ -14,7 +14,7 @@ from everfold.checkpoint.logs import has_finished, last_finished_batch
 from everfold.connectors.contract import AppliedBatch, ReplayEffect
 from everfold.errors import StateError
 from everfold.jobs.applied_batches import AppliedBatches, Number
-from everfold.jobs.changed_tables import ChangedTable, behind_sink, check_sink_answers, select_answers
+from everfold.jobs.changed_tables import ChangedTable, behind_sink, select_answers
 from everfold.jobs.foreach_batch import Target
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest
@@ -43,6 +43,19 @@ class BehindSink:
     def table(self) -> str:
         """The name of the table."""
         return self.target.sink.table.name
+
+
+class BehindSinkError(StateError):
+    """A user must decide about tables that lack batches. behind: the tables."""
+
+    behind: Sequence[ChangedTable] = ()
+
+    @classmethod
+    def about(cls, tables: Sequence[ChangedTable]) -> BehindSinkError:
+        """Return the error `sink-behind` for tables."""
+        error = cls(*(table.diagnostic for table in tables))
+        error.behind = tables
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +101,9 @@ class BehindSinks:
         tables = self.describe()
         answers = select_answers(tables.values(), consent.sinks)
         emptied = {name for name in tables if all(sink.held is None for sink in self.sinks if sink.table == name)}
-        check_sink_answers([table for name, table in tables.items() if name not in emptied], consent.sinks)
+        asked = [table for name, table in tables.items() if name not in emptied | answers.keys()]
+        if asked:
+            raise BehindSinkError.about(asked)
         for name in sorted(emptied - answers.keys()):
             consent.note(self._describe_emptied(tables[name]))
         left = {sink.name: sink.held for sink in self.sinks if answers.get(sink.table) is NewSink.EMPTY}

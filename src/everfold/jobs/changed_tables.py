@@ -220,7 +220,7 @@ def select_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSin
 
 
 def check_sink_answers(changed: Iterable[ChangedTable], answers: Mapping[str, NewSink]) -> None:
-    """Raise StateError `changed-sink` or `sink-behind` with all tables without a valid answer."""
+    """Raise StateError `changed-sink` with all tables without a valid answer."""
     asked = [table.diagnostic for table in changed if answers.get(table.table.name) not in table.answers]
     if asked:
         raise StateError(*asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from everfold.compat.report import as_text
 from everfold.errors import StateError
 from everfold.jobs.answers import ChangedJob, Inputs
 from everfold.jobs.change import MEANINGS, OnChange
+from everfold.jobs.changed_tables import ChangedTable
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery
 from everfold.jobs.moving import move_sinks
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 _NO = "no"
 
 
-def find_change(job_dir: JobDir, manifest: Manifest, submit: Submit, inputs: Inputs) -> ChangedJob | None:
+def find_change(
+    job_dir: JobDir, manifest: Manifest, submit: Submit, inputs: Inputs, behind: Sequence[ChangedTable] = ()
+) -> ChangedJob | None:
     """Return a job with the query that is to continue it.
 
     Return None if it is the job's query, and writes the tables where the job has written them.
+    behind: tables that lacked rows when the job last started.
     """
     query = NewQuery(
         roots=number_operators(submit.roots),
@@ -40,7 +44,7 @@ def find_change(job_dir: JobDir, manifest: Manifest, submit: Submit, inputs: Inp
     )
     query = rename_sources(query, manifest.version, {})
     manifest = move_sinks(job_dir, manifest, sink_notes(query.roots, query.base_folder))
-    job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings)
+    job = ChangedJob.of(job_dir, manifest, query, inputs, submit.settings, behind)
     return None if manifest.version.is_query(query) and not job.changed_sinks else job
 
 

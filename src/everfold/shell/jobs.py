@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from everfold.sql.planner import Done, Show
 from everfold.sql.statements import DescribeJob, StopJob
 
 if TYPE_CHECKING:
+    from everfold.jobs.changed_tables import ChangedTable
     from everfold.jobs.job_dir import JobDir
     from everfold.jobs.manifest import Manifest
     from everfold.jobs.spec import JobRunner, JobSpec
@@ -70,6 +71,14 @@ class ShellJobs:
         """Return the job of a name if this shell runs it."""
         job = self._started.get(name)
         return job if job is not None and job.is_running else None
+
+    def find_behind(self, name: str) -> Sequence[ChangedTable]:
+        """Return the tables because of which this shell could not start a job: they lack rows."""
+        from everfold.jobs.behind_sinks import BehindSinkError
+
+        job = self._started.get(name)
+        failure = None if job is None else job.running.failure
+        return failure.behind if isinstance(failure, BehindSinkError) else ()
 
     def count_running(self) -> int:
         """Return how many jobs this shell runs."""

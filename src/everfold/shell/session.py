@@ -275,7 +275,7 @@ class ShellSession:
         change = None
         if manifest is not None:
             inputs = Inputs.of(self._check(submit), self._folder)
-            change = find_change(self.jobs.open_dir(name), manifest, submit, inputs)
+            change = find_change(self.jobs.open_dir(name), manifest, submit, inputs, self.jobs.find_behind(name))
         if change is None:
             if running is not None:
                 raise StateError.of(

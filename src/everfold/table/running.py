@@ -101,6 +101,11 @@ class RunningJob:
             return "stopping" if self._stopping.is_set() else "running"
         return "stopped" if self._stopping.is_set() or self._finished.is_stopped else "finished"
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the job has failed, with the options of the command line in its messages."""
+        return self._error
+
     def request_stop(self) -> None:
         """Let the job stop after the running batch; does not wait."""
         if self._finished is None:

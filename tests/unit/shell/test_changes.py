@@ -11,9 +11,11 @@ from everfold.compat import Verdict
 from everfold.connectors.registry import apply_connector
 from everfold.jobs.answers import ChangedJob, Inputs
 from everfold.jobs.change import OnChange
+from everfold.jobs.changed_tables import behind_sink
 from everfold.jobs.job_dir import JobDir
 from everfold.jobs.manifest import Manifest, NewQuery, create_version
 from everfold.jobs.rewind import NewSink
+from everfold.plan.nodes import Sink
 from everfold.shell.changes import Decision, decide_change, find_change
 from everfold.sql.planner import Session, Submit
 from everfold.storage import local
@@ -105,3 +107,25 @@ def test_a_table_that_is_written_elsewhere(answer: str, tmp_path: Path) -> None:
     assert screen.questions[0].startswith("table `out`: the job has written ")
     expected = {"no": OnChange.REFUSE, "rebuild": OnChange.REBUILD}.get(answer, OnChange.ACCEPT)
     assert (decision.how, decision.sinks) == (expected, {} if answer == "no" else {"out": NewSink(answer)})
+
+
+@pytest.mark.parametrize("answer", ["refresh", "empty", "no"])
+def test_a_table_that_was_behind_when_the_job_last_started(answer: str, tmp_path: Path) -> None:
+    submit = plan(OLD)
+    query = NewQuery(roots=submit.roots, zone="UTC", sql=OLD)
+    version = create_version(0, 0, query, submit.roots)
+    manifest = Manifest(job="0", buckets=8, partitions=2, current=0, versions=(version,))
+    (tmp_path / "checkpoints/0/offsets").mkdir(parents=True)
+    (tmp_path / "checkpoints/0/offsets/0").write_text("v1")
+    (root,) = submit.roots
+    assert isinstance(root, Sink)
+    behind = behind_sink(
+        root.table, "it holds batch 0", can_refresh=True, can_change=True, duplicated=["out"], commands={}
+    )
+    job = find_change(JobDir(local(tmp_path)), manifest, submit, Inputs(), [behind])
+    assert job is not None
+    screen = Screen(answers=[answer])
+    decision = decide_change(screen, "out", job)
+    assert screen.questions[0].startswith("table `out` is behind the job: it holds batch 0")
+    how = OnChange.REFUSE if answer == "no" else OnChange.ACCEPT
+    assert decision == Decision(how=how, sinks={} if answer == "no" else {"out": NewSink(answer)})
