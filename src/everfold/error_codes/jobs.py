@@ -210,10 +210,10 @@ ENTRIES = (
         "A sink lacks batches that the job has written to it.",
         "The table is older than the job directory, as after restoring a database from a dump, or after a failover to "
         "a standby that lags. The rows of the batches between would be missing forever, so nothing was written.",
-        "run the `everfold rollback` that the error names, which reads the input again after the last batch that the "
-        "table holds; or pass `--sink TABLE=refresh` to write the current result to the table, as far as the state "
-        "holds it, `--sink TABLE=rebuild` to compute the whole result again, or `--sink TABLE=empty` to write changes "
-        "only, also if you have restored the missing rows.",
+        "run the `everfold rollback` that the error names, which reads the input again after the last batch of the "
+        "table; or pass `--sink TABLE=refresh` to write the current result, as far as the state holds it, "
+        "`--sink TABLE=rebuild` to compute it again, or `--sink TABLE=empty` to write changes only, also if you have "
+        "restored the rows.",
     ),
     ErrorCode(
         "sink-taken-over",
