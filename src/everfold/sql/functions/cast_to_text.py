@@ -61,13 +61,19 @@ def format_value(writer: Writer, source: DataType, text: str) -> str:
 def _decimal(writer: Writer, source: DecimalType, text: str) -> str:
     """Format a decimal with all digits of its scale and without an exponent.
 
-    Spark writes an exponent from the seventh zero after the point on.
+    Spark writes an exponent from the seventh zero after the point on: 1.23E-8.
     """
-    if not writer.spark or source.scale <= 6:
-        return f"CAST({text} AS {writer.type(STRING)})"
-    small = f"CAST(abs(\x03) AS DECIMAL({source.scale},{source.scale}))"
-    plain = f"concat(IF(\x03 < 0, '-', ''), '0', substring(CAST(1 + {small} AS STRING), 2))"
-    return writer.bind_once(text, f"IF(contains(CAST(\x03 AS STRING), 'E'), {plain}, CAST(\x03 AS STRING))")
+    if not writer.spark:
+        written = f"CAST({text} AS VARCHAR)"
+        # DuckDB omits the 0 before the point if the type has no digit there.
+        return f"replace({written}, '.', '0.')" if source.scale == source.precision else written
+    if source.scale <= 6:
+        return f"CAST({text} AS {STRING.spark})"
+    exponential = "CAST(\x03 AS STRING)"
+    digits = f"replace(ltrim('-', substring_index({exponential}, 'E', 1)), '.', '')"
+    zeros = f"repeat('0', CAST(substring_index({exponential}, 'E-', -1) AS INT) - 1)"
+    plain = f"concat(IF(\x03 < 0, '-', ''), '0.', {zeros}, {digits})"
+    return writer.bind_once(text, f"IF(contains({exponential}, 'E'), {plain}, {exponential})")
 
 
 _LEAST = {"DOUBLE": LEAST_DOUBLES, "FLOAT": LEAST_FLOATS}
