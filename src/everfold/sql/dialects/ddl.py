@@ -93,6 +93,8 @@ class Definitions(Queries):
                 raise self.unsupported_error("unsupported-statement", words, first)
 
     def _if_not_exists(self) -> bool:
+        if self.key(1) in ("(", "AS", "WITH", "LIKE", "."):  # a table or view named `if`
+            return False
         if not self.accept("IF"):
             return False
         self.expect("NOT", "EXISTS")
@@ -421,6 +423,8 @@ class Definitions(Queries):
         )
 
     def _if_exists(self) -> bool:
+        if self.key(1) in ("", ";", "."):  # a table, view or function named `if`
+            return False
         if not self.accept("IF"):
             return False
         self.expect("EXISTS")
