@@ -97,6 +97,14 @@ ENTRIES = (
         "run the query on the other engine, or use another function.",
     ),
     ErrorCode(
+        "watermark-function",
+        Family.UNSUPPORTED,
+        "The function returns a watermark, which is not available there.",
+        "The watermark belongs to the operators that wait for it: windows, `OVER` and the like. They drop "
+        "late rows, count them and keep samples of them. Connectors do not provide watermarks.",
+        "declare the watermark as an expression over the time column, such as `ts - INTERVAL '5' SECOND`.",
+    ),
+    ErrorCode(
         "unsupported-aggregate",
         Family.UNSUPPORTED,
         "The aggregate function does not run in batch on this engine.",
@@ -162,8 +170,8 @@ ENTRIES = (
         "subquery",
         Family.UNSUPPORTED,
         "A subquery is used where everfold does not support one.",
-        "`IN` and `EXISTS` with a subquery are supported as conditions of `WHERE`, alone or combined by "
-        "`AND`. Lenses SQL has no subqueries.",
+        "`IN` and `EXISTS` with a subquery are supported as conditions of `WHERE` and `HAVING`, alone or "
+        "combined by `AND`. Lenses SQL has no subqueries.",
         "write it as a join. In Lenses SQL, name it with `WITH`.",
     ),
     ErrorCode(

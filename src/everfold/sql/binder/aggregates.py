@@ -26,6 +26,7 @@ from everfold.sql.binder.emission import apply_emit_options
 from everfold.sql.binder.grouping import GROUPING, Grouping, bind_grouping_value, expand_grouping_sets
 from everfold.sql.binder.legacy_windows import GroupWindow, window_part
 from everfold.sql.binder.over import is_call_over_window
+from everfold.sql.binder.subqueries import OVER_GROUPS
 from everfold.sql.binder.windows import END, START, ExtractedWindow, check_size, extract_window
 
 
@@ -69,6 +70,8 @@ class Grouped:
 def rewrite_over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
     """Rewrite an expression over the input's columns and calls to one over the groups.
 
+    Columns of subqueries follow those of the groups.
+
     Raises SqlError `not-in-group-by` for a column that is neither a key nor inside a call.
     """
     assert grouped.grouping is not None
@@ -85,6 +88,8 @@ def rewrite_over_groups(expr: Expr, grouped: Grouped, width: int) -> Expr:
             return grouped.window[of_window]
         if not isinstance(part, InputRef) or is_call_over_window(part):
             return None
+        if part.position >= OVER_GROUPS:
+            return replace(part, position=len(grouped.plan.schema) + part.position - OVER_GROUPS)
         if part.position >= width:
             return grouped.calls[part.position - width]
         shown = quote_names(key.name for key in keys if isinstance(key, InputRef))

@@ -35,6 +35,7 @@ from everfold.sql.binder.python_functions import (
 )
 from everfold.sql.binder.scope import Relation, check_field, resolve
 from everfold.sql.binder.subqueries import Subqueries
+from everfold.sql.binder.watermark_functions import WATERMARK_FUNCTIONS, watermark_function_error
 from everfold.sql.user_functions import UserFunction
 from everfold.types import BOOLEAN, AnyType, BooleanType, NullType, with_article
 
@@ -322,6 +323,8 @@ class ExpressionBinder:
                 )
             return self.window.column(node, self.relation, self.context)
         refuse_aggregate_clauses(node, self.context)
+        if name in WATERMARK_FUNCTIONS:
+            raise watermark_function_error(node, self.context)
         args = node.arguments
         if name in ("FLOOR", "CEIL", "CEILING") and len(args) == 2 and isinstance(args[1], syntax.Keyword):
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
@@ -422,8 +425,8 @@ class ExpressionBinder:
             help_ = "write it in HAVING" if self.clause == "WHERE" else None
             code = "aggregate-in-where" if self.clause == "WHERE" else "misplaced-aggregate"
             raise context.error(code, f"the aggregate `{name}` is not allowed in {self.clause}", node, help_)
-        inside = ExpressionBinder(self.relation, context, self.clause, within=name, subqueries=self.subqueries)
-        where = ExpressionBinder(self.relation, context, "FILTER", within="FILTER", subqueries=self.subqueries)
+        inside = ExpressionBinder(self.relation, context, self.clause, within=name)
+        where = ExpressionBinder(self.relation, context, "FILTER", within="FILTER")
         function, entry = find_user_function(node, context), find_aggregate(name)
         if function is not None:
             return self.calls.reference(bind_python_aggregate(function, node, inside.bind, where.condition, context))

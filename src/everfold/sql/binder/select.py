@@ -23,8 +23,8 @@ from everfold.sql.binder.over import OverCalls, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
 from everfold.sql.binder.scope import Relation
-from everfold.sql.binder.semi_joins import semi_join
-from everfold.sql.binder.subqueries import Subqueries
+from everfold.sql.binder.semi_joins import SemiJoin, bind_semi_join
+from everfold.sql.binder.subqueries import OVER_GROUPS, Subqueries
 from everfold.sql.binder.topn import rewrite_to_rank
 from everfold.types import BIGINT, NullType, RowType
 
@@ -102,9 +102,9 @@ def _where(node: syntax.Clause, select: _Select) -> Relation:
     problems = Problems()
     for part in syntax.flatten_chain(node.condition, "AND"):
         with problems:
-            joined = semi_join(part, relation, context)
-            if joined is not None:
-                relation = relation.with_plan(joined)
+            join = bind_semi_join(part, ExpressionBinder(relation, context, "WHERE"))
+            if join is not None:
+                relation = relation.with_plan(join.join_to(relation.plan))
             else:
                 plain.append(part)
     width = len(relation.plan.schema)
@@ -275,20 +275,20 @@ def deduplicate_rows(plan: Plan, context: Context, node: syntax.Node) -> Plan:
 def _bind_grouped(select: _Select) -> Plan:
     node, context, relation = select.node, select.context, select.relation
     width = len(relation.plan.schema)
-    calls, overs = Calls(width), _overs(node)
+    calls, overs, subqueries = Calls(width), _overs(node), Subqueries(OVER_GROUPS)
     window = _group_window(select)
     before = len(select.problems)
     grouping = _grouping(select)
     keys = grouping.keys
     keys_known = len(select.problems) == before
-    items = _items(
-        select, ExpressionBinder(relation, context, "the SELECT list", calls=calls, overs=overs, window=window)
+    in_list = ExpressionBinder(
+        relation, context, "the SELECT list", calls=calls, overs=overs, window=window, subqueries=subqueries
     )
-    having: Expr | None = None
+    items = _items(select, in_list)
+    having = _Having()
     if node.having is not None:
-        with select.problems:
-            binder = ExpressionBinder(relation, context, "HAVING", calls=calls, window=window)
-            having = binder.condition(node.having.condition)
+        in_having = ExpressionBinder(relation, context, "HAVING", calls=calls, window=window, subqueries=subqueries)
+        having = _having(node.having, in_having, select)
     aliases = {item.name: item.value for item in items}
     over_windows = ExpressionBinder(
         relation, context, "QUALIFY", calls=calls, overs=overs, window=window, aliases=aliases
@@ -307,7 +307,8 @@ def _bind_grouped(select: _Select) -> Plan:
     )
     for value in (
         *(item.value for item in items),
-        *(each for each in (having, qualify) if each is not None),
+        *having.expressions,
+        *([] if qualify is None else [qualify]),
         *(key.expression for key in sort_keys),
         *overs.expressions,
     ):
@@ -325,8 +326,11 @@ def _bind_grouped(select: _Select) -> Plan:
         return rewrite_over_groups(value, grouped, width)
 
     plan = grouped.plan
-    if having is not None:
-        plan = Filter(input=plan, condition=over(having), span=span_of(node.having))
+    for join in having.joins:
+        plan = join.join_to(plan, over)
+    plan = subqueries.join_to(plan)
+    if having.condition is not None:
+        plan = Filter(input=plan, condition=over(having.condition), span=span_of(node.having))
     plan, resolve_calls = overs.build_plan(plan, over, context)
     outputs = [_Item(item.name, resolve_calls(over(item.value))) for item in items]
     if qualify is not None:
@@ -335,6 +339,33 @@ def _bind_grouped(select: _Select) -> Plan:
         return _distinct(plan, outputs, _rewrite_keys(sort_keys, items, select), select)
     over_keys = [replace(key, expression=resolve_calls(over(key.expression))) for key in sort_keys]
     return _project_sorted(plan, outputs, over_keys, select)
+
+
+@dataclass(frozen=True, slots=True)
+class _Having:
+    """HAVING over the columns and calls of a query: joins with subqueries, and a condition."""
+
+    joins: tuple[SemiJoin, ...] = ()
+    condition: Expr | None = None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        values = (value for join in self.joins for value in join.values)
+        return (*values, *([] if self.condition is None else [self.condition]))
+
+
+def _having(node: syntax.Clause, binder: ExpressionBinder, select: _Select) -> _Having:
+    joins: list[SemiJoin] = []
+    conditions: list[Expr] = []
+    for part in syntax.flatten_chain(node.condition, "AND"):
+        with select.problems:
+            join = bind_semi_join(part, binder)
+            if join is not None:
+                joins.append(join)
+            else:
+                conditions.append(binder.condition(part))
+    condition = join_balanced(conditions, lambda one, other: _and(one, other, node)) if conditions else None
+    return _Having(tuple(joins), condition)
 
 
 def _first_aggregate(node: syntax.Select, context: Context) -> syntax.Node:

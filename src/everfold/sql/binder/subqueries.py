@@ -15,6 +15,9 @@ from everfold.sql.binder.context import Context
 from everfold.sql.binder.names import find_aggregate
 from everfold.sql.binder.scope import Relation
 
+OVER_GROUPS = 1 << 19
+"""Position of the first column of subqueries over groups, until the groups are built."""
+
 
 class Subqueries:
     """The one-row subqueries of a clause; their columns follow the relation's `width` columns."""
@@ -28,7 +31,8 @@ class Subqueries:
         if not isinstance(node, syntax.Subquery):
             raise context.unsupported(
                 "subquery",
-                "IN and EXISTS with a subquery are only supported as conditions of WHERE, alone or combined by AND",
+                "IN and EXISTS with a subquery are only supported as conditions of WHERE and HAVING, "
+                "alone or combined by AND",
                 node,
                 "write it as a join",
             )
