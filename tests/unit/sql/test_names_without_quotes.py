@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from everfold.sql.dialects.flink import parse_statements
+from everfold.sql.statements import CreateTable, DropTable
 
 KEYWORDS = (Path(__file__).parent / "flink_keywords.txt").read_text().lower().split()
 STATEMENTS = (
@@ -42,6 +43,8 @@ def test_a_keyword_that_is_not_reserved_is_a_name(statement: str) -> None:
 
 def test_if_not_exists_is_not_a_name() -> None:
     (created,) = parse_statements("CREATE TABLE IF NOT EXISTS if (a INT)")
-    assert created.if_not_exists  # type: ignore[attr-defined]
+    assert isinstance(created, CreateTable)
+    assert created.if_not_exists
     (dropped,) = parse_statements("DROP TABLE IF EXISTS if")
-    assert dropped.if_exists  # type: ignore[attr-defined]
+    assert isinstance(dropped, DropTable)
+    assert dropped.if_exists

@@ -388,7 +388,10 @@ class Expressions(Calls):
         if sign == "-":
             text = text[1:].lstrip() if text.startswith("-") else "-" + text.removeprefix("+")
         unit, last = self.interval_unit(), None
-        if self.accept("TO"):
+        rounded_to = UNITS.get(self.key(1)) if self.key() == "TO" and self.key(2) == ")" else None
+        if rounded_to is not None and not interval_units(unit, rounded_to):
+            pass  # the unit belongs to the call around it: FLOOR(ts - INTERVAL '1' YEAR TO DAY)
+        elif self.accept("TO"):
             last = self.interval_unit()
         if not interval_units(unit, last):
             raise SqlError.of("wrong-literal", f"there is no INTERVAL {unit} TO {last}", self.span(first))
