@@ -227,11 +227,13 @@ NOT_ASKED = frozenset(
         "a `url` of `jdbc` with a password in it",
         "`RANGE` with a distance over a DECIMAL of more than 18 digits, or a computed distance (`1 + 1 PRECEDING`)",
         "`WATERMARK FOR ts AS SOURCE_WATERMARK()`",
+        "`LPAD('hi', 4, '')`",
+        "`LISTAGG('x') FILTER (WHERE …)` and others of a constant, where no row meets the condition",
     )
 )
 """Rows of the page that neither a random question nor a single case can show.
 
-They need several steps, a certain order of arrival, or an error of a connector.
+They need several steps, a certain order of arrival, an error of a connector, or a sink.
 """
 
 
