@@ -172,7 +172,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType({
         Option(key="everfold.null-rowtime", read=_choice("error", "drop"), default="error",
                meaning="what to do with a row whose time attribute is NULL: stop the job, or drop and count the row"),
         Option(key="everfold.scan", read=_choice("auto", "catalyst"), default="auto",
-               meaning="which part of Spark decodes the input of an aggregation: "
+               meaning="which part of Spark computes the input of an aggregation: "
                        "its Python workers where that is known to give the same result, or always Catalyst"),
         Option(key="everfold.compat.ignore-filter", read=_boolean, default="false",
                meaning="whether state stays compatible when the WHERE below an aggregate changes: "

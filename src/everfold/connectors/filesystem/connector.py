@@ -138,7 +138,8 @@ class FilesystemConnector(Connector):
 
 CONNECTOR = FilesystemConnector(
     name="filesystem",
-    meaning="files in a folder, read oldest first, those of one age by name",
+    meaning="files in a folder, read oldest first, those of one age by name; decompressed by their extension:"
+    " .gz, .gzip, .deflate, .bz2, .xz, .zst, .zstd",
     is_folder=True,
     on_replay=ReplayEffect.WITHDRAWS,
     updates_help="rows of a file cannot be changed: write to an `upsert-kafka` or `jdbc` table with a PRIMARY KEY,"
