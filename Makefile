@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 PASSED := scratch/passed
 files_in = $(shell find $(1) -type f -not -path '*/__pycache__/*')
 SHARED := $(call files_in,src) $(wildcard tests/*.py) pyproject.toml requirements.lock
-CASES := $(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml))))
+CASES := $(filter-out tests/cases/compat,$(patsubst %/,%,$(sort $(dir $(wildcard tests/cases/*/*.case.yaml)))))
 BEGIN = mkdir -p $(@D) && touch $@.begun
 SLOWEST := --durations=5
 END = $(if $(PYTEST_ARGS),,mv $@.begun $@)
@@ -38,7 +38,8 @@ test: $(READY) # run the checks that take minutes: style, types, layers, every c
 
 test-all: test test-cases test-cases-catalyst test-spark test-servers test-kills test-properties test-cluster test-flink # run all checks, hours: `make test` and the parts below that have not passed yet; -k continues after a failure
 
-# How test-cases decodes rows on Spark: `auto` in workers where possible, or `catalyst`, which runs the cases that this changes.
+# How test-cases computes the input of operators on Spark: `auto` in workers where possible, or `catalyst`, which runs the cases that this
+# changes. Verdicts (tests/cases/compat) do not need Spark.
 SCAN ?= auto
 test-cases: $(CASES:tests/%=$(PASSED)/$(SCAN)/%) # a part of test-all: every case on Spark, folder by folder
 
