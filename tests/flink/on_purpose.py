@@ -231,9 +231,9 @@ NOT_ASKED = frozenset(
         "`LISTAGG('x') FILTER (WHERE …)` and others of a constant, where no row meets the condition",
     )
 )
-"""Rows of the page that neither a random question nor a single case can show.
+"""Rows of the page that have no case yet: this set only shrinks.
 
-They need several steps, a certain order of arrival, an error of a connector, or a sink.
+Many need several steps, a certain order of arrival, an error of a connector, or a sink.
 """
 
 
