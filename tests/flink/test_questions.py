@@ -15,7 +15,7 @@ from everfold.testing.engines import MemoryEngine
 from everfold.testing.runner import run
 
 DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
-ASKED_ALONE = {case.name for case in load(Path(__file__).parent / "rows.case.yaml").cases}
+ASKED_ALONE = {case.name for case in load(Path(__file__).parent / "rows.yaml").cases}
 REFUSED_BY_FLINK = FlinkAnswer(errors=("refused",))
 SOME = [question(1, number) for number in range(300)]
 
@@ -32,7 +32,7 @@ def test_every_difference_on_purpose_is_documented() -> None:
 
 
 def test_every_documented_difference_is_asked_or_listed_as_not_asked() -> None:
-    """A new row of the page needs a case in rows.case.yaml; NOT_ASKED only shrinks."""
+    """A new row of the page needs a case in rows.yaml; NOT_ASKED only shrinks."""
     assert rows_of() - {each.title for each in ON_PURPOSE} - ASKED_ALONE == NOT_ASKED
 
 

@@ -1,4 +1,4 @@
-"""Rows of docs/differences.md, asked of Flink: `rows.case.yaml` has one case for each.
+"""Rows of docs/differences.md, asked of Flink: `rows.yaml` has one case for each.
 
 Flink still answers as recorded there, and everfold answers otherwise.
 """
@@ -17,7 +17,7 @@ from everfold.testing.compare import net_rows
 from everfold.testing.engines import MemoryEngine
 from everfold.testing.runner import run
 
-CASES = load(Path(__file__).parent / "rows.case.yaml").cases
+CASES = load(Path(__file__).parent / "rows.yaml").cases
 _CREATED = re.compile(r"CREATE TABLE (\w+)")
 
 

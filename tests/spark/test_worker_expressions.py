@@ -19,8 +19,8 @@ from everfold.errors import SqlError
 from everfold.memory.duck import Duck
 from everfold.plan.expressions import Call, Expr, InputRef, Literal
 from everfold.plan.worker_expressions import reason_not_in_worker
+from everfold.spark.scalar import Scalars
 from everfold.sql.functions import build, cast
-from everfold.sql.functions.render import to_spark
 from everfold.types import (
     BIGINT,
     BOOLEAN,
@@ -282,7 +282,7 @@ def test_both_engines_return_the_same_values(spark: SparkSession, of: DataType) 
     wrong: list[str] = []
     for some in (expressions[at : at + 50] for at in range(0, len(expressions), 50)):
         in_duckdb = evaluate_in_duckdb(rows, schema, some)
-        texts = [to_spark(each, ["c0", "c1"]) for each in some]
+        texts = [Scalars(session, "UTC").render_sql(each, 2) for each in some]
         in_spark = frame.selectExpr(*texts).toArrow()
         for at, each in enumerate(some):
             found, expected = describe(in_duckdb.column(at)), describe(in_spark.column(at).cast(each.type.arrow))

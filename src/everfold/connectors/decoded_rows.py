@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from everfold.connectors.contract import KIND, SPLIT, as_spark_function
 from everfold.connectors.file_order import FILE
@@ -31,7 +32,7 @@ class DecodedRows:
     """The rows of a table that workers decode.
 
     input: the handles, and how they are decoded. types: of the columns of the table. table: its
-    name. metric: an identifier for the counts of the rows, unique among the frames read. split: of
+    name. metric: an identifier for the counts of the rows, unique among the streams. split: of
     rows whose reader names none. has_changes: whether rows have a row kind. has_files: whether they
     are from files.
     """
@@ -50,7 +51,9 @@ class DecodedRows:
         columns = [f"{physical_name(at)} {of.spark}" for at, of in enumerate(self.types)]
         columns += [f"{name} STRING" for name in (SPLIT, _ORIGIN, FILE)] + [f"{_OFFSET} BIGINT"]
         columns += [f"{SKIPPED} BIGINT", f"{EXAMPLE} STRING", *[f"{KIND} TINYINT"] * self.has_changes]
-        rows = observe_decoded_rows(self.input.frame.mapInArrow(decode, ", ".join(columns)), self.metric)
+        # A batch may read a table several times; a stream's reports are found by the name.
+        metric = self.metric if self.input.frame.isStreaming else f"{self.metric}_{uuid4().hex}"
+        rows = observe_decoded_rows(self.input.frame.mapInArrow(decode, ", ".join(columns)), metric)
         place = f"concat({_ORIGIN}, coalesce(concat({spark_string(AT_OFFSET)}, {_OFFSET}), ''))"
         return rows.selectExpr(
             *map(physical_name, range(len(self.types))),

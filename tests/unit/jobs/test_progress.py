@@ -58,6 +58,8 @@ def make_report(*sources: tuple[str, int, str | None, str | None]) -> Any:
 class Lagging:
     """A source whose offsets are numbers."""
 
+    reads_files = False
+
     def find_lag(self, latest: int, end: int) -> dict[str, int]:
         return {"split": latest - end}
 

@@ -56,7 +56,7 @@ from everfold.connectors.formats.format import (
 from everfold.connectors.formats.registry import changelog_of
 from everfold.connectors.formats.text_decode import convert_sql, excerpt
 from everfold.connectors.null_rowtime import LOCATION, NullRowtime, find_null_rowtime
-from everfold.connectors.skipped_rows import BAD_RECORD, SkippedRow, SkippedRows
+from everfold.connectors.skipped_rows import BAD_RECORD, EXAMPLE_CHARACTERS, SkippedRow, SkippedRows
 from everfold.connectors.worker_reader import HANDLE, WorkerInput
 from everfold.engine_literals import spark_string
 from everfold.errors import ConnectorError, UnsupportedFeature
@@ -603,9 +603,10 @@ class FileSource(Source):
         for path in filter(self._is_wanted, list_files(root)):
             for piece in rows.read(path):
                 if piece.skipped and skipped is not None:
-                    skipped.add(
-                        SkippedRow.at(piece.example[0], BAD_RECORD, self.table.name, piece.example[1]), piece.skipped
-                    )
+                    place, record = piece.example
+                    location = f"`{self._display_path(path)}`{place.removeprefix(str(path))}"
+                    row = SkippedRow.at(location, BAD_RECORD, self.table.name, record[:EXAMPLE_CHARACTERS])
+                    skipped.add(row, piece.skipped)
                 yield piece.rows
 
 
