@@ -147,8 +147,10 @@ def test_what_a_connector_declares_about_the_rows_counts(tmp_path: Path) -> None
     joined = (
         "INSERT INTO spending SELECT o.customer, o.amount FROM orders AS o JOIN names ON o.customer = names.customer;"
     )
-    unbounded = "CREATE TABLE names (customer STRING) WITH ('connector' = 'kafka', 'topic' = 'n', 'format' = 'json',"
+    unbounded = (
+        "CREATE TABLE names (customer STRING) WITH ('connector' = 'kafka', 'topic' = 'n', 'format' = 'json',"
         " 'properties.bootstrap.servers' = 'b:9092', 'scan.startup.mode' = 'earliest-offset');\n"
+    )
     [message] = messages(write(tmp_path, SPENDING, spending=TABLES + unbounded + joined))
     assert "error[streaming-join]" in message
 
