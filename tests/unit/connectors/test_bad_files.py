@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from unit.connectors.tables import table
 
@@ -58,6 +62,38 @@ def test_compressed_files_are_read_by_their_extension(folder: Path) -> None:
     assert str(error).startswith("error[bad-record]: `in/b.json.bz2` line 4: it is not JSON: ")
     (folder / "b.json.bz2").unlink()
     assert numbers(folder) == [1, 2, 3]
+
+
+def _zstd(content: bytes) -> bytes:
+    return bytes(pa.compress(content, codec="zstd", asbytes=True))
+
+
+@pytest.mark.parametrize(
+    ("extension", "compress"),
+    [("gz", gzip.compress), ("gzip", gzip.compress), ("deflate", zlib.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zst", _zstd), ("zstd", _zstd), ("GZ", gzip.compress)],
+)  # fmt: skip
+def test_extensions_of_compressed_files(folder: Path, extension: str, compress: Callable[[bytes], bytes]) -> None:
+    content = compress(GOOD + b"\n")
+    (folder / f"a.{extension}").write_bytes(content)
+    assert numbers(folder) == [1, 2, 3]
+    (folder / f"a.{extension}").write_bytes(content + content)
+    assert numbers(folder) == [1, 2, 3] * 2
+    for wrong in (content[:-6], content + b"{}\n", GOOD):
+        (folder / f"a.{extension}").write_bytes(wrong)
+        assert failure(folder).code == "bad-file", wrong
+
+
+@pytest.mark.parametrize("extension", ["lz4", "snappy", "zip", "tgz", "Z", "br", "7z"])
+def test_files_that_look_compressed_are_refused(folder: Path, extension: str) -> None:
+    (folder / f"a.{extension}").write_bytes(GOOD)
+    error = failure(folder)
+    assert f"files with the extension `.{extension.lower()}` look compressed, and are not read" in str(error)
+    assert error.code == "bad-file"
+
+
+def test_a_carriage_return_is_no_line_end(folder: Path) -> None:
+    (folder / "a.json").write_bytes(b'{"n":1}\r{"n":2}\r\n{"n":\r3}\n')
+    assert numbers(folder) == [1, 3]
 
 
 @pytest.mark.parametrize("content", [gzip.compress(GOOD * 100)[:-12], GOOD], ids=["cut off", "not compressed"])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK_BYTES = 32 << 20
+_PIECE_BYTES = 1 << 20
 
 
 class LineBlock(NamedTuple):
@@ -95,40 +96,61 @@ def _open_zstd(path: Path) -> IO[bytes]:
     return io.BufferedReader(cast(io.RawIOBase, pa.input_stream(str(path), compression="zstd")))
 
 
-class _Inflated(io.RawIOBase):
-    """The content of a stream in the format of zlib. Raises zlib.error, EOFError."""
+class _Decompressed(io.RawIOBase):
+    """The content of a file of one or more compressed streams, and nothing behind them.
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._inflate, self._rest = file, zlib.decompressobj(), b""
+    create: returns a decompressor of a stream, as zlib, bz2 and lzma have it. Python's own readers
+    of bz2 and xz ignore what follows the last stream. Raises what the decompressor raises, and
+    EOFError.
+    """
+
+    def __init__(self, path: Path, create: Callable[[], Any]) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115
+        self._create, self._stream, self._rest = create, create(), b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._rest and not self._inflate.eof:
-            block = self._inflate.unconsumed_tail or self._file.read(1 << 20)
-            if not block:
-                raise EOFError("the compressed content ends too early")
-            self._rest = self._inflate.decompress(block, 8 << 20)
+        while not self._rest:
+            block = self._next_block()
+            if self._stream.eof and not block:
+                return 0
+            if self._stream.eof:
+                self._stream = self._create()
+            self._rest = self._stream.decompress(block, _PIECE_BYTES)
         size = min(len(buffer), len(self._rest))
         buffer[:size], self._rest = self._rest[:size], self._rest[size:]
         return size
+
+    def _next_block(self) -> bytes:
+        """Return the next compressed bytes, none at the end. Raises EOFError within a stream."""
+        if self._stream.eof:
+            block: bytes = self._stream.unused_data or self._file.read(_PIECE_BYTES)
+            return block.lstrip(b"\0") or self._file.read(_PIECE_BYTES).lstrip(b"\0")  # the padding of xz
+        waiting: bytes = getattr(self._stream, "unconsumed_tail", b"")
+        if waiting or not getattr(self._stream, "needs_input", True):
+            return waiting
+        block = self._file.read(_PIECE_BYTES)
+        if not block:
+            raise EOFError("the compressed content ends too early")
+        return block
 
     def close(self) -> None:
         self._file.close()
         super().close()
 
 
-def _open_deflate(path: Path) -> IO[bytes]:
-    return io.BufferedReader(_Inflated(open(path, "rb")), 1 << 20)
+def _open_with(create: Callable[[], Any]) -> Callable[[Path], IO[bytes]]:
+    return lambda path: io.BufferedReader(_Decompressed(path, create), _PIECE_BYTES)
 
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
     ".gzip": gzip.open,
-    ".deflate": _open_deflate,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
+    ".deflate": _open_with(zlib.decompressobj),
+    ".bz2": _open_with(bz2.BZ2Decompressor),
+    ".xz": _open_with(lzma.LZMADecompressor),
     ".zst": _open_zstd,
     ".zstd": _open_zstd,
 }
