@@ -13,6 +13,7 @@ from everfold.connectors.contract import KIND, OptionValues, Role
 from everfold.connectors.filesystem.lines import LineBlock, LineRules, read_line_blocks
 from everfold.connectors.filesystem.paths import display_path, partition_values
 from everfold.connectors.formats.csv import CsvFormat
+from everfold.connectors.formats.csv_lines import LineJoiner
 from everfold.connectors.formats.format import Format, record_columns
 from everfold.connectors.formats.record_decoder import BadRecord, Decoded, RecordDecoder
 from everfold.connectors.formats.registry import format_of
@@ -129,9 +130,14 @@ class FileRows:
     @cached_property
     def line_rules(self) -> LineRules:
         """How the files are divided into lines."""
+        is_csv = isinstance(self.format, CsvFormat)
+        return LineRules(self._keeps_empty or is_csv, keep_returns=is_csv)
+
+    @cached_property
+    def _keeps_empty(self) -> bool:
+        """Whether an empty record may have a row."""
         assert self.format is not None
-        keep_empty = not self.format.skips_empty(record_columns(self.table, Role.SOURCE))
-        return LineRules(keep_empty, keep_returns=isinstance(self.format, CsvFormat))
+        return not self.format.skips_empty(record_columns(self.table, Role.SOURCE))
 
     @cached_property
     def _decoder(self) -> RecordDecoder:
@@ -140,17 +146,24 @@ class FileRows:
 
     def _join(self, lines: Iterator[LineBlock]) -> Iterator[LineBlock]:
         """Yield the records of lines: one may have several lines in CSV."""
-        joiner = self.format.line_joiner() if isinstance(self.format, CsvFormat) else None
+        if not isinstance(self.format, CsvFormat):
+            yield from lines
+            return
+        for block in self._join_quoted(lines, self.format.line_joiner()):
+            yield drop_returns(block, keep_empty=self._keeps_empty)
+
+    @staticmethod
+    def _join_quoted(lines: Iterator[LineBlock], joiner: LineJoiner | None) -> Iterator[LineBlock]:
+        import pyarrow as pa
+
         if joiner is None:
-            yield from map(drop_returns, lines) if self.line_rules.keep_returns else lines
+            yield from lines
             return
         for block in lines:
-            yield drop_returns(LineBlock(*joiner.join(block.content, block.numbers)))
+            yield LineBlock(*joiner.join(block.content, block.numbers))
         rest = list(joiner.end())
         if rest:
-            import pyarrow as pa
-
-            yield drop_returns(LineBlock(pa.array([line for _, line in rest], pa.binary()), [at for at, _ in rest]))
+            yield LineBlock(pa.array([line for _, line in rest], pa.binary()), [number for number, _ in rest])
 
     def _locate(self, path: str, block: LineBlock, index: int) -> str:
         return f"{path} line {block.numbers[index]}" if block.numbers else path
@@ -206,15 +219,23 @@ class FileRows:
             raise folder_error(self.format, f"`{self.show(facts.path)}`", reason) from None
 
 
-def drop_returns(block: LineBlock) -> LineBlock:
-    """Return records without `\\r` at their ends."""
+def drop_returns(block: LineBlock, *, keep_empty: bool) -> LineBlock:
+    """Return records without `\\r` at their ends. keep_empty: whether to keep empty ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pc.any(pc.ends_with(block.content, b"\r")).as_py():
-        return block
-    lines = [line.rstrip(b"\r") for line in block.content.to_pylist()]
-    return LineBlock(pa.array(lines, pa.binary()), block.numbers)
+    records, numbers = block
+    if pc.any(pc.ends_with(records, b"\r")).as_py():
+        records = pa.array([record.rstrip(b"\r") for record in records.to_pylist()], pa.binary())
+    if keep_empty or not len(records):
+        return LineBlock(records, numbers)
+    filled = pc.greater(pc.binary_length(records), 0)
+    if pc.all(filled).as_py():
+        return LineBlock(records, numbers)
+    kept = (
+        [number for number, is_filled in zip(numbers, filled.to_pylist(), strict=True) if is_filled] if numbers else []
+    )
+    return LineBlock(records.filter(filled), kept)
 
 
 def _show_record(record: bytes) -> str:

@@ -74,7 +74,7 @@ class StoredReader(WorkerReader):
         path = path_of(file)
         check_extension(path, path, in_java=True)
         facts = FileFacts(path, size, modified_ms_of(file))
-        blocks = iter([iter([drop_returns(LineBlock(lines, []))])])
+        blocks = iter([iter([drop_returns(LineBlock(lines, []), keep_empty=True)])])
         if self.has_whole_files:
             rules = self.rows.line_rules
             blocks = iter(split_lines(iter([content]), rules) for content in lines.to_pylist())
