@@ -48,7 +48,7 @@ class DecodedRows:
     def to_frame(self) -> DataFrame:
         """Return the columns of the table, and the hidden ones of a source's frame."""
         decode: Any = as_spark_function(_Decode(self.input.reader, tuple(self.types), self.table, self.has_changes))
-        columns = [f"{physical_name(at)} {of.spark}" for at, of in enumerate(self.types)]
+        columns = [f"{physical_name(place)} {data_type.spark}" for place, data_type in enumerate(self.types)]
         columns += [f"{name} STRING" for name in (SPLIT, _ORIGIN, FILE)] + [f"{_OFFSET} BIGINT"]
         columns += [f"{SKIPPED} BIGINT", f"{EXAMPLE} STRING", *[f"{KIND} TINYINT"] * self.has_changes]
         # A batch may read a table several times; a stream's reports are found by the name.
@@ -86,7 +86,9 @@ class _Decode:
         import pyarrow as pa
 
         rows, count = piece.rows, piece.rows.num_rows
-        columns = [rows.column(physical_name(at)).cast(of.arrow) for at, of in enumerate(self.types)]
+        columns = [
+            rows.column(physical_name(place)).cast(data_type.arrow) for place, data_type in enumerate(self.types)
+        ]
         columns += [_repeat(text, count) for text in (piece.split, piece.origin, piece.file)]
         columns.append(pa.nulls(count, pa.int64()) if piece.offsets is None else piece.offsets)
         columns += [pa.nulls(count, pa.int64()), pa.nulls(count, pa.string())]
@@ -105,7 +107,7 @@ class _Decode:
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        fields = [(physical_name(at), of.arrow) for at, of in enumerate(self.types)]
+        fields = [(physical_name(place), data_type.arrow) for place, data_type in enumerate(self.types)]
         fields += [(name, pa.string()) for name in (SPLIT, _ORIGIN, FILE)] + [(_OFFSET, pa.int64())]
         return pa.schema(
             [*fields, (SKIPPED, pa.int64()), (EXAMPLE, pa.string()), *[(KIND, pa.int8())] * self.has_changes]

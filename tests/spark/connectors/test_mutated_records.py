@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from unit.connectors import mutations
 from unit.connectors.tables import table
-from unit.connectors.test_record_decoder import Records
+from unit.connectors.test_record_decoder import Records, plain
 
 from everfold.connectors.contract import Role, Source, SourceContext
 from everfold.connectors.validate import check_table
@@ -45,15 +45,6 @@ def read_on_spark(session: SparkSession, of: Table, folder: Path) -> list[dict[s
     context = SourceContext(spark=session, name="t_1", base_folder=folder, table=of, job_folder=local(folder / "job"))
     rows = open_source(of).batch(context).drop("__split", "__place", "__file").toArrow().to_pylist()
     return list(map(dict, rows))
-
-
-def plain(value: Any) -> Any:
-    """Return a value that is equal to itself."""
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
-    return repr(value) if isinstance(value, float) else value
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from unit.connectors.tables import table
@@ -16,6 +17,7 @@ from everfold.connectors.validate import check_table
 from everfold.errors import ConnectorError
 from everfold.types import INT, STRING
 
+QUOTING: tuple[Literal[0, 1, 2], ...] = (csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC)
 TEXTS = (
     "",
     "a",
@@ -48,7 +50,7 @@ def test_written_fields_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     source = random.Random(seed)
     monkeypatch.setattr(lines, "_BLOCK_BYTES", source.choice([1, 7, 64, 1 << 20]))
     rows = [(number, source.choice(TEXTS), source.choice(TEXTS)) for number in range(60)]
-    quoting = source.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC])
+    quoting = source.choice(QUOTING)
     end = source.choice(["\n", "\r\n"])
     delimiter, quote = source.choice([(",", '"'), ("|", "'"), (";", '"')])
     with open(tmp_path / "in.csv", "w", newline="", encoding="utf-8") as file:

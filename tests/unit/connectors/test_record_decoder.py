@@ -100,14 +100,15 @@ class Records:
 
     def are_alike(self, records: Sequence[bytes]) -> bool:
         """Return whether both decoders return the same."""
-        return bool(_plain(self.at_once(records)) == _plain(self.one_by_one(records)))
+        return bool(plain(self.at_once(records)) == plain(self.one_by_one(records)))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value in which NaN is equal to itself, and -0.0 is not 0.0."""
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     return repr(value) if isinstance(value, float) else value
 
 

@@ -15,7 +15,7 @@ from everfold.connectors.filesystem.paths import display_path, partition_values
 from everfold.connectors.formats.csv import CsvFormat
 from everfold.connectors.formats.csv_lines import LineJoiner
 from everfold.connectors.formats.format import Format, record_columns
-from everfold.connectors.formats.record_decoder import BadRecord, Decoded, RecordDecoder
+from everfold.connectors.formats.record_decoder import BadRecord, Decoded, RecordDecoder, show_record
 from everfold.connectors.formats.registry import format_of
 from everfold.connectors.formats.text_decode import TextRules, converter, excerpt
 from everfold.connectors.metadata import convert_metadata
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PARTITION_RULES = TextRules(minutes=True, time_minutes=True, zone="")
 """The syntax of values in names of folders."""
-_MAX_RECORD_BYTES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,11 @@ class FileRows:
         from everfold.connectors.formats.parquet import read_parquet_local
         from everfold.connectors.formats.parquet_views import read_parquet_views
 
-        columns = [each for each in record_columns(self.table, Role.SOURCE) if each.position in self.wanted]
+        columns = [column for column in record_columns(self.table, Role.SOURCE) if column.position in self.wanted]
         read_file = read_parquet_views if self.as_views else read_parquet_local
         for count, values in read_file(path, self.table, columns):
-            found = {column.position: each for column, each in zip(columns, values, strict=True)}
-            yield Piece(self._add_facts(found, count, facts), origin=facts.path)
+            read = {column.position: array for column, array in zip(columns, values, strict=True)}
+            yield Piece(self._add_facts(read, count, facts), origin=facts.path)
 
     def read_lines(self, lines: Iterator[LineBlock], facts: FileFacts) -> Iterator[Piece]:
         """Yield the rows of the lines of a file, in pieces. Raises ConnectorError `bad-record`."""
@@ -93,9 +92,10 @@ class FileRows:
             example = ("", "")
             if skipped:
                 first = decoded.flawed[0]
-                example = (self._locate(facts.path, block, first), _show_record(block.content[first].as_py()))
+                example = (self._locate(facts.path, block, first), show_record(block.content[first].as_py()))
             named = dict(zip(decoded.rows.column_names, decoded.rows.columns, strict=True))
-            columns = {at: named[physical_name(at)] for at in self.wanted if physical_name(at) in named}
+            names = {position: physical_name(position) for position in self.wanted}
+            columns = {position: named[name] for position, name in names.items() if name in named}
             rows = self._add_facts(columns, decoded.rows.num_rows, facts)
             if KIND in named:
                 rows = rows.append_column(KIND, named[KIND])
@@ -108,7 +108,7 @@ class FileRows:
             return self._decoder.decode(block.content)
         except BadRecord as bad:
             where = self._locate(f"`{self.show(facts.path)}`", block, bad.index)
-            raise self.format.bad_record_error(where, bad.reason, _show_record(bad.record)) from None
+            raise self.format.bad_record_error(where, bad.reason, show_record(bad.record)) from None
 
     def first_line_where_null(self, path: Path, position: int) -> int | None:
         """Return the number of the first line in which a column is NULL."""
@@ -150,7 +150,7 @@ class FileRows:
             yield from lines
             return
         for block in self._join_quoted(lines, self.format.line_joiner()):
-            yield drop_returns(block, keep_empty=self._keeps_empty)
+            yield trim_records(block, keep_empty=self._keeps_empty)
 
     @staticmethod
     def _join_quoted(lines: Iterator[LineBlock], joiner: LineJoiner | None) -> Iterator[LineBlock]:
@@ -188,10 +188,10 @@ class FileRows:
                 reason = f"it is not in a folder `{keys[0]}=…`"
                 raise folder_error(self.format, f"`{self.show(facts.path)}`", reason)
             folders = dict(zip(keys, values, strict=True))
-        for at in self.wanted:
-            if at not in columns:
-                columns[at] = pa.repeat(self._fact(self.table.columns[at], facts, folders), count)
-        return pa.table([columns[at] for at in self.wanted], names=[physical_name(at) for at in self.wanted])
+        for position in self.wanted:
+            if position not in columns:
+                columns[position] = pa.repeat(self._fact(self.table.columns[position], facts, folders), count)
+        return pa.table([columns[position] for position in self.wanted], names=list(map(physical_name, self.wanted)))
 
     def _fact(self, column: TableColumn, facts: FileFacts, folders: Mapping[str, str | None]) -> Any:
         """Return the value of a column as a scalar of Arrow."""
@@ -202,13 +202,13 @@ class FileRows:
             value = None if text is None else self._convert_folder(column, text, facts)
             return pa.scalar(value, column.type.arrow)
         modified = pa.scalar(facts.modified_ms * 1000, pa.timestamp("us", "UTC"))
-        found = {
+        metadata = {
             "file.path": facts.path,
             "file.name": facts.path.rpartition("/")[2],
             "file.size": facts.size,
             "file.modification-time": modified,
         }[column.metadata_key]
-        return convert_metadata(pa.array([found]), column.type, self.zone)[0]
+        return convert_metadata(pa.array([metadata]), column.type, self.zone)[0]
 
     def _convert_folder(self, column: TableColumn, text: str, facts: FileFacts) -> object:
         """Return the value of a partition key. Raises ConnectorError `bad-record`."""
@@ -219,7 +219,7 @@ class FileRows:
             raise folder_error(self.format, f"`{self.show(facts.path)}`", reason) from None
 
 
-def drop_returns(block: LineBlock, *, keep_empty: bool) -> LineBlock:
+def trim_records(block: LineBlock, *, keep_empty: bool) -> LineBlock:
     """Return records without `\\r` at their ends. keep_empty: whether to keep empty ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -238,15 +238,11 @@ def drop_returns(block: LineBlock, *, keep_empty: bool) -> LineBlock:
     return LineBlock(records.filter(filled), kept)
 
 
-def _show_record(record: bytes) -> str:
-    return record[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
-
-
-def folder_error(form: Format | None, where: str, reason: str, record: str = "") -> ConnectorError:
+def folder_error(form: Format | None, where: str, reason: str) -> ConnectorError:
     """Return the error for a file that is in a wrong folder. form: None for Parquet."""
     if form is None:
         return ConnectorError.of("bad-record", f"{where}: {reason}", help="move the file")
-    return form.bad_record_error(where, reason, record)
+    return form.bad_record_error(where, reason, "")
 
 
 def gone_error(table: Table, shown: str) -> ConnectorError:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
+from everfold.connectors.arrow_arrays import cut_bytes
 from everfold.connectors.filesystem.paths import display_path
 from everfold.errors import ConnectorError
 
@@ -57,8 +58,8 @@ def split_lines(blocks: Iterator[bytes], rules: LineRules) -> Iterator[LineBlock
     """Yield the lines of content that is given in blocks."""
     first, rest = 1, b""
     for block in blocks:
-        whole, end, rest = (rest + block).rpartition(b"\n")
-        lines, count = _split(whole + end, first, rules)
+        complete, end, rest = (rest + block).rpartition(b"\n")
+        lines, count = _split(complete + end, first, rules)
         first += count
         if len(lines.content):
             yield lines
@@ -78,12 +79,7 @@ def _split(content: bytes, first: int, rules: LineRules) -> tuple[LineBlock, int
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     filled = np.flatnonzero((ends > starts) | rules.keep_empty)
-    # The bytes between two offsets are a line and the line break before it, which is cut off below.
-    offsets = np.empty(2 * len(filled) + 1, np.int32)
-    offsets[:-1:2], offsets[1::2] = starts[filled], ends[filled]
-    offsets[-1] = len(content)
-    parts = pa.Array.from_buffers(pa.binary(), 2 * len(filled), [None, pa.py_buffer(offsets), pa.py_buffer(content)])
-    lines = parts.take(pa.array(np.arange(0, 2 * len(filled), 2)))
+    lines = cut_bytes(pa.py_buffer(content), starts[filled], ends[filled], pa.binary())
     return LineBlock(lines, (filled + first).tolist()), len(ends)
 
 
@@ -175,12 +171,12 @@ def check_extension(name: str, shown: str, *, in_java: bool = False) -> None:
     in_java: whether Java decompresses the file, which is in another store.
     """
     extension = PurePath(name).suffix.lower()
-    known = _IN_JAVA if in_java else tuple(_OPENERS)
-    if extension in _OTHERS or (extension in _OPENERS and extension not in known):
+    readable = _IN_JAVA if in_java else tuple(_OPENERS)
+    if extension in _OTHERS or (extension in _OPENERS and extension not in readable):
         raise bad_file_error(
             shown,
             f"files with the extension `{extension}` look compressed, and are not read",
-            f"compress it with one of {', '.join(known)}, or give it another extension if it is not compressed",
+            f"compress it with one of {', '.join(readable)}, or give it another extension if it is not compressed",
         )
 
 

@@ -246,14 +246,12 @@ class FileSource(Source):
 
     def stream(self, context: SourceContext) -> DataFrame:
         """Return the rows of the files as a stream."""
-        root = self._path_outside_job(context)
-        reader = self._stream_reader(context)
         if self.format_name != "parquet" or not self._is_remote:
-            if self.format_name == "parquet":
-                self._read_first_types(root)
-            return self._decoded_frame(reader, context, root, root.pattern)
+            return self._decode(self.stream_in_worker(context, range(len(self.table.columns))), context)
         from everfold.connectors.formats.parquet_catalyst import declared_types
 
+        root = self._path_outside_job(context)
+        reader = self._stream_reader(context)
         first = self._read_first_types(root)
         self._stream_types = (first and first[1]) or declared_types(self.columns)
         return self._parquet_frame(reader, context, root, root.pattern, self._stream_types)
@@ -354,7 +352,7 @@ class FileSource(Source):
             return self._parquet_folder(context, root)
         if next(self._list(root), None) is None:
             return self._empty(context)
-        return self._decoded_frame(context.spark.read, context, root, root.pattern)
+        return self._decoded_frame(context, root, root.pattern)
 
     def history(self, context: SourceContext, position: Position | None) -> History:
         """Return the rows of the files that the job has read, without files deleted since."""
@@ -372,7 +370,7 @@ class FileSource(Source):
         if self.format_name == "parquet":
             frame = self._unite(context, root, self._group_by_types(root, chosen))
         else:
-            frame = self._decoded_frame(context.spark.read, context, root, [each.pattern for each in chosen])
+            frame = self._decoded_frame(context, root, [each.pattern for each in chosen])
         return History(frame, {place: at for at, place in enumerate(found)})
 
     def measure_read(self, base_folder: Path, position: Position) -> ReadSize:
@@ -421,7 +419,7 @@ class FileSource(Source):
     def _unite(self, context: SourceContext, root: Location, groups: _FilesByTypes) -> DataFrame:
         """Return the rows of Parquet files."""
         frames = [
-            self._decoded_frame(context.spark.read, context, root, paths)
+            self._decoded_frame(context, root, paths)
             if types is None
             else self._parquet_frame(context.spark.read, context, root, paths, dict(types))
             for types, paths in groups.items()
@@ -445,10 +443,14 @@ class FileSource(Source):
         )
         return self._with_columns(frame, values, root)
 
-    def _decoded_frame(self, reader: Any, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
-        """Return the rows of files that workers decode."""
+    def _decoded_frame(self, context: SourceContext, root: Location, paths: str | list[str]) -> DataFrame:
+        """Return the rows of files that workers decode, as a batch."""
+        columns = range(len(self.table.columns))
+        return self._decode(self._handles(context.spark.read, context, root, paths, columns), context)
+
+    def _decode(self, handles: WorkerInput, context: SourceContext) -> DataFrame:
         decoded = DecodedRows(
-            self._handles(reader, context, root, paths, range(len(self.table.columns))),
+            handles,
             [column.type for column in self.table.columns],
             self.table.name,
             context.name,

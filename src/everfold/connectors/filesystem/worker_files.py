@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everfold.connectors.file_order import modified_ms_of, path_of
-from everfold.connectors.filesystem.file_rows import FileFacts, FileRows, drop_returns
+from everfold.connectors.filesystem.file_rows import FileFacts, FileRows, trim_records
 from everfold.connectors.filesystem.lines import LineBlock, check_extension, split_lines
 from everfold.connectors.worker_reader import Piece, WorkerReader, drop_front
 
@@ -74,7 +74,7 @@ class StoredReader(WorkerReader):
         path = path_of(file)
         check_extension(path, path, in_java=True)
         facts = FileFacts(path, size, modified_ms_of(file))
-        blocks = iter([iter([drop_returns(LineBlock(lines, []), keep_empty=True)])])
+        blocks = iter([iter([trim_records(LineBlock(lines, []), keep_empty=True)])])
         if self.has_whole_files:
             rules = self.rows.line_rules
             blocks = iter(split_lines(iter([content]), rules) for content in lines.to_pylist())

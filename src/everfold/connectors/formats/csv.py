@@ -267,7 +267,7 @@ class CsvFormat(Format):
     ) -> Callable[[bytes], Iterator[list[object]]]:
         """Return a function from a record to its row."""
         pattern = re.compile(self.field_pattern())
-        refuse = (note or _ignore) if self.ignore_errors else _raise
+        refuse = self.refuse(note)
         readers = [self._reader(column, refuse) for column in columns]
 
         def decode(record: bytes) -> Iterator[list[object]]:
@@ -368,14 +368,6 @@ def _scalar(of: DataType, path: str, refuse: NoteFlaw) -> Callable[[str], object
             return None
 
     return read
-
-
-def _raise(wrong: BadValue) -> None:
-    raise wrong
-
-
-def _ignore(_: BadValue) -> None:
-    pass
 
 
 def _byte(character: str | None) -> int | None:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.arrow_arrays import cut_bytes, view_bytes
 from everfold.connectors.formats.format import Block, RecordColumn
-from everfold.connectors.formats.text_columns import convert_texts, take_texts, view_texts
+from everfold.connectors.formats.text_columns import convert_texts
 from everfold.connectors.formats.text_decode import TextRules
 from everfold.types import physical_name
 
@@ -51,10 +52,10 @@ class CsvBlocks:
             fields = self._split(texts)
             if fields is None:
                 return None
-            columns = [convert_texts(self._null(text), each.type, self.rules) for each, text in fields]
+            columns = [convert_texts(self._null(text), column.type, self.rules) for column, text in fields]
         except pa.ArrowInvalid:
             return None
-        schema = pa.schema([pa.field(physical_name(each.position), each.type.arrow) for each in self.needed])
+        schema = pa.schema([(physical_name(column.position), column.type.arrow) for column in self.needed])
         return Block(pa.table(columns, schema))
 
     def _null(self, texts: pa.StringArray) -> Any:
@@ -70,7 +71,7 @@ class CsvBlocks:
         import numpy as np
         import pyarrow.compute as pc
 
-        edges, content = view_texts(texts)
+        edges, content = view_bytes(texts)
         first, last = int(edges[0]), int(edges[-1])
         own, starts, ends = content[first:last], edges[:-1] - first, edges[1:] - first
         if any((own == byte).any() for byte in (*_BREAKS, *_MARK)) or self._has_special(own, starts, ends):
@@ -87,7 +88,7 @@ class CsvBlocks:
         if (counts != inner).any():
             return None
         bounds = delimiters.reshape(len(texts), inner)
-        found = []
+        fields = []
         for place, column in enumerate(self.columns):
             if column not in self.needed:
                 continue
@@ -96,12 +97,12 @@ class CsvBlocks:
             if quotes is not None and quotes.positions.size:
                 are_quoted = (end > begin) & (own.take(begin, mode="clip") == self.quote)
                 begin, end = begin + are_quoted, end - are_quoted
-            text = take_texts(texts.buffers()[2], begin + first, end + first)
+            text = cut_bytes(texts.buffers()[2], begin + first, end + first, texts.type)
             if quotes is not None and quotes.are_doubled:
                 mark = chr(quotes.byte)
                 text = pc.replace_substring(text, mark * 2, mark)
-            found.append((column, text))
-        return found
+            fields.append((column, text))
+        return fields
 
     def _has_special(self, own: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> bool:
         """Return whether there are escapes or comments."""

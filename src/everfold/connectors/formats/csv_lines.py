@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from everfold.connectors.arrow_arrays import view_bytes
 from everfold.connectors.formats.csv_columns import find_quotes
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class LineJoiner:
     escape: bytes | None
     comments: bool
     _waiting: list[tuple[int, bytes]] = field(default_factory=list)
+    _waiting_bytes: int = 0
 
     def join(self, lines: pa.BinaryArray, numbers: Sequence[int]) -> tuple[pa.BinaryArray, Sequence[int]]:
         """Return the records that end in these lines, and the numbers of their first lines.
@@ -79,7 +81,7 @@ class LineJoiner:
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """Yield the lines from that with an open quote on, each alone: it is never closed."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         yield from waiting
 
     def _add(self, number: int, line: bytes) -> Iterator[tuple[int, bytes]]:
@@ -90,10 +92,11 @@ class LineJoiner:
         text = line.decode("utf-8", "surrogateescape")
         is_open = self.quotes.is_open_after(text, is_open=bool(self._waiting))
         self._waiting.append((number, line))
+        self._waiting_bytes += len(line)
         if not is_open:
-            yield self._waiting[0][0], b"\n".join(each for _, each in self._waiting)
-            self._waiting = []
-        elif sum(len(each) for _, each in self._waiting) > _MAX_BYTES:
+            parts = list(self.end())
+            yield parts[0][0], b"\n".join(part for _, part in parts)
+        elif self._waiting_bytes > _MAX_BYTES:
             yield from self.end()
 
     def _find_candidates(self, lines: pa.BinaryArray) -> set[int]:
@@ -105,9 +108,8 @@ class LineJoiner:
             marks = [self.quote, *([] if self.escape is None else [self.escape])]
             masks = [pc.match_substring(lines, mark) for mark in marks]
             return set(np.flatnonzero(np.logical_or.reduce(masks)).tolist())
-        offsets, content = lines.buffers()[1:]
-        edges = np.frombuffer(offsets, np.int32)[lines.offset :][: len(lines) + 1]
-        own = np.frombuffer(content or b"", np.uint8)[edges[0] : edges[-1]]
+        edges, content = view_bytes(lines)
+        own = content[edges[0] : edges[-1]]
         starts, ends = edges[:-1] - edges[0], edges[1:] - edges[0]
         if not own.size:
             return set()

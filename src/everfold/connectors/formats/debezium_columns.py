@@ -12,9 +12,6 @@ from everfold.plan.changelog import RowKind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BEFORE, _AFTER = 0, 1
-"""Positions of the rows among the columns of an object."""
-
 
 @dataclass(frozen=True, slots=True)
 class DebeziumBlocks:
@@ -40,7 +37,7 @@ class DebeziumBlocks:
             return None
         before, after, op = (column.combine_chunks() for column in block.rows.columns)
         added = pc.is_in(op, pa.array(["c", "r"])).to_numpy(zero_copy_only=False)
-        updated, deleted = (pc.fill_null(pc.equal(op, of), False).to_numpy(zero_copy_only=False) for of in "ud")
+        updated, deleted = (pc.fill_null(pc.equal(op, code), False).to_numpy(zero_copy_only=False) for code in "ud")
         old, new = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
         if not ((added & new) | (updated & old & new) | (deleted & old)).all():
             return None
@@ -50,7 +47,7 @@ class DebeziumBlocks:
         slots = np.flatnonzero(used)
         index = slots // 2 + len(records) * (slots % 2)
         kinds = np.where(
-            slots % 2 == _BEFORE,
+            slots % 2 == 0,
             np.where(updated[slots // 2], RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value),
             np.where(updated[slots // 2], RowKind.UPDATE_AFTER.value, RowKind.INSERT.value),
         )

@@ -164,6 +164,12 @@ class Format(ABC):
         an unreadable value is NULL, and `note` is called with it.
         """
 
+    def refuse(self, note: NoteFlaw | None) -> NoteFlaw:
+        """Return what is called with an unreadable value: it raises it, or notes it if the format
+        ignores errors.
+        """
+        return (note or _ignore) if self.ignore_errors else _raise
+
     def block_decoder(self, columns: Sequence[RecordColumn], needed: Sequence[RecordColumn]) -> DecodeBlock | None:
         """Return a function that decodes many records at once, None if the format has none.
 
@@ -193,3 +199,11 @@ class Format(ABC):
         if self.ignore_option:
             options.append(f"set '{self.ignore_option}' = 'true' to skip and count such records")
         return ConnectorError.of("bad-record", message, help=", or ".join(options) or None)
+
+
+def _raise(wrong: BadValue) -> None:
+    raise wrong
+
+
+def _ignore(_: BadValue) -> None:
+    pass

@@ -132,7 +132,7 @@ class JsonFormat(Format):
         The function raises BadValue. shape: return strings for everything that is not an ARRAY, MAP
         or ROW. note: as for `decoder`.
         """
-        refuse = self._refuse(note)
+        refuse = self.refuse(note)
         readers, others = _readers(((column.name, column.type) for column in columns), self.rules, "", refuse, shape)
         plain = [column.name for column in columns if isinstance(column.type, StringType)]
 
@@ -155,15 +155,9 @@ class JsonFormat(Format):
         self, columns: Sequence[RecordColumn], path: str, note: NoteFlaw | None = None
     ) -> Callable[[Mapping[str, object]], list[object]]:
         """Return a function from a parsed object at `path` to a row, which raises BadValue."""
-        refuse = self._refuse(note)
+        refuse = self.refuse(note)
         fields = [(column.name, _reader(column.type, self.rules, path + column.name, refuse)) for column in columns]
         return lambda row: [read(row.get(name)) for name, read in fields]
-
-    def _refuse(self, note: NoteFlaw | None) -> NoteFlaw:
-        """Return what is called with a bad value: it raises it, unless errors are ignored."""
-        if not self.ignore_errors:
-            return _raise
-        return note or _ignore
 
     # -- encoding ----------------------------------------------------------------------------------
 
@@ -188,14 +182,6 @@ class JsonFormat(Format):
 
 
 FORMAT = JsonFormat
-
-
-def _raise(wrong: BadValue) -> None:
-    raise wrong
-
-
-def _ignore(_: BadValue) -> None:
-    pass
 
 
 @cache

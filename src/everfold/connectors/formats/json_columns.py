@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.arrow_arrays import list_offsets
 from everfold.connectors.formats.format import Block, RecordColumn
 from everfold.connectors.formats.json_fields import Field, split_fields
 from everfold.connectors.formats.text_columns import check_decimals, convert_texts, is_convertible
@@ -141,7 +142,6 @@ class JsonBlocks:
         Raises ArrowInvalid if one is not regular.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         match of:
             case TimestampType() | DateType():
@@ -150,9 +150,7 @@ class JsonBlocks:
                 return check_decimals(values, of)
             case ArrayType() if _is_incomplete(of):
                 elements = self._convert(values.flatten(), of.element)
-                counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-                offsets = pa.array([0, *counts.cumsum().tolist()], pa.int32())
-                return pa.ListArray.from_arrays(offsets, elements, of.arrow, mask=values.is_null())
+                return pa.ListArray.from_arrays(list_offsets(values), elements, type=of.arrow)
             case RowType() if _is_incomplete(of):
                 parts = [
                     self._convert(part, field.type) for part, field in zip(values.flatten(), of.fields, strict=True)

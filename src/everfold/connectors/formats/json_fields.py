@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everfold.connectors.formats.text_columns import NUMBER, first_bytes, take_texts, view_texts
+from everfold.connectors.arrow_arrays import cut_bytes, view_bytes
+from everfold.connectors.formats.text_columns import NUMBER, first_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +63,7 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
     import numpy as np
 
     content = records.buffers()[2]
-    edges, text = view_texts(records)
+    edges, text = view_bytes(records)
     text = text[: edges[-1]]
     own = text[edges[0] :]
     if not own.size or own.min() < _SPACE or (own == _BACKSLASH).any():
@@ -86,8 +87,8 @@ def split_fields(records: pa.StringArray, wanted: Collection[str]) -> dict[str, 
         if values is None:
             return None
         if part.name is not None and part.name in wanted:
-            fields[part.name] = Field(take_texts(content, *values), is_quoted=not part.before)
-        elif part.before and not _are_scalars(take_texts(content, *values)):
+            fields[part.name] = Field(cut_bytes(content, *values, records.type), is_quoted=not part.before)
+        elif part.before and not _are_scalars(cut_bytes(content, *values, records.type)):
             return None
         start = end + np.int32(1)
     return fields
@@ -141,7 +142,7 @@ def _are_scalars(texts: pa.StringArray) -> bool:
     import numpy as np
     import pyarrow.compute as pc
 
-    starts, content = view_texts(texts)
+    starts, content = view_bytes(texts)
     are_digits = (content[starts[0] : starts[-1]] - _ZERO < 10).all()
     if are_digits and ((first_bytes(texts) != _ZERO) | (np.diff(starts) == 1)).all():
         return True

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from everfold.connectors.arrow_arrays import list_offsets
 from everfold.connectors.formats.format import RecordColumn
 from everfold.errors import ConnectorError
 from everfold.plan.nodes import Table
@@ -106,13 +107,13 @@ def convert_values(values: pa.Array, to: DataType) -> pa.Array:
             return converted
         case ArrayType():
             elements = convert_values(values.flatten(), to.element)
-            return pa.ListArray.from_arrays(_list_offsets(values), elements, type=to.arrow)
+            return pa.ListArray.from_arrays(list_offsets(values), elements, type=to.arrow)
         case MapType():
             entries = pa.struct([values.type.key_field, values.type.item_field])
             values = values.cast(pa.list_(entries))
             keys, items = values.flatten().flatten()
             keys, items = convert_values(keys, to.key), convert_values(items, to.value)
-            return pa.MapArray.from_arrays(_list_offsets(values), keys, items, type=to.arrow)
+            return pa.MapArray.from_arrays(list_offsets(values), keys, items, type=to.arrow)
         case RowType():
             parts = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
             converted = [convert_values(parts[field.name], field.type) for field in to.fields]
@@ -183,16 +184,3 @@ def _format_uuids(values: pa.Array) -> pa.Array:
     digits = pa.array(texts, pa.string())
     parts = (pc.utf8_slice_codeunits(digits, begin, end) for begin, end in pairwise((0, 8, 12, 16, 20, 32)))
     return pc.binary_join_element_wise(*parts, "-")
-
-
-def _list_offsets(values: Any) -> pa.Array:
-    """Return the offsets of lists in their flattened values; NULL at a list that is NULL."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = pc.fill_null(pc.list_value_length(values), 0)
-    ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
-    offsets = np.concatenate(([0], ends))
-    missing = np.append(values.is_null().to_numpy(zero_copy_only=False), False)
-    return pa.array(offsets, pa.int32(), mask=missing)

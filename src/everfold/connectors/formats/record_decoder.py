@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NOTHING = RecordColumn("", -1, STRING)
+_MAX_SHOWN_BYTES = 4_000
 _FEW_RECORDS = 16
 """A block with fewer records is not halved any further."""
 
@@ -29,6 +30,11 @@ class BadRecord(Exception):
     def __init__(self, index: int, reason: str, record: bytes) -> None:
         super().__init__(reason)
         self.index, self.reason, self.record = index, reason, record
+
+
+def show_record(record: bytes | None) -> str:
+    """Return the beginning of a record as text, for errors and examples."""
+    return (record or b"")[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class RecordDecoder:
     """
 
     def __init__(self, form: Format, columns: Sequence[RecordColumn], wanted: Sequence[int] | None = None) -> None:
-        needed = columns if wanted is None else [each for each in columns if each.position in wanted]
+        needed = columns if wanted is None else [column for column in columns if column.position in wanted]
         needed = needed or columns[:1] or [_NOTHING]  # rows without a column cannot be counted
         # A flaw in any column counts, and the position of a field depends on all of them.
         self._columns = columns or needed if form.ignore_errors or not form.names_fields else needed
@@ -147,7 +153,7 @@ class RecordDecoder:
         import pyarrow as pa
 
         columns = zip(*parts.rows, strict=True)
-        arrays = [pa.array(values, of.type) for values, of in zip(columns, self._schema, strict=True)]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
         first = parts.records[0]
         is_plain = parts.records == list(range(first, first + len(parts.records)))
         records = None if is_plain else [index - first for index in parts.records]

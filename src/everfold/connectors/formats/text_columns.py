@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.arrow_arrays import view_bytes
 from everfold.connectors.formats.text_decode import TextRules
 from everfold.types import (
     BooleanType,
@@ -158,7 +159,7 @@ def _are_times(texts: pa.StringArray, shape: str) -> bool:
     """
     import numpy as np
 
-    starts, content = view_texts(texts)
+    starts, content = view_bytes(texts)
     own = content[starts[0] : starts[-1]]
     if len(own) != len(texts) * len(shape) or (np.diff(starts) != len(shape)).any():
         return False
@@ -172,28 +173,5 @@ def _are_times(texts: pa.StringArray, shape: str) -> bool:
 
 def first_bytes(texts: pa.StringArray) -> np.ndarray:
     """Return the first byte of each text; none may be empty or NULL."""
-    starts, content = view_texts(texts)
+    starts, content = view_bytes(texts)
     return content.take(starts[:-1])
-
-
-def view_texts(texts: pa.StringArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the texts start and the last one ends, and the bytes."""
-    import numpy as np
-
-    offsets, content = texts.buffers()[1:]
-    starts = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1]
-    return starts, np.frombuffer(content, np.uint8)
-
-
-def take_texts(content: pa.Buffer, starts: np.ndarray, ends: np.ndarray) -> pa.StringArray:
-    """Return the texts at some positions of UTF-8 content, which ascend."""
-    import numpy as np
-    import pyarrow as pa
-
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.string())
-    offsets = np.empty(2 * count + 1, np.int32)
-    offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
-    with_gaps = pa.StringArray.from_buffers(2 * count, pa.py_buffer(offsets), content)
-    return with_gaps.take(pa.array(np.arange(0, 2 * count, 2)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -24,6 +24,7 @@ TIMEOUT_S = 10.0
 _SAMPLED_PARTITIONS, _SAMPLED_RECORDS = 8, 50
 _SAMPLE_S = 2.0
 _POLL_S = 0.1
+_T = TypeVar("_T")
 Offsets = dict[str, dict[int, int]]
 """Offsets by topic and partition."""
 
@@ -211,14 +212,22 @@ class Client:
         if not asked:
             return {}
         spec = OffsetSpec.earliest() if is_first else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+        def ask() -> Offsets:
+            answers = self.admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=TIMEOUT_S)
+            offsets: Offsets = {}
+            for partition in asked:
+                offsets.setdefault(partition.topic, {})[partition.partition] = answers[partition].result().offset
+            return offsets
+
+        return self._ask_leaders(ask)
+
+    def _ask_leaders(self, ask: Callable[[], _T]) -> _T:
+        """Return the answer of the leaders of partitions, after waiting for new ones."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                answers = self.admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=TIMEOUT_S)
-                offsets: Offsets = {}
-                for each in asked:
-                    offsets.setdefault(each.topic, {})[each.partition] = answers[each].result().offset
-                return offsets
+                return ask()
             except KafkaException as wrong:
                 if wrong.args[0].code() not in _WITHOUT_LEADER or time.monotonic() > deadline:
                     raise kafka_error(self.table, self.options, wrong) from None
@@ -266,8 +275,8 @@ class Client:
         }
 
     def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        with self._convert_errors():
-            low, high = self.consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+        consumer, place = self.consumer, TopicPartition(topic, partition)
+        low, high = self._ask_leaders(lambda: consumer.get_watermark_offsets(place, timeout=TIMEOUT_S))
         return int(low), int(high)
 
     def mean_record_bytes(self, partitions: Mapping[str, list[int]]) -> int | None:

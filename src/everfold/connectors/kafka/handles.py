@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from everfold.connectors.arrow_arrays import cut_bytes, view_bytes
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -118,7 +120,7 @@ class Records:
             case "partition":
                 return pa.repeat(pa.scalar(self.partition, pa.int32()), len(self.values))
             case "timestamp-type":
-                return pa.array([_name_time_type(each) for each in self.parts[key].to_pylist()], pa.string())
+                return pa.array([_name_time_type(number) for number in self.parts[key].to_pylist()], pa.string())
             case "headers":
                 return pa.array(map(_read_headers, self.parts[key].to_pylist()), pa.map_(pa.string(), pa.binary()))
             case "timestamp":
@@ -132,8 +134,8 @@ def _name_time_type(number: int) -> str:
 
 def _read_headers(pairs: bytes | None) -> list[tuple[str, bytes | None]]:
     """Return the headers of a record. Of a repeated one the last value counts."""
-    found = {key: None if value is None else base64.b64decode(value) for key, value in json.loads(pairs or b"[]")}
-    return list(found.items())
+    headers = {key: None if value is None else base64.b64decode(value) for key, value in json.loads(pairs or b"[]")}
+    return list(headers.items())
 
 
 class _PartReader:
@@ -142,9 +144,8 @@ class _PartReader:
     def __init__(self, handles: pa.BinaryArray, start: int) -> None:
         import numpy as np
 
-        offsets, self._content = handles.buffers()[1:]
-        edges = np.frombuffer(offsets, np.int32)[handles.offset :][: len(handles) + 1]
-        self._bytes = np.frombuffer(self._content, np.uint8)
+        edges, self._bytes = view_bytes(handles)
+        self._handles = handles
         self._places, self._ends = edges[:-1] + np.int32(start), edges[1:]
 
     def read_numbers(self, size: int) -> pa.Array:
@@ -160,27 +161,19 @@ class _PartReader:
         sizes = self._take_numbers(_INT).astype(np.int32)
         starts = self._places
         self._places = starts + np.maximum(sizes, 0)
-        return self._slice(starts, self._places, sizes == _NULL)
+        return self._cut(starts, self._places, sizes == _NULL)
 
     def read_rest(self) -> pa.BinaryArray:
         """Return the bytes up to the end."""
-        return self._slice(self._places, self._ends, None)
+        return self._cut(self._places, self._ends)
 
     def _take_numbers(self, size: int) -> np.ndarray:
         import numpy as np
 
         places: np.ndarray = self._places[:, None] + np.arange(size, dtype=np.int32)
         self._places = self._places + np.int32(size)
-        found: np.ndarray = self._bytes.take(places).view(f">i{size}").ravel().astype(f"i{size}")
-        return found
+        numbers: np.ndarray = self._bytes.take(places).view(f">i{size}").ravel().astype(f"i{size}")
+        return numbers
 
-    def _slice(self, starts: np.ndarray, ends: np.ndarray, are_null: np.ndarray | None) -> pa.BinaryArray:
-        """Return the bytes between ascending positions."""
-        import numpy as np
-        import pyarrow as pa
-
-        count = len(starts)
-        offsets = np.empty(2 * count + 1, np.int32)
-        offsets[:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
-        with_gaps = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), self._content])
-        return with_gaps.take(pa.array(np.arange(0, 2 * count, 2), mask=are_null))
+    def _cut(self, starts: np.ndarray, ends: np.ndarray, are_null: np.ndarray | None = None) -> pa.BinaryArray:
+        return cut_bytes(self._handles.buffers()[2], starts, ends, self._handles.type, are_null)

@@ -155,10 +155,14 @@ class KafkaSource(Source):
         """Return what workers decode. columns: the positions of those that are needed."""
         keys, key_form = key_columns(self.table, self.options, Role.SOURCE), key_format(self.table, self.options)
         values, form = value_columns(self.table, self.options, Role.SOURCE), value_format(self.table, self.options)
-        tables = ((at, self.table.columns[at]) for at in columns)
-        metadata = {at: (column.metadata_key, column.type) for at, column in tables if column.metadata_key is not None}
+        declared = ((position, self.table.columns[position]) for position in columns)
+        metadata = {
+            position: (column.metadata_key, column.type)
+            for position, column in declared
+            if column.metadata_key is not None
+        }
         wanted = {key for key, _ in metadata.values()}
-        has_key = key_form is not None and (self.upsert or any(each.position in columns for each in keys))
+        has_key = key_form is not None and (self.upsert or any(key.position in columns for key in keys))
         names = topics(self.options)
         is_event = self.upsert and self.table.changelog is ChangelogMode.INSERT_ONLY
         layout = HandleLayout(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from everfold.connectors.contract import KIND
 from everfold.connectors.formats.format import Format, RecordColumn
-from everfold.connectors.formats.record_decoder import BadRecord, Decoded, RecordDecoder
+from everfold.connectors.formats.record_decoder import BadRecord, Decoded, RecordDecoder, show_record
 from everfold.connectors.kafka.handles import HandleLayout, Records
 from everfold.connectors.metadata import convert_metadata
 from everfold.connectors.worker_reader import AT_OFFSET, Piece, WorkerReader
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NO_KEY = "it has no key, but rows are identified by their keys"
-_MAX_RECORD_BYTES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +96,16 @@ class _Partition:
             of_keys = keys.take(pa.array(rows_of_keys, mask=rows_of_keys < 0))
             for name, values in zip(of_keys.column_names, of_keys.columns, strict=True):
                 columns[name] = self._choose(values, columns.get(name), owners)
-        for at, (key, of) in reader.metadata.items():
-            columns[physical_name(at)] = self._read_metadata(key, of, columns, owners)
-        names = [physical_name(at) for at in reader.wanted]
+        for position, (key, data_type) in reader.metadata.items():
+            columns[physical_name(position)] = self._read_metadata(key, data_type, columns, owners)
+        names = [physical_name(position) for position in reader.wanted]
         if reader.has_changes:
             names.append(KIND)
         topic = "" if reader.layout.only_topic else f"{records.topic}/"
         example = ("", "")
         if self._flawed:
             first = min(self._flawed)
-            example = (f"{self._origin}{AT_OFFSET}{records.offsets[first]}", _show(records.values[first].as_py()))
+            example = (f"{self._origin}{AT_OFFSET}{records.offsets[first]}", show_record(records.values[first].as_py()))
         return Piece(
             pa.table([columns[name] for name in names], names=names),
             f"{reader.table}/{topic}{records.partition}",
@@ -186,7 +185,7 @@ class _Partition:
         part = self._reader.keys if what else self._reader.values
         assert part is not None
         where = f"{self._origin}{AT_OFFSET}{self._records.offsets[index]}{what}"
-        return part.form.bad_record_error(where, bad.reason, _show(bad.record), lasting=True)
+        return part.form.bad_record_error(where, bad.reason, show_record(bad.record), lasting=True)
 
     def _match_keys(self, owners: np.ndarray, key_places: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the row of keys for each row, -1 for none, and the rows of values that they go
@@ -220,16 +219,12 @@ class _Partition:
         deleted = self._records.values.is_null().take(pa.array(owners))
         return pc.if_else(deleted, of_keys, of_values)
 
-    def _read_metadata(self, key: str, of: DataType, columns: Mapping[str, Any], owners: np.ndarray) -> Any:
+    def _read_metadata(self, key: str, data_type: DataType, columns: Mapping[str, Any], owners: np.ndarray) -> Any:
         import pyarrow as pa
 
         part = self._reader.values
         added = None if part is None else part.form.metadata(key)
         if added is not None:
-            return convert_metadata(columns[added], of, self._reader.zone)
+            return convert_metadata(columns[added], data_type, self._reader.zone)
         values = self._records.read_metadata(key).take(pa.array(owners))
-        return convert_metadata(values, of, self._reader.zone)
-
-
-def _show(record: bytes | None) -> str:
-    return (record or b"")[:_MAX_RECORD_BYTES].decode("utf-8", "replace")
+        return convert_metadata(values, data_type, self._reader.zone)
