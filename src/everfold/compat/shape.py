@@ -397,7 +397,7 @@ def _label(node: StatefulNode) -> str:
         case WindowTableFunction():
             return window_text(node.window)
         case OverAggregate():
-            return _label_keys("OVER, PARTITION BY", node.partition, node.input)
+            return _label_keys("OVER, PARTITION BY", node.partition, node.input) if node.calls else "ORDER BY"
         case Rank():
             return _label_keys(f"Top-N, rows {node.first} to {node.last}, PARTITION BY", node.partition, node.input)
         case ChangelogNormalize():

@@ -239,9 +239,10 @@ ENTRIES = (
     ErrorCode(
         "streaming-order-by",
         Family.UNSUPPORTED,
-        "`ORDER BY` without `LIMIT` is not supported in a stream.",
-        "The input never ends, so the complete order is never known.",
-        "add `LIMIT n` to follow the first n rows, or run in batch.",
+        "A stream is sorted by something other than its time.",
+        "The input never ends, so that a row can only be emitted in order if no earlier one can follow: when the "
+        "watermark has passed its time. Rows that change have no order.",
+        "begin `ORDER BY` with an ascending time attribute, add `LIMIT n` to follow the first n rows, or run in batch.",
     ),
     ErrorCode(
         "streaming-offset",

@@ -11,9 +11,9 @@ computes their frames (`frames`) over the earlier rows of their partition. State
 
 With an unbounded frame, a row is late if the watermark has passed it; with a bounded one, if it is
 not later than the latest emitted row of its partition. Late rows are dropped and counted. Rows of
-the same time are in arrival order; in a frame bounded by time they are peers. By processing time
-all rows are emitted at once, in arrival order, and have no peers. Source: the seed on OVER; flink
-2.3 through `tests/cases/over`.
+the same time are sorted by further keys (without calls only), then in arrival order; in a frame
+bounded by time they are peers. By processing time all rows are emitted at once, in arrival order,
+and have no peers. Source: the seed on OVER; flink 2.3 through `tests/cases/over`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, In
 from everfold.operators.state_names import StateNames
 from everfold.plan.changelog import ORDER
 from everfold.plan.expressions import InputRef, column_references
-from everfold.plan.nodes import Frame, OverAggregate, TimeKind
+from everfold.plan.nodes import Frame, OverAggregate, SortKey, TimeKind
 from everfold.state.bucket_head import read_head, write_head
 from everfold.state.keyed import KeyedTable
 from everfold.state.partition_rows import NUMBER, number_positions, number_rows, position_ranges
@@ -99,6 +99,7 @@ class OverOperator:
             tuple(inputs), self._keys, folds.folds, folds.calls, names | folds.page_names, folds.slot_types
         )
         self._types = {each.name: each.type.polars for each in inputs}
+        self._order = _TimeOrder(node.order[1:], self._columns)
         self._repeated = {
             each.name: self._columns[each.expression.position]
             for each in inputs
@@ -152,7 +153,7 @@ class OverOperator:
         rows = self._number(prepared, head)
         late = rows.clear()
         if self._by_arrival:
-            due = rows.with_columns_seq(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
+            due = self._order.sort(rows.with_columns_seq(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME)))
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
@@ -272,7 +273,7 @@ class OverOperator:
                     pages.setdefault(tuple(page.columns), []).append(page)
                 waiting.drop(at)
             rows = pl.concat([*(self._from_page(pl.concat(each)) for each in pages.values()), rows])
-            rows = _sort_by_time(rows.rechunk())
+            rows = self._order.sort(rows.rechunk())
             count = int(rows[_TIME].to_numpy().searchsorted(upto, "right"))
             rows, left = rows.head(count), rows.slice(count)
         else:
@@ -338,6 +339,25 @@ class OverOperator:
         keys = {key: self._types[key] for key in self._keys}
         columns = {name: self._types[name] for name in self._columns}
         return pl.DataFrame(schema={**fixed, **keys, **columns, **self._layout.slot_types, NUMBER: pl.Int64()})
+
+
+class _TimeOrder:
+    """The order of rows by time, then by further keys, which are columns, then by arrival."""
+
+    def __init__(self, further: Sequence[SortKey], columns: Sequence[str]) -> None:
+        self._by = [_TIME]
+        for key in further:
+            assert isinstance(key.expression, InputRef), key
+            self._by.append(columns[key.expression.position])
+        self._descending = [False, *(key.descending for key in further)]
+        self._nulls_last = [True, *(not key.nulls_first for key in further)]
+
+    def sort(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows, which have `time` and `number`, in this order."""
+        if len(self._by) > 1:
+            descending, nulls_last = [*self._descending, False], [*self._nulls_last, True]
+            return rows.sort([*self._by, NUMBER], descending=descending, nulls_last=nulls_last)
+        return _sort_by_time(rows)
 
 
 class _Past:

@@ -147,7 +147,11 @@ def describe_node(node: Plan) -> str:
         case WindowEmit():
             return f"WindowEmit({_emission(node)})"
         case OverAggregate():
-            return f"OverAggregate({_over(node)})"
+            return (
+                f"OverAggregate({_over(node)})"
+                if node.calls
+                else f"Sort({_order(node.order, node.input.schema.names)})"
+            )
         case Rank():
             return f"Rank({_rank(node)})"
         case Sort():
@@ -277,6 +281,8 @@ def _over_state(node: OverAggregate) -> str:
         return f"all rows{per}, forever"
     if node.frame.first is None:
         return f"{waiting}accumulators{per}, forever"
+    if not node.calls:
+        return f"{waiting}the last row"
     if node.frame.rows:
         return f"{waiting}the last {max(-node.frame.first, 1)} rows{per}, forever"
     return f"{waiting}the rows of {-node.frame.first * 3 // 2} ms"

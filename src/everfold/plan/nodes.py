@@ -494,7 +494,9 @@ class OverAggregate(OperatorNode):
     Columns: the input's, the calls. In a stream, if the order is one ascending time attribute and
     the input is insert-only, each row is emitted once: when the watermark has passed it (`time`
     ROWTIME), or at once (PROCTIME). With any other order (`time` BOUNDED) rows are emitted at once,
-    and the result follows every change. Rows that are equal in the order stay in arrival order. A
+    and the result follows every change. Rows that are equal in the order stay in arrival order.
+    Without calls the node sorts the rows of a stream (ORDER BY): further keys, which are columns,
+    sort rows of the same time. A
     partition that has not been touched for `ttl_ms` is discarded (0: never). stream_error: the
     error for running it in a stream as it is; it may become a `Rank`.
     """
@@ -509,7 +511,7 @@ class OverAggregate(OperatorNode):
     stream_error: SqlError | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        assert self.calls, "OVER without calls"
+        assert self.calls or self.time is not TimeKind.BOUNDED, "OVER without calls"
         check_reads(
             self, self.input, [*self.partition, *_parts_of(self.calls), *(key.expression for key in self.order)]
         )

@@ -170,7 +170,7 @@ class _Pruning:
     def _over(self, node: OverAggregate, needed: frozenset[int]) -> _Pruned:
         width = len(node.input.schema)
         kept = [at for at in range(len(node.calls)) if width + at in needed]
-        if not kept:
+        if node.calls and not kept:
             return self.node(node.input, needed)
         made = replace(node, calls=tuple(node.calls[at] for at in kept))
         return self._append(made, needed, [width + at for at in kept])

@@ -28,8 +28,9 @@ class Context:
     queries and expressions contain each other, and imports point only one way. `ctes` are the
     visible relations of WITH. `views` are the views whose queries are being bound. `outer` are the
     relations of the surrounding queries. `bound_views` caches the results of bound views for the
-    whole statement. `as_batch` binds for batch in any mode of the session. `state_ttl_ms` is the
-    STATE_TTL hint of the SELECT; None without one.
+    whole statement. `as_batch` binds for batch in any mode of the session. `is_nested` tells the
+    queries within others, whose order of rows has no meaning. `state_ttl_ms` is the STATE_TTL hint
+    of the SELECT; None without one.
     """
 
     catalog: Catalog
@@ -39,6 +40,7 @@ class Context:
     outer: tuple[Relation, ...] = ()
     bound_views: dict[tuple[str, bool, bool], Any] = field(default_factory=dict)
     as_batch: bool = False
+    is_nested: bool = False
     state_ttl_ms: int | None = None
 
     @property

@@ -14,7 +14,7 @@ from everfold.sql import syntax
 from everfold.sql.binder.context import Context, Problems
 from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.lenses.queries import bind_topic_query
-from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal
+from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal, sort_rows
 from everfold.sql.binder.relations import apply_alias
 from everfold.sql.binder.scope import Relation
 from everfold.sql.binder.select import bind_select, deduplicate_rows
@@ -25,7 +25,7 @@ from everfold.types import DataType, Field, NullType
 
 def create_context(catalog: Catalog) -> Context:
     """Return the context in which a statement is bound."""
-    return Context(catalog=catalog, bind_query=bind_body)
+    return Context(catalog=catalog, bind_query=_bind_nested)
 
 
 def bind_query(query: syntax.Query, catalog: Catalog) -> Collect:
@@ -82,6 +82,10 @@ def bind_body(node: syntax.Query, context: Context) -> Relation:
     return relation
 
 
+def _bind_nested(node: syntax.Query, context: Context) -> Relation:
+    return bind_body(node, replace(context, is_nested=True))
+
+
 def _body(node: syntax.Query, context: Context) -> Relation:
     if isinstance(node, syntax.TopicQuery):
         return Relation.of(bind_topic_query(node, context).plan)
@@ -91,7 +95,7 @@ def _body(node: syntax.Query, context: Context) -> Relation:
         case syntax.Select():
             return _apply_limit(Relation.of(bind_select(node, context)), node, context)
         case syntax.NestedQuery():
-            relation = bind_body(node.query, context)
+            relation = (bind_body if node.order is None else _bind_nested)(node.query, context)
         case syntax.Values():
             relation = Relation.of(_values(node, context))
         case _:
@@ -102,7 +106,7 @@ def _body(node: syntax.Query, context: Context) -> Relation:
 
 def _with(node: syntax.FlinkQuery, context: Context) -> Context:
     for cte in node.ctes:
-        relation = apply_alias(bind_body(cte.query, context), cte.alias, context)
+        relation = apply_alias(_bind_nested(cte.query, context), cte.alias, context)
         context = context.with_ctes({cte.alias.name.name: relation})
     return context
 
@@ -125,7 +129,7 @@ def _apply_order(relation: Relation, node: syntax.FlinkQuery, context: Context) 
     problems.check()
     if not keys:
         return relation
-    return relation.with_plan(Sort(input=relation.plan, keys=tuple(keys), span=node.order.span))
+    return relation.with_plan(sort_rows(relation.plan, keys, node, context))
 
 
 def _apply_limit(relation: Relation, node: syntax.FlinkQuery, context: Context) -> Relation:
@@ -171,7 +175,7 @@ def _set_operation(node: syntax.SetOperation, context: Context) -> Plan:
     problems = Problems()
     for side in sides:
         with problems:
-            plans.append(bind_body(side, context).plan)
+            plans.append(_bind_nested(side, context).plan)
     problems.check()
     for side, plan in zip(sides, plans, strict=True):
         if len(plan.schema) != len(plans[0].schema):

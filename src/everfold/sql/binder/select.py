@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from everfold.errors import Diagnostic, Span, SqlError
 from everfold.plan.expressions import Expr, InputRef, Literal, column_references, join_balanced, transform, walk
-from everfold.plan.nodes import Filter, Plan, Project, Sort, SortKey
+from everfold.plan.nodes import Filter, Plan, Project, SortKey
 from everfold.plan.size import check_columns
 from everfold.sql import syntax
 from everfold.sql.binder.aggregates import Calls, Grouped, group_by, group_by_window, rewrite_over_groups
@@ -18,7 +18,7 @@ from everfold.sql.binder.expressions import ExpressionBinder
 from everfold.sql.binder.grouping import Grouping, bind_grouping
 from everfold.sql.binder.hints import with_hints
 from everfold.sql.binder.legacy_windows import GroupWindow, bind_group_window, is_group_window
-from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal
+from everfold.sql.binder.order_by import build_sort_key, order_items, resolve_ordinal, sort_rows
 from everfold.sql.binder.over import OverCalls, is_call_over_window
 from everfold.sql.binder.python_functions import is_aggregate_call
 from everfold.sql.binder.relations import bind_from
@@ -462,7 +462,7 @@ def _project_sorted(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey],
         )
         for key in keys
     ]
-    sorted_plan: Plan = Sort(input=wide, keys=tuple(over), span=span_of(select.node.order))
+    sorted_plan = sort_rows(wide, over, select.node, select.context)
     if hidden:
         width = len(items)
         sorted_plan = Project(input=sorted_plan, expressions=outputs[:width], names=projected.names)
@@ -476,7 +476,7 @@ def _distinct(plan: Plan, items: Sequence[_Item], keys: Sequence[SortKey], selec
     if not keys:
         return distinct
     if all(isinstance(key.expression, InputRef) for key in keys):
-        return Sort(input=distinct, keys=tuple(keys), span=span_of(select.node.order))
+        return sort_rows(distinct, keys, node, context)
     return _project_sorted(
         distinct, [_Item(each.name, each) for each in column_references(distinct.schema)], keys, select
     )
