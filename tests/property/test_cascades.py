@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from property.halves import ROWS, PipelineRun, batch, check_change, make_plan, pick_values, rows
 
 from everfold.compat import CompatOptions, Verdict, judge, shape_of
@@ -103,17 +104,15 @@ def make_cascade(chance: random.Random) -> Cascade:
     )
 
 
-def edit(query: Cascade, chance: random.Random) -> Cascade:
-    """Change one part, mostly to one that is easily confused with it."""
+def edit(query: Cascade, chance: random.Random, part: str | None) -> Cascade:
+    """Change one part, mostly to one that is easily confused with it. part: which one, or any."""
     confused = {"ws": "window_start", "we": "window_end", "window_start": "ws", "window_end": "we"}
     confused |= {"HOUR(ws)": "HOUR(window_start)", "HOUR(window_start)": "HOUR(ws)"}
     confused |= {"MAX(ws)": "MAX(window_start)", "MAX(window_start)": "MAX(ws)"}
     confused |= {"MIN(we)": "MIN(window_end)", "MIN(window_end)": "MIN(we)"}
     other = make_cascade(chance)
-    part = chance.choice(
-        ["confuse", "confuse", "calls", "calls", "u", "conditions", "inner_window", "inner_key", "equal"]
-    )
-    match part:
+    parts = ["confuse", "confuse", "calls", "calls", "u", "conditions", "inner_window", "inner_key", "equal"]
+    match part or chance.choice(parts):
         case "confuse" if query.outer_window:
             position = chance.randrange(len(query.outer_keys) + len(query.outer_calls))
             items = [*query.outer_keys, *query.outer_calls]
@@ -128,8 +127,8 @@ def edit(query: Cascade, chance: random.Random) -> Cascade:
             return replace(query, inner_condition=other.inner_condition, outer_condition=condition)
         case "equal":
             return respell(query)
-        case "u" | "inner_window" | "inner_key":
-            return replace(query, **{part: getattr(other, part)})
+        case "u" | "inner_window" | "inner_key" as name:
+            return replace(query, **{name: getattr(other, name)})
         case _:
             return query
 
@@ -155,15 +154,18 @@ def respell(query: Cascade) -> Cascade:
     )
 
 
-def check(seed: int, count: int) -> Counter[str]:
-    """Check so many changes, and return how often each verdict was given."""
+def check(seed: int, count: int, part: str | None = None, extended: float = 0.2) -> Counter[str]:
+    """Check so many changes, and return how often each verdict was given.
+
+    part: what is changed. extended: the share of changes that the extended rules judge.
+    """
     verdicts: Counter[str] = Counter()
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
         query = make_cascade(chance)
-        edited = edit(query, chance)
+        edited = edit(query, chance, part)
         before, after = make_plan(query.sql), make_plan(edited.sql)
-        options = CompatOptions(extended=chance.random() < 0.2)
+        options = CompatOptions(extended=chance.random() < extended)
         judgement = check_change(before, after, rows(number), options, starts_with_input=False)
         # Columns that the outer query does not read are not computed: they may be new below, too.
         below = [finding.code for operator in judgement.operators[1:] for finding in operator.findings]
@@ -222,6 +224,18 @@ def test_a_window_is_not_taken_for_another_one() -> None:
     assert min(verdicts[verdict.value] for verdict in (Verdict.FULLY, Verdict.PARTIALLY, Verdict.INCOMPATIBLE)) >= 5, (
         verdicts
     )
+
+
+def test_results_of_a_window_are_not_taken_for_those_of_another_one() -> None:
+    verdicts = check(1, 24, "inner_window", extended=1)
+    assert min(verdicts[verdict.value] for verdict in (Verdict.FULLY, Verdict.INCOMPATIBLE)) >= 5, verdicts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_cascades_are_judged_right(seed: int) -> None:
+    check(seed, 80)
+    check(seed, 40, "inner_window", extended=1)
 
 
 def test_another_spelling_of_a_cascade_keeps_the_state() -> None:

@@ -31,7 +31,7 @@ LAWS = {
     "show_new_columns_of_old_rows": "property/test_mixed_columns.py::test_mixed_columns_are_as_the_report_says",
     "report_no_affected_rows": "property/test_conditions.py::test_a_condition_affects_rows_only_as_the_report_says",
     "report_mixed_columns_as_kept": "property/test_mixed_columns.py::test_mixed_columns_are_as_the_report_says",
-    "ignore_other_windows_below": "property/test_cascades.py::test_a_window_is_not_taken_for_another_one",
+    "ignore_other_windows_below": "property/test_cascades.py::test_results_of_a_window_are_not_taken_for_those_of_another_one",
 }
 """For each planted defect (`planted.py`), the test that has to fail."""
 
