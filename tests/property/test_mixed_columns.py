@@ -101,10 +101,13 @@ def check(seed: int, kind: str, *, is_backfilled: bool, refresh: bool = False) -
     pipeline = running.pipeline.change_query(after, 1, settings, history, refresh=refresh)
     old_names = [column.name for column in shape_of(before).columns]
     names = [column.name for column in shape_of(after).columns]
-    # The rows that the sink holds: those of the old query lack the new columns.
+    # The rows that the sink holds: those of the old query lack the new columns. A column that is
+    # computed from kept aggregates alone has its value in retractions, too.
+    derived_names = {name for name, status in statuses.items() if status is Status.KEPT} - {*old_names}
+    held = [name for name in names if name not in derived_names]
     table = Counter[tuple[tuple[str, str], ...]]()
     for row_kind, values in read_changes(emitted, old_names):
-        padded = freeze({name: values.get(name) for name in names})
+        padded = freeze({name: values.get(name) for name in held})
         table[padded] += 1 if row_kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
     changes = read_changes(run(after, pipeline, second, size, last=True), names)
     whole = PipelineRun(after)
@@ -112,10 +115,11 @@ def check(seed: int, kind: str, *, is_backfilled: bool, refresh: bool = False) -
     keys = [name for name in names if name not in change.expected]
     if kind in UPDATING:
         for row_kind, values in changes:
-            if refresh and row_kind == RowKind.UPDATE_AFTER and freeze(values) in +table:
+            row = freeze({name: values[name] for name in held})
+            if refresh and row_kind == RowKind.UPDATE_AFTER and row in +table:
                 continue
-            table[freeze(values)] += 1 if row_kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
-            assert table[freeze(values)] in (0, 1), (change.after, values)
+            table[row] += 1 if row_kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) else -1
+            assert table[row] in (0, 1), (change.after, values)
     is_late = {tuple(repr(row[key]) for key in keys) for row in started_groups(change.before, keys, first)}
     now, right = last_rows(changes, keys), last_rows(always, keys)
     for key, values in now.items():

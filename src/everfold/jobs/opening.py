@@ -76,6 +76,8 @@ def open_job(
     known = job_dir.read_manifest()
     if known is None:
         return _create_job(job_dir, query, buckets, partitions)
+    if known.version.zone != query.zone:
+        raise changed_zone_error(f"the state in `{job_dir.path}`", known.version.zone, query.zone)
     query = rename_sources(query, known.version, spec.consent.renamed_sources)
     known = move_sinks(job_dir, known, sink_notes(query.roots, query.base_folder))
     for sentence in describe_changed_functions(known.version.functions, query.roots):
@@ -161,9 +163,6 @@ def _change(
     inputs: Inputs,
     behind: Sequence[ChangedTable],
 ) -> ChangePlan:
-    last = known.version
-    if last.zone != query.zone:
-        raise changed_zone_error(f"the state in `{job_dir.path}`", last.zone, query.zone)
     job, consent = ChangedJob.of(job_dir, known, query, inputs, spec.settings, behind), spec.consent
     changed = job.changed_sinks
     answers = select_answers(changed, consent.sinks)
