@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from everfold.sql.catalog import CatalogTable
 from everfold.sql.planner import Session, Submit
 from everfold.types import physical_name
 
+T = TypeVar("T")
 Row = tuple[str | None, int | None]
 Change = tuple[RowKind, Row]
 
@@ -136,7 +137,7 @@ def inserts(draw: st.DrawFn) -> list[Change]:
     return [(RowKind.INSERT, row) for row in draw(st.lists(st.tuples(keys, values), max_size=40))]
 
 
-def cut(changes: Sequence[Change], cuts: Sequence[int]) -> list[list[Change]]:
+def cut(changes: Sequence[T], cuts: Sequence[int]) -> list[list[T]]:
     positions = sorted({0, len(changes), *(each % (len(changes) + 1) for each in cuts)})
     return [list(changes[start:end]) for start, end in pairwise(positions)]
 

@@ -1,9 +1,10 @@
 """Cases on Spark, in one session: the fewest that cover every shape of the case files. `make
 test-all` runs all of them.
 
-A shape consists of features. Features of streams and batches (kinds of nodes, windows, time
-attributes, aggregates, result types) come first, each in each mode. The remaining cases cover
-scalar functions, which are the same SQL in both modes. The case that adds most comes first.
+A shape consists of features. Operators over tables whose rows change come first, then features of
+streams and batches (kinds of nodes, windows, time attributes, aggregates, result types), each in
+each mode. The remaining cases cover scalar functions, which are the same SQL in both modes. The
+case that adds most comes first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from everfold.errors import EverfoldError
+from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Call, Expr, PythonCall, walk
 from everfold.plan.nodes import (
     Filter,
@@ -24,9 +26,12 @@ from everfold.plan.nodes import (
     OverAggregate,
     Plan,
     Project,
+    Scan,
     WindowAggregate,
     WindowTableFunction,
+    is_stateful,
 )
+from everfold.plan.parts import children
 from everfold.plan.walk import walk_plan
 from everfold.testing.casefile import Case, Mode, find_case_files, load
 from everfold.testing.runner import bind_query, run
@@ -34,7 +39,7 @@ from everfold.testing.spark_engine import SparkEngine
 
 CASES = Path(__file__).parents[1] / "cases"
 LENSES = CASES / "lenses"
-MOST_SHAPES, MOST = 45, 60
+MOST_OF_CHANGES, MOST_SHAPES, MOST = 8, 45, 60
 MOST_OF_LENSES = 12
 
 
@@ -42,6 +47,7 @@ MOST_OF_LENSES = 12
 class Features:
     """The features that a case covers in a mode."""
 
+    changes: frozenset[str] = frozenset()
     shapes: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
 
@@ -62,7 +68,21 @@ def find_features(case: Case, mode: Mode) -> Features:
     if case.steps[0].batches == "row":
         shapes.add("late rows")
     functions = {name for node in nodes for expression in _expressions(node) for name in _functions(expression)}
-    return Features(frozenset(f"{mode} {shape}" for shape in shapes), frozenset(functions))
+    changes = {f"{mode} {_kind_of(node)}" for node in nodes if is_stateful(node) and _reads_changes(node)}
+    return Features(frozenset(changes), frozenset(f"{mode} {shape}" for shape in shapes), frozenset(functions))
+
+
+def _kind_of(node: Plan) -> str:
+    window = getattr(node, "window", None)
+    return f"{type(node).__name__} {type(window).__name__}"
+
+
+def _reads_changes(node: Plan) -> bool:
+    """Return whether an operator reads a table whose rows change, without another operator between."""
+    (below,) = children(node)
+    while not isinstance(below, Scan) and not is_stateful(below) and len(children(below)) == 1:
+        (below,) = children(below)
+    return isinstance(below, Scan) and is_updating(below)
 
 
 def _shapes(node: Plan) -> Iterator[str]:
@@ -104,10 +124,10 @@ def choose_cases() -> list[tuple[Case, Mode]]:
     files = find_case_files([CASES])
     of_lenses = [path for path in files if LENSES in path.parents]
     others = [path for path in files if path not in of_lenses]
-    return [*_choose(others, MOST_SHAPES, MOST), *_choose(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]
+    return [*_choose(others), *_choose(of_lenses, MOST_OF_LENSES, MOST_OF_LENSES)]
 
 
-def _choose(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[tuple[Case, Mode]]:
+def _choose(files: Sequence[Path], most_shapes: int = MOST_SHAPES, most: int = MOST) -> list[tuple[Case, Mode]]:
     shown = {
         (str(file.path), case.name, mode): (case, mode, find_features(case, mode))
         for file in map(load, files)
@@ -115,11 +135,11 @@ def _choose(files: Sequence[Path], most_shapes: int, most_in_all: int) -> list[t
         for mode in case.modes
     }
     taken: dict[tuple[str, str, Mode], None] = {}
-    for most, kind in ((most_shapes, "shapes"), (most_in_all, "functions")):
+    for limit, kind in ((MOST_OF_CHANGES, "changes"), (most_shapes, "shapes"), (most, "functions")):
         missing = frozenset().union(*(getattr(of, kind) for _, _, of in shown.values()))
         for key in taken:
             missing -= getattr(shown[key][2], kind)
-        while missing and len(taken) < most:
+        while missing and len(taken) < limit:
             # A batch costs Spark less than a stream.
             best = max(shown, key=lambda key: (len(getattr(shown[key][2], kind) & missing), key[2] == "batch"))
             missing -= getattr(shown[best][2], kind)

@@ -52,8 +52,7 @@ def operator_of(node: StatefulNode, name: str, clock: ClockSpec, epoch: int = 0,
         case WindowTableFunction(window=Session()):
             from everfold.operators.session import SessionRowsOperator
 
-            assert not updating, "checked by the planner"
-            return SessionRowsOperator(name, node, clock, epoch)
+            return SessionRowsOperator(name, node, clock, epoch, updating)
         case GroupAggregate():
             from everfold.operators.group import GroupOperator
 

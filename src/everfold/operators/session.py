@@ -26,7 +26,7 @@ import polars as pl
 
 from everfold.aggregates.folding import SIGN, fold_rows, fold_slots, settle
 from everfold.operators.backfill import sort_histories
-from everfold.operators.changelog import diff_rows, sign
+from everfold.operators.changelog import INPUT_KIND, diff_rows, sign
 from everfold.operators.clock import Clock
 from everfold.operators.late_rows import take_late_rows
 from everfold.operators.layout import has_local_zone, layout_of, normalize_keys, time_input
@@ -35,7 +35,7 @@ from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK, ClockSpec, In
 from everfold.operators.state_names import StateNames
 from everfold.operators.time_zones import closed_until
 from everfold.operators.window_output import window_rows, window_values
-from everfold.plan.changelog import ORDER
+from everfold.plan.changelog import KIND, ORDER
 from everfold.plan.expressions import column_references
 from everfold.plan.nodes import TimeKind, WindowAggregate, WindowTableFunction
 from everfold.plan.windows import Session
@@ -346,12 +346,16 @@ class GrowingSessionOperator(SessionOperator):
 
 
 class SessionRowsOperator(_Sessions):
-    """SELECT * FROM SESSION(…): the rows of each session with its bounds, once it is complete."""
+    """SELECT * FROM SESSION(…): the rows of each session with its bounds, once it is complete.
 
-    updating = False
-    ordered = follows_order = False
+    If the input has changes (`updating`), so has a session: all of them are emitted in their order,
+    and each counts for the bounds, as in Flink.
+    """
 
-    def __init__(self, name: str, node: WindowTableFunction, clock: ClockSpec, epoch: int = 0) -> None:
+    def __init__(
+        self, name: str, node: WindowTableFunction, clock: ClockSpec, epoch: int = 0, updating: bool = False
+    ) -> None:
+        self.updating = self.ordered = self.follows_order = updating
         below = node.input.schema
         keys = tuple(f"k{at}" for at in range(len(node.partition_keys)))
         super().__init__(name, node, clock, epoch, keys)
@@ -363,28 +367,43 @@ class SessionRowsOperator(_Sessions):
             *map(InputColumn.of, self._columns, columns),
         )
         self._page_names = dict(zip(self._columns, StateNames(node).name_columns(), strict=True))
+        self._kind = [INPUT_KIND] * updating
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self._node, self._clock, self._epoch, self.updating)
 
     @property
     def _shown_names(self) -> Mapping[str, str]:
         return self._page_names
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns."""
+        """Return the rows unchanged: `hash`, keys, `start`, `end`, `n`, columns; of changes `kind`
+        and `seq`, too.
+        """
         rows = rows.with_columns_seq(*normalize_keys(self.inputs, self._keys)).rename({"ts": "start"})
-        return rows.with_columns_seq(
+        rows = rows.with_columns_seq(
             (pl.col("start") + self._gap_ms).alias("end"), pl.lit(1, dtype=pl.Int64).alias("n")
-        ).select_seq(self._empty().columns)
+        )
+        return rows.select_seq(*self._empty().columns, *["seq"] * self.updating)
+
+    def _new(self, prepared: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        frames = [frame for frame in prepared if frame.height]
+        if self.updating and frames:
+            return super()._new([pl.concat(frames).sort("seq", maintain_order=True)])
+        return super()._new(frames)
 
     def _merge(self, items: pl.DataFrame) -> pl.DataFrame:
-        items = _number_sessions(items, self._keys)
+        # Pages keep the order of arrival.
+        items = _number_sessions(items.with_row_index("arrival") if self.updating else items, self._keys)
         bounds = items.group_by("session", maintain_order=True).agg(pl.col("start").min(), pl.col("end").max())
         own = items.with_columns_seq(pl.col("start").alias("at"))
         number = items["session"]
-        return own.with_columns_seq(bounds["start"].gather(number), bounds["end"].gather(number)).drop("session")
+        own = own.with_columns_seq(bounds["start"].gather(number), bounds["end"].gather(number)).drop("session")
+        return own.sort("arrival").drop("arrival") if self.updating else own
 
     def _to_page(self, items: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(name).alias(known) for name, known in self._page_names.items()]
-        return items.select_seq("hash", *self._keys, "at", *named)
+        return items.select_seq("hash", *self._keys, "at", *self._kind, *named)
 
     def _from_page(self, page: pl.DataFrame) -> pl.DataFrame:
         named = [pl.col(known).alias(name) for name, known in self._page_names.items()]
@@ -394,12 +413,13 @@ class SessionRowsOperator(_Sessions):
             pl.col("at").alias("start"),
             (pl.col("at") + self._gap_ms).alias("end"),
             pl.lit(0, dtype=pl.Int64).alias("n"),
+            *self._kind,
             *named,
         )
 
     def _empty(self) -> pl.DataFrame:
         types = {each.name: each.type.polars for each in self.inputs}
-        fixed = dict.fromkeys(("start", "end", "n"), pl.Int64())
+        fixed = dict.fromkeys(("start", "end", "n"), pl.Int64()) | dict.fromkeys(self._kind, pl.Int8())
         keys = {key: types[key] for key in self._keys}
         return pl.DataFrame(
             schema={"hash": pl.Int64(), **keys, **fixed, **{name: types[name] for name in self._columns}}
@@ -407,10 +427,11 @@ class SessionRowsOperator(_Sessions):
 
     def _emit(self, items: pl.DataFrame) -> pl.DataFrame:
         if "at" in items.columns:
-            items = items.sort("end", "start", *self._keys, "at", maintain_order=True)
+            items = items.sort("end", "start", *self._keys, *["at"] * (not self.updating), maintain_order=True)
         columns = [pl.col(name).alias(physical_name(at)) for at, name in enumerate(self._columns)]
+        changes = [pl.col(INPUT_KIND).alias(KIND), pl.col("end").alias(ORDER)] if self.updating else []
         return items.select_seq(
-            *columns, *window_values(items["end"], self.schema, self._node.zone, has_local_zone(self.schema))
+            *columns, *window_values(items["end"], self.schema, self._node.zone, has_local_zone(self.schema)), *changes
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from everfold.plan.emitted_changes import is_updating
 from everfold.plan.expressions import Call, Expr, PythonCall, walk
-from everfold.plan.nodes import Join, Plan, Scan, is_stateful
+from everfold.plan.nodes import Join, Plan, Scan, WindowTableFunction, is_stateful
 from everfold.plan.parts import expressions_of, streamed_children
 
 _RANDOM = frozenset({"RAND", "RAND_INTEGER"})
@@ -23,7 +23,8 @@ def _may_retract(plan: Plan) -> bool:
     if not is_updating(plan):
         return False
     if is_stateful(plan):
-        return _has_ttl(plan)
+        # The rows of SESSION are passed on with their changes, without late ones.
+        return isinstance(plan, WindowTableFunction) or _has_ttl(plan)
     if isinstance(plan, Scan | Join):  # rows of a joined table change, too
         return True
     return _varies(plan) or any(map(_may_retract, streamed_children(plan)))

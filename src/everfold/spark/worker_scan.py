@@ -108,6 +108,13 @@ class ScanQuery:
             computed = passed.hstack(computed.get_columns()).select_seq(self.types.names)
         return computed.with_columns(_kinds_of(found)) if self.has_changes else computed
 
+    def make_empty(self) -> pl.DataFrame:
+        """Return no rows."""
+        import polars as pl
+
+        rows = pl.DataFrame(pl.from_arrow(self.types.empty_table()))
+        return rows.with_columns(pl.Series(KIND, [], pl.Int8)) if self.has_changes else rows
+
     def _pass_on(self, decoded: pa.Table) -> pl.DataFrame:
         """Return the inputs that are decoded columns, of all rows."""
         import polars as pl
@@ -177,7 +184,6 @@ class WorkerScan:
 
     def _compute(self, pieces: Sequence[Piece], times: TaskTimes, now: int, handles: int) -> Chunk:
         """Return rows, without what they say about time, which is added to that of the task."""
-        import polars as pl
         import pyarrow as pa
 
         timeless, location = 0, None
@@ -187,7 +193,7 @@ class WorkerScan:
         if pieces:
             rows = self.query.compute(pa.concat_tables([piece.rows for piece in pieces]), now)
         else:
-            rows = pl.DataFrame(pl.from_arrow(self.query.types.empty_table()))
+            rows = self.query.make_empty()
         count = sum(piece.rows.num_rows for piece in pieces)
         skipped, examples = _find_skipped(pieces)
         if timeless:

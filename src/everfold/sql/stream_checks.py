@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from everfold.aggregates.calls import entry_of
 from everfold.errors import UnsupportedFeature
 from everfold.plan.emitted_changes import is_updating
-from everfold.plan.nodes import AggCall, GroupAggregate, InWindow, Rank, Root, WindowAggregate, WindowTableFunction
+from everfold.plan.nodes import AggCall, GroupAggregate, InWindow, Rank, Root, WindowAggregate
 from everfold.plan.walk import walk_streamed
-from everfold.plan.windows import Session
 from everfold.udf.declared import ColumnsFunction
 
 
@@ -25,13 +24,6 @@ def check_retractions(roots: Iterable[Root]) -> None:
                 case GroupAggregate() | WindowAggregate() if is_updating(node.input):
                     for call in node.calls:
                         _check_call(call)
-                case WindowTableFunction(window=Session()) if is_updating(node.input):
-                    raise UnsupportedFeature.of(
-                        "unsupported-in-stream",
-                        "the rows of SESSION over a table whose rows change are not supported",
-                        node.span,
-                        help="aggregate them: GROUP BY window_start, window_end and the PARTITION BY columns",
-                    )
                 case Rank(window=InWindow()) if is_updating(node.input):
                     raise UnsupportedFeature.of(
                         "unsupported-in-stream",
