@@ -104,7 +104,7 @@ def make_cascade(chance: random.Random) -> Cascade:
     )
 
 
-def edit(query: Cascade, chance: random.Random, part: str | None) -> Cascade:
+def edit(query: Cascade, chance: random.Random, part: str | None = None) -> Cascade:
     """Change one part, mostly to one that is easily confused with it. part: which one, or any."""
     confused = {"ws": "window_start", "we": "window_end", "window_start": "ws", "window_end": "we"}
     confused |= {"HOUR(ws)": "HOUR(window_start)", "HOUR(window_start)": "HOUR(ws)"}
