@@ -34,6 +34,7 @@ LAYERS = (
     ("error_transport",),
     ("engine_literals",),
     ("value_text",),
+    ("far_times",),
     ("storage",),
     ("local_paths",),
     ("types", "errors", "secrets", "files", "activity"),

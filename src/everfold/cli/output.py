@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from everfold.far_times import to_values
 from everfold.rendering import cells, table_format
 from everfold.testing.tables import row_kinds
 from everfold.types import FloatingType, Schema, physical_name
@@ -37,7 +38,7 @@ class Output(Protocol):
 
 def changes(rows: pa.Table, schema: Schema) -> Changes:
     """Return the row kind and the values of each row."""
-    columns = [rows.column(physical_name(at)).to_pylist() for at in range(len(schema))]
+    columns = [to_values(rows.column(physical_name(at))) for at in range(len(schema))]
     return zip(row_kinds(rows), zip(*columns, strict=True), strict=True)
 
 

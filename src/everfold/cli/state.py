@@ -18,6 +18,7 @@ from everfold.cli.history import describe_start
 from everfold.cli.progress import show_activities
 from everfold.cli.runner import open_job
 from everfold.errors import UsageError
+from everfold.far_times import to_values
 from everfold.rendering import table_format
 from everfold.types import TimeType, physical_name
 
@@ -162,7 +163,7 @@ def _format_state(state: JobState, limit: int, *, sizes: bool) -> Iterator[str]:
 
 def _format_table(table: StateTable, zone: str, limit: int) -> Iterator[str]:
     names = table.schema.names
-    columns = [column.to_pylist() for column in _limit(table.rows, limit).columns]
+    columns = [to_values(column) for column in _limit(table.rows, limit).columns]
     cells = [table_format.format_cells(row, table.schema, zone) for row in zip(*columns, strict=True)]
     most = max([table_format.MAX_COLUMN_WIDTH, *map(cell_len, names)])
     *lines, footer = table_format.table(names, cells, most=most)

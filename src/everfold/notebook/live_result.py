@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from everfold.far_times import to_values
 from everfold.notebook.display import html, show
 from everfold.plan.changelog import KIND, RowKind
 from everfold.rendering import table_format
@@ -52,7 +53,7 @@ class LiveResult:
         """Take the rows of a batch: `c0…`, and `__kind` if they are changes."""
         if not rows.num_rows:
             return
-        columns = [rows[name].to_pylist() for name in self._schema.arrow.names]
+        columns = [to_values(rows[name]) for name in self._schema.arrow.names]
         values = zip(*columns, strict=True)
         if self._current is None:
             self._newest.extend(values)

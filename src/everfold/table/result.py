@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import IO, TYPE_CHECKING, Any
 
+from everfold.far_times import to_values
 from everfold.plan.changelog import KIND, RowKind
 from everfold.rendering import table_format
 from everfold.rendering.current_rows import CurrentRows
@@ -43,11 +44,19 @@ class TableResult:
         return tuple(self.arrow.column_names)
 
     def collect(self) -> list[Row]:
-        """Return all rows as Spark `Row` objects."""
+        """Return all rows as Spark `Row` objects.
+
+        Raises ValueError for a time beyond the years 1 to 9999, which Python cannot hold.
+        """
         from pyspark.sql import Row
 
         make = Row(*self.columns)
-        return [make(*row) for row in self._tuples(self.arrow)]
+        try:
+            columns = [column.to_pylist() for column in self.arrow.columns]
+        except OverflowError as error:
+            what = "a time is beyond the years 1 to 9999 of Python's datetime: use to_arrow(), or CAST it to STRING"
+            raise ValueError(what) from error
+        return [make(*row) for row in zip(*columns, strict=True)]
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as Arrow."""
@@ -95,7 +104,7 @@ class TableResult:
 
     @staticmethod
     def _tuples(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-        return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        return zip(*map(to_values, rows.columns), strict=True)
 
 
 MAX_HTML_ROWS = 20
@@ -132,7 +141,7 @@ def concat_rows(received: Sequence[pa.Table], schema: Schema) -> pa.Table:
 def _find_current(rows: pa.Table, kinds: pa.ChunkedArray, schema: Schema) -> list[int]:
     """Return the positions of the rows that no later change has retracted."""
     current: CurrentRows[int] = CurrentRows()
-    changes = zip(kinds.to_pylist(), *(column.to_pylist() for column in rows.columns), strict=True)
+    changes = zip(kinds.to_pylist(), *map(to_values, rows.columns), strict=True)
     for at, (kind, *values) in enumerate(changes):
         current.apply(RowKind(kind).short, tuple(table_format.format_cells(values, schema)), at)
     return current.rows()

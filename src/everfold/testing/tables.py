@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everfold.far_times import to_values
 from everfold.plan.changelog import KIND
 from everfold.plan.nodes import TableColumn
 from everfold.rendering import cells
@@ -69,7 +70,7 @@ class Answer:
 def from_arrow(table: pa.Table, schema: Schema) -> Answer:
     """Convert a table of columns `c0`, `c1`, … and an optional `__kind` to a result."""
     columns = [
-        [cells.write(value, field.type) for value in table.column(physical_name(at)).to_pylist()]
+        [cells.write(value, field.type) for value in to_values(table.column(physical_name(at)))]
         for at, field in enumerate(schema)
     ]
     rows = list(zip(*columns, strict=True)) if columns else []

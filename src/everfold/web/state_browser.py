@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everfold.cli.state import filter_state, hide_internal
+from everfold.far_times import to_values
 from everfold.inspection.filter import check_condition
 from everfold.inspection.job_state import Inspection, log_file
 from everfold.rendering import table_format
@@ -57,7 +58,7 @@ def read_state(job: Location, where: str) -> ShownState:
         for table in operator.tables:
             if not len(table.schema):
                 continue
-            columns = [column.to_pylist() for column in table.rows.slice(0, MAX_ROWS).columns]
+            columns = [to_values(column) for column in table.rows.slice(0, MAX_ROWS).columns]
             rows = [table_format.format_cells(row, table.schema, state.zone) for row in zip(*columns, strict=True)]
             name = f"{operator.operator.name} {operator.operator.label}"
             tables.append(ShownTable(name, table.name, table.schema.names, rows, table.rows.num_rows))

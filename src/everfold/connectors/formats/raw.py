@@ -17,6 +17,7 @@ from everfold.connectors.formats.format import Block, DecodeBlock, Format, NoteF
 from everfold.connectors.formats.text_decode import BadValue
 from everfold.connectors.options import Option, OptionSet, OptionValues, wrong_option_error
 from everfold.errors import UnsupportedFeature
+from everfold.far_times import to_values
 from everfold.plan.nodes import Table
 from everfold.types import (
     BooleanType,
@@ -100,7 +101,7 @@ class RawFormat(Format):
         values = rows.column(physical_name(column.position)).combine_chunks()
         if isinstance(column.type, BytesType) or (isinstance(column.type, StringType) and self.charset == "utf-8"):
             return values
-        return pa.array((self._write(value, column.type) for value in values.to_pylist()), pa.binary())
+        return pa.array((self._write(value, column.type) for value in to_values(values)), pa.binary())
 
     def _write(self, value: object, of: DataType) -> bytes | None:
         match value:

@@ -14,6 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
+from everfold.far_times import to_values
 from everfold.types import (
     BooleanType,
     BytesType,
@@ -82,7 +83,7 @@ def map_values(values: pa.ChunkedArray, convert: Callable[[object], str]) -> pl.
     """Convert a column value by value; NULL stays NULL."""
     import polars as pl
 
-    texts = [None if value is None else convert(value) for value in values.to_pylist()]
+    texts = [None if value is None else convert(value) for value in to_values(values)]
     return pl.Series(texts, dtype=pl.String)
 
 
