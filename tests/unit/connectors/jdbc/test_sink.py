@@ -250,6 +250,13 @@ def test_without_a_key_rows_are_appended(start: Start, database: Database) -> No
     assert sorted(database.run("SELECT k, n FROM t"), key=str) == [("a", Decimal(1)), ("a", Decimal(1)), (None, None)]
 
 
+def test_a_value_of_some_megabytes_is_written(start: Start, database: Database) -> None:
+    database.run("CREATE TABLE t (k text, n bigint)")
+    values = ["a" * (3 << 20), '"\n' * (1 << 20), "é" * (5 << 20)]
+    start().write(0, [("+I", value, at) for at, value in enumerate(values)])
+    assert [value for value, _ in database.run("SELECT k, n FROM t ORDER BY n")] == values
+
+
 def test_a_table_may_consist_of_its_key_only(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (b int, a int, UNIQUE (a, b))")
     run = start(table("t", a=INT, b=INT), "b", "a")
