@@ -32,6 +32,15 @@ def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return values
 
 
+def to_zone(instant: datetime, zone: tzinfo) -> datetime:
+    """Return the local time of an instant in a zone."""
+    try:
+        return instant.astimezone(zone)
+    except OverflowError:
+        beyond = _CYCLE_YEARS if instant.year > _CYCLE_YEARS else -_CYCLE_YEARS
+        return FarTimestamp.of(instant.replace(year=instant.year - beyond).astimezone(zone), beyond)
+
+
 class FarDate(date):
     """A date beyond the years of Python: it can only be shown."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from io import StringIO
 from zoneinfo import ZoneInfo
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from everfold.connectors.printing import java_string
-from everfold.far_times import to_values
+from everfold.far_times import to_values, to_zone
 from everfold.table.result import TableResult
 from everfold.types import DATE, TIMESTAMP3, Field, Schema
 
@@ -41,6 +42,18 @@ def test_times_and_dates_are_those_of_java() -> None:
 def test_instants_are_shown_in_a_zone() -> None:
     (time,) = to_values(pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")))
     assert time.astimezone(ZoneInfo("Asia/Tokyo")).replace(tzinfo=None).isoformat(" ") == "+10000-01-01 09:00:00"
+
+
+@pytest.mark.parametrize(
+    ("instant", "zone", "local"),
+    [
+        (datetime(1, 1, 1, tzinfo=UTC), "America/New_York", "0000-12-31 19:03:58"),
+        (datetime(9999, 12, 31, 23, tzinfo=UTC), "Asia/Tokyo", "+10000-01-01 08:00:00"),
+        (datetime(2020, 7, 1, tzinfo=UTC), "Europe/Berlin", "2020-07-01 02:00:00"),
+    ],
+)
+def test_a_zone_may_move_a_time_beyond_the_years_of_python(instant: datetime, zone: str, local: str) -> None:
+    assert to_zone(instant, ZoneInfo(zone)).replace(tzinfo=None).isoformat(" ") == local
 
 
 @pytest.mark.parametrize(

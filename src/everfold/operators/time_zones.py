@@ -21,6 +21,8 @@ _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
 # The range of `datetime`, less a day at both ends.
 _FIRST, _LAST = -62_135_510_400_000, 253_402_214_400_000
+_CYCLE = 146_097 * 86_400_000
+"""400 years, after which the calendar repeats."""
 
 
 @lru_cache(maxsize=16)
@@ -42,10 +44,10 @@ def closed_until(watermark: int, zone: str | None) -> int:
     """
     if watermark == NO_WATERMARK or watermark >= END_OF_TIME:
         return watermark
-    at = watermark + 1
-    if zone is None or not _FIRST < at < _LAST:
-        return at
-    rules = zone_of(zone)
+    if zone is None:
+        return watermark + 1
+    beyond = _years_beyond(watermark + 1)
+    at, rules = watermark + 1 - beyond, zone_of(zone)
     wall = _wall(at, rules)
     second = wall.replace(fold=1)
     if wall.fold == 0 and second.utcoffset() != wall.utcoffset():
@@ -59,7 +61,7 @@ def closed_until(watermark: int, zone: str | None) -> int:
             else:
                 high = middle
         wall = _wall(high, rules)
-    return (wall.replace(tzinfo=None) - _EPOCH) // _MS
+    return (wall.replace(tzinfo=None) - _EPOCH) // _MS + beyond
 
 
 def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
@@ -71,7 +73,18 @@ def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
     if zone is None:
         return {at: at for at in local_ms}
     rules = zone_of(zone)
-    return {at: _instant((_EPOCH + at * _MS).replace(tzinfo=rules)) if _FIRST < at < _LAST else at for at in local_ms}
+    found = {}
+    for at in local_ms:
+        beyond = _years_beyond(at)
+        found[at] = _instant((_EPOCH + (at - beyond) * _MS).replace(tzinfo=rules)) + beyond
+    return found
+
+
+def _years_beyond(at: int) -> int:
+    """Return the years, multiples of 400 in milliseconds, by which a time is beyond `datetime`."""
+    if at >= _LAST:
+        return ((at - _LAST) // _CYCLE + 1) * _CYCLE
+    return 0 if at > _FIRST else -((_FIRST - at) // _CYCLE + 1) * _CYCLE
 
 
 def _wall(utc_ms: int, rules: tzinfo) -> datetime:

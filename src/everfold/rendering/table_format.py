@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from rich.cells import cell_len
 
+from everfold.far_times import to_zone
 from everfold.rendering import cells
 from everfold.types import (
     ArrayType,
@@ -64,7 +65,7 @@ def format_value(value: Any, type: DataType, zone: str = "UTC") -> str:
 
 def _in_zone(value: datetime, zone: str) -> datetime:
     """Return the local time of an instant in a zone."""
-    return value.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return to_zone(value, ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def format_cells(row: Sequence[Any], schema: Schema, zone: str = "UTC") -> list[str | None]:
