@@ -25,7 +25,12 @@ def test_without_a_zone_local_time_is_utc() -> None:
 def test_the_first_and_last_watermarks_are_converted() -> None:
     assert closed_until(NO_WATERMARK, "Europe/Berlin") == NO_WATERMARK
     assert closed_until(END_OF_TIME, "Europe/Berlin") == END_OF_TIME
-    assert closed_until(1 << 60, "Europe/Berlin") == (1 << 60) + 1
+
+
+@pytest.mark.parametrize("at", [1 << 60, -(1 << 60), ms(9999, 12, 31), ms(1, 1, 1)])
+def test_times_beyond_the_years_of_python_have_the_rules_of_the_zone(at: int) -> None:
+    assert closed_until(at, "+09:00") == at + 1 + 9 * HOUR
+    assert to_utc([at], "+09:00") == {at: at - 9 * HOUR}
 
 
 def test_a_day_without_a_clock_change_is_converted() -> None:
