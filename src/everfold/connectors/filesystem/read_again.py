@@ -41,7 +41,9 @@ def restore_read_files(context: SourceContext, files: Mapping[str, LoggedFile], 
     for path, file in files.items():
         stamp, recorded = find_stamp(file.path), known.get(os.path.relpath(path, root))
         read_bytes = None if recorded is None else recorded.read_bytes
-        if stamp is None or stamp[1] == read_bytes or (read_bytes is None and stamp[0] == file.modified_ms):
+        # Earlier releases have not recorded sizes; an archive may have times in whole seconds.
+        is_same_second = stamp is not None and stamp[0] // 1000 == file.modified_ms // 1000
+        if stamp is None or stamp[1] == read_bytes or (read_bytes is None and is_same_second):
             paths.append(path)
             continue
         if copies is None or read_bytes is None or stamp[1] < read_bytes:

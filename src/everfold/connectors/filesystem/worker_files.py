@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from everfold.connectors.file_order import modified_ms_of, path_of
 from everfold.connectors.filesystem.file_rows import FileFacts, FileRows, trim_records
 from everfold.connectors.filesystem.lines import LineBlock, check_extension, split_lines
+from everfold.connectors.filesystem.paths import colon_in_name_error
 from everfold.connectors.worker_reader import Piece, WorkerReader, drop_front
 
 if TYPE_CHECKING:
@@ -30,9 +32,15 @@ class FileReader(WorkerReader):
     copies: Path | None = None
 
     def read(self, handles: pa.BinaryArray) -> Iterator[Piece]:
-        """Yield the rows file by file."""
+        """Yield the rows file by file.
+
+        Raises ConnectorError `bad-file-name` for a file that a batch on Spark could not open, and
+        those of `FileRows.read`.
+        """
         for file in sorted(map(bytes.decode, handles.to_pylist())):
             path = path_of(file)
+            if ":" in os.path.basename(path):
+                raise colon_in_name_error(self.rows.table, self.rows.show(path))
             copy = None if self.copies is None else Path(f"{self.copies}{path}")
             for piece in self.rows.read(Path(path), copy if copy is not None and copy.is_file() else None):
                 yield replace(piece, file=file)
