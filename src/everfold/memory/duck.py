@@ -27,7 +27,8 @@ from everfold.types import ArrayType, DataType, MapType, MultisetType, RowType, 
 _MAX_PREPARED = 32
 """Number of queries that are kept prepared: batches repeat them unless they depend on the time."""
 _OF_DATA = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
-"""Failures of an expression that depend on the values."""
+"""Failures of an expression that depend on the values; an unknown time zone is another one."""
+_UNKNOWN_ZONE = "Unknown TimeZone"
 _FAILURE = re.compile(rf"{MESSAGE_START}(.*)", re.S)
 JOINS = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.FULL: "FULL JOIN"}
 
@@ -117,7 +118,7 @@ class Duck:
         except duckdb.Error as error:
             known = _FAILURE.search(str(error))
             if known is None:
-                if isinstance(error, _OF_DATA):
+                if isinstance(error, _OF_DATA) or _UNKNOWN_ZONE in str(error):
                     raise EverfoldError.of("job-failed", f"the job failed: {_first_line(error)}") from error
                 raise
             code, message = known.groups()

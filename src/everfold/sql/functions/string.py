@@ -194,7 +194,7 @@ def _split_index(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if writer.spark:
         part = f"get(split({text}, {quote_pattern(writer, call.args[1], delimiter)}), {index})"
         return f"CASE WHEN {text} <> '' THEN {part} END"
-    return f"CASE WHEN {text} <> '' AND {index} >= 0 THEN string_split({text}, {delimiter})[{index} + 1] END"
+    return f"CASE WHEN {text} <> '' AND {index} >= 0 THEN string_split({text}, {delimiter})[CAST({index} AS BIGINT) + 1] END"
 
 
 def _split(writer: Writer, call: Call, texts: Sequence[str]) -> str:

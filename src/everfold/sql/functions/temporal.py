@@ -62,7 +62,7 @@ _DUCKDB_PARTS = {
 _TIME_PARTS = {"HOUR": (3_600_000, 24), "MINUTE": (60_000, 60), "SECOND": (1000, 60), "MILLISECOND": (1, 1000)}
 _INTERVAL_PARTS = {
     "millis": {"DAY": (86_400_000, 0), **_TIME_PARTS},
-    "months": {"YEAR": (12, 0), "QUARTER": (3, 4), "MONTH": (1, 12)},
+    "months": {"YEAR": (12, 0), "QUARTER": (3, 0), "MONTH": (1, 12)},
     "time": _TIME_PARTS,
 }
 
@@ -93,6 +93,8 @@ def _extract(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     big = writer.type(BIGINT)
     parts = _INTERVAL_PARTS.get(kind(source))
     if parts is not None:
+        if unit == "QUARTER":
+            return f"CAST(({texts[1]} % 12 - 1) {'div' if writer.spark else '//'} 3 + 1 AS {big})"
         size, modulus = parts[unit]
         whole = f"({texts[1]} {'div' if writer.spark else '//'} {size})"
         return f"CAST({whole if not modulus else f'({whole} % {modulus})'} AS {big})"
@@ -351,9 +353,10 @@ def _to_ltz(writer: Writer, call: Call, texts: Sequence[str]) -> str:
         assert isinstance(digits.value, int)
         return _to_ltz_from_number(writer, source, texts[0], digits.value)
     wall = _parse(writer, call, texts[0], *_optional(call, texts, 1))
-    # Unlike in TO_TIMESTAMP, Flink fails here if the string is not a time.
-    failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_with_value('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
-    wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
+    if len(texts) == 1:
+        # Unlike in TO_TIMESTAMP, Flink fails here if the string is not a time.
+        failed = f"CASE WHEN {texts[0]} IS NOT NULL THEN {writer.fail_with_value('cast-failed', texts[0], 'is not a valid TIMESTAMP_LTZ')} END"
+        wall = f"coalesce({wall}, CAST({failed} AS {writer.type(TIMESTAMP3)}))"
     if len(texts) < 3:
         return f"CAST({wall} AS TIMESTAMP)" if writer.spark else wall
     if writer.spark:
