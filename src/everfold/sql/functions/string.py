@@ -173,7 +173,8 @@ def _split_index_rule(args: Args) -> Typed | Expr | None:
         if code is None:
             return None
         if not 0 < code <= _MAX_CODE:
-            return Literal(value=None, type=STRING)
+            is_call = signature("STRING INT INT -> STRING")(args) is not None
+            return Literal(value=None, type=STRING) if is_call else None
         args = (args[0], Literal(value=chr(code), type=StringType(length=1, fixed=True)), args[2])
     return signature("STRING STRING INT -> STRING")(args)
 
