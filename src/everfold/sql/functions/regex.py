@@ -276,6 +276,13 @@ def _map_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     return f"map_from_entries({entries})"
 
 
+def _map(writer: Writer, call: Call, texts: Sequence[str]) -> str:
+    """Split a string into a map; the empty string is an empty map."""
+    empty = f"CAST({'map()' if writer.spark else 'MAP {}'} AS {writer.type(call.type)})"
+    split = (_map_spark if writer.spark else _map_duckdb)(writer, call, texts)
+    return f"CASE WHEN {texts[0]} = '' THEN {empty} ELSE {split} END"
+
+
 def _url_spark(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     """Bound the time if the key is not a word: it is a part of a pattern, as in Flink."""
     key = _constant(call.args[2]) if len(texts) > 2 else ""
@@ -317,7 +324,7 @@ def _url_duckdb(writer: Writer, call: Call, texts: Sequence[str]) -> str:
 
 def _is_decimal(writer: Writer, call: Call, texts: Sequence[str]) -> str:
     if not isinstance(call.args[0].type, StringType):
-        return f"({texts[0]} IS NOT NULL)"
+        return "TRUE"  # of NULL, too, as in Flink
     return f"coalesce({matches(writer, texts[0], _JAVA_NUMBER)}, false)"
 
 
@@ -341,7 +348,7 @@ FUNCTIONS = (
              doc="First match, NULL if there is none.", usage="REGEXP_SUBSTR(<STRING>, <STRING>)"),
     Function(name="REGEXP_EXTRACT_ALL", rule=signature("STRING STRING INT? -> ARRAY<STRING>"), spark=_extract_all, duckdb=_extract_all,
              doc="All matches of a group, by default the first group.", usage="REGEXP_EXTRACT_ALL(<STRING>, <STRING>[, <INT>])"),
-    Function(name="STR_TO_MAP", rule=signature("STRING STRING? STRING? -> MAP<STRING, STRING>"), spark=_map_spark, duckdb=_map_duckdb,
+    Function(name="STR_TO_MAP", rule=signature("STRING STRING? STRING? -> MAP<STRING, STRING>"), spark=_map, duckdb=_map,
              doc="Splits a string into a map; the separators are `,` and `=` by default.", usage="STR_TO_MAP(<STRING>[, <STRING pairs>, <STRING between>])"),
     Function(name="PARSE_URL", rule=signature("STRING TEXT STRING? -> STRING"), spark=_url_spark, duckdb=_url_duckdb,
              doc="Extracts a part of a URL: HOST, PATH, QUERY (optionally the value of a key), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
