@@ -89,7 +89,7 @@ def test_a_changed_script(address: str, page: Page, script: Path) -> None:
     page.keyboard.press("Control+Shift+M")
     problem = page.locator(".markers-panel")
     expect(problem).to_contain_text("no column is named `amox`")
-    expect(problem).to_contain_text("did you mean `amount`?")
+    expect(problem).to_contain_text("there are `at`, `customer`, `amount`")
     expect(problem).to_contain_text("unknown-column")
 
 
