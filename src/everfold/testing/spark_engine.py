@@ -180,7 +180,7 @@ class _BatchReader(WorkerReader):
         for name in map(bytes.decode, handles.to_pylist()):
             stored = pq.ParquetFile(self.folder / name).read()
             rows = stored.select(schema.names).cast(schema)
-            if _is_changing(self.table):
+            if KIND in stored.column_names:
                 rows = rows.append_column(KIND, pc.fill_null(stored.column(KIND), RowKind.INSERT.value))
             yield Piece(rows)
 

@@ -28,11 +28,6 @@ REFUSED = [
         "`APPROX_COUNT_DISTINCT` does not support",
     ),
     (
-        "SELECT * FROM SESSION(TABLE changes PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' MINUTE)",
-        "unsupported-in-stream",
-        "the rows of SESSION",
-    ),
-    (
         (
             "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY v) AS place"
             " FROM TUMBLE(TABLE changes, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) WHERE place <= 2"
