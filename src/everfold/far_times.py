@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+CYCLE_MS = 146_097 * 86_400_000
+"""400 years, after which the calendar repeats."""
+_CYCLE_YEARS = 400
 _DAY_US = 86_400_000_000
-_CYCLE_YEARS, _CYCLE_US = 400, 146_097 * _DAY_US
 _EPOCH = datetime(1970, 1, 1)
-_YEARS_BEFORE, _YEARS_AFTER = datetime(401, 1, 1), datetime(9600, 1, 1)
-"""The first days of the 400 near years for times before the year 1, and after 9999."""
+_FIRST_MS, _LAST_MS = -62_135_510_400_000, 253_402_214_400_000
+"""The range of `datetime`, less a day at both ends: a zone may move a time by as much."""
+
+
+def count_cycles(since_ms: int) -> int:
+    """Return by how many cycles of 400 years a time is beyond the range, negative before it.
+
+    since_ms: milliseconds since 1970. Less so many cycles, the time is in the range.
+    """
+    if since_ms >= _LAST_MS:
+        return (since_ms - _LAST_MS) // CYCLE_MS + 1
+    return 0 if since_ms > _FIRST_MS else -((_FIRST_MS - since_ms) // CYCLE_MS + 1)
 
 
 def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -106,27 +118,26 @@ def _to_value(scalar: pa.Scalar) -> Any:
 
     if not scalar.is_valid:
         return None
-    of = scalar.type
-    if pa.types.is_struct(of):
+    data_type = scalar.type
+    if pa.types.is_struct(data_type):
         return {name: _to_value(value) for name, value in scalar.items()}
-    if pa.types.is_map(of):
+    if pa.types.is_map(data_type):
         return [(_to_value(pair["key"]), _to_value(pair["value"])) for pair in scalar.values]
-    if pa.types.is_list(of) or pa.types.is_large_list(of):
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return [_to_value(value) for value in scalar.values]
-    if not pa.types.is_timestamp(of) and not pa.types.is_date32(of):
+    is_date = pa.types.is_date32(data_type)
+    if not pa.types.is_timestamp(data_type) and not is_date:
         return scalar.as_py()
-    micros = scalar.value * _DAY_US if pa.types.is_date32(of) else scalar.value
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):
-        near, years = _find_near(micros)
-    if pa.types.is_date32(of):
+        near, years = _find_near(scalar.value * _DAY_US if is_date else scalar.value)
+    if is_date:
         return FarDate.of(near.date(), years)
-    return FarTimestamp.of(near if of.tz is None else near.replace(tzinfo=UTC), years)
+    return FarTimestamp.of(near if data_type.tz is None else near.replace(tzinfo=UTC), years)
 
 
 def _find_near(since_us: int) -> tuple[datetime, int]:
     """Return the near time, and the years to add, of a time in microseconds since 1970."""
-    first = _YEARS_AFTER if since_us > 0 else _YEARS_BEFORE
-    cycles, rest = divmod(since_us - (first - _EPOCH) // timedelta(microseconds=1), _CYCLE_US)
-    return first + timedelta(microseconds=rest), cycles * _CYCLE_YEARS
+    cycles = count_cycles(since_us // 1000)
+    return _EPOCH + timedelta(microseconds=since_us - cycles * CYCLE_MS * 1000), cycles * _CYCLE_YEARS

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from flink.process import Flink
 from flink.settings import COUNT, ENGINE, SEED
+
+from everfold.testing.engines import Engine, EngineName, create_engine
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +18,15 @@ def flink() -> Iterator[Flink]:
     """Run Flink; the first use on a machine downloads it."""
     with Flink() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Engine]:
+    """Return the engine of `settings`."""
+    assert ENGINE in get_args(EngineName)
+    engine = create_engine("spark" if ENGINE == "spark" else "memory")
+    yield engine
+    engine.close()
 
 
 def pytest_report_header() -> str:

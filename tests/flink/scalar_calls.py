@@ -80,15 +80,15 @@ def ask_all(seed: int) -> Iterator[Question]:
 
 def _make_calls(choose: Random, name: str) -> list[str]:
     """Return some calls of a function that everfold accepts: none if it has a syntax of its own."""
-    found: dict[str, None] = {}
+    calls: dict[str, None] = {}
     for _ in range(TRIES):
-        if len(found) == CALLS:
+        if len(calls) == CALLS:
             break
         arguments = _choose_arguments(choose)[: choose.choice((0, 1, 1, 1, 2, 2, 2, 3, 3, 4))]
         call = f"{name}({', '.join(arguments)})"
-        if call not in found and _is_accepted(call):
-            found[call] = None
-    return list(found)
+        if call not in calls and _is_accepted(call):
+            calls[call] = None
+    return list(calls)
 
 
 def _choose_arguments(choose: Random) -> list[str]:

@@ -6,18 +6,17 @@ A question that shows a difference is shrunk and printed as a case file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import get_args
 
 import pytest
 from flink.agreement import ask_flink, compare, shrink
 from flink.generator import question
 from flink.process import Flink, FlinkAnswer
-from flink.settings import COUNT, ENGINE, SEED
+from flink.settings import COUNT, SEED
 
 from everfold.testing.casefile import Mode
-from everfold.testing.engines import Engine, EngineName, create_engine
+from everfold.testing.engines import Engine
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +35,6 @@ def answers(flink: Flink, request: pytest.FixtureRequest) -> dict[tuple[Mode, in
     selected = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     asked = [(each["mode"], each["number"]) for each in selected if "number" in each]
     return {(mode, number): ask_flink(flink, QUESTIONS[number], mode) for mode, number in asked}
-
-
-@pytest.fixture(scope="module")
-def ours() -> Iterator[Engine]:
-    assert ENGINE in get_args(EngineName)
-    made = create_engine("spark" if ENGINE == "spark" else "memory")
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("mode", "number"), ASKED, ids=[f"{mode}-{number}" for mode, number in ASKED])

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from flink.agreement import ask_flink
 from flink.process import Flink, FlinkAnswer
 from flink.questions import Question
 from flink.scalar_calls import ask_all
-from flink.settings import ENGINE, SEED
+from flink.settings import SEED
 
 from everfold.testing.casefile import Case
 from everfold.testing.compare import net_rows
-from everfold.testing.engines import Engine, EngineName, create_engine
+from everfold.testing.engines import Engine
 from everfold.testing.pipetable import PipeRow, PipeTable
 from everfold.testing.runner import run
 
@@ -63,14 +61,6 @@ def split(question: Question) -> list[Question]:
     return [replace(question, tables=(replace(table, rows=(row,)),)) for row in table.rows]
 
 
-@pytest.fixture(scope="module")
-def ours() -> Iterator[Engine]:
-    assert ENGINE in get_args(EngineName)
-    made = create_engine("spark" if ENGINE == "spark" else "memory")
-    yield made
-    made.close()
-
-
 def find_difference(question: Question, answer: FlinkAnswer, ours: Engine) -> str:
     """Return what differs; '' for nothing, and for a call that a documented difference explains."""
     message = run(to_case(question, answer), ours, "batch").message
@@ -87,7 +77,7 @@ def test_every_function_has_the_values_of_flink(flink: Flink, ours: Engine) -> N
     asked: list[tuple[Question, Future[FlinkAnswer]]] = [
         (question, ask_flink(flink, question, "batch")) for question in ask_all(SEED)
     ]
-    found: list[str] = []
+    differences: list[str] = []
     answered = Counter[bool]()
     for question, future in asked:
         answer = future.result()
@@ -99,6 +89,6 @@ def test_every_function_has_the_values_of_flink(flink: Flink, ours: Engine) -> N
         for part, its_answer in questions:
             answered[not its_answer.errors] += len(part.tables[0].rows)
             if difference := find_difference(part, its_answer, ours):
-                found.append(f"{part.sql}\n{[row[1:] for row in part.tables[0].rows]}\n{difference}")
-    assert not found, "\n\n".join(found)
+                differences.append(f"{part.sql}\n{[row[1:] for row in part.tables[0].rows]}\n{difference}")
+    assert not differences, "\n\n".join(differences)
     assert answered[True] > answered[False], answered

@@ -67,19 +67,19 @@ def to_table(changes: list[Change]) -> pa.Table:
 
 def find_sessions(changes: list[Change], by_key: bool) -> dict[tuple[str, int, int], list[Change]]:
     """Return the changes of each session in their order, by key, start and end."""
-    found: dict[tuple[str, int, int], list[Change]] = {}
+    sessions: dict[tuple[str, int, int], list[Change]] = {}
     keyed = defaultdict(list)
     for change in changes:
         keyed[change[2] if by_key else ""].append(change)
     for key, own in keyed.items():
         begin: int | None = None
         times = sorted({second for _, second, _, _ in own})
-        for at, second in enumerate(times):
+        for index, second in enumerate(times):
             begin = second if begin is None else begin
-            if at + 1 == len(times) or times[at + 1] > second + GAP:
+            if index + 1 == len(times) or times[index + 1] > second + GAP:
                 inside = [change for change in own if begin <= change[1] <= second]
-                found[key, begin, second + GAP], begin = inside, None
-    return found
+                sessions[key, begin, second + GAP], begin = inside, None
+    return sessions
 
 
 def read(table: pa.Table, by_key: bool) -> list[tuple[tuple[str, int, int], Change]]:

@@ -39,7 +39,7 @@ def test_rows_of_any_batches_come_out_in_order(order: str, shown: str) -> None:
     @LAW
     @given(streams(), st.integers(1, 30), st.sampled_from([1, 3]))
     def law(rows: list[Row], size: int, buckets: int) -> None:
-        found = [row[0] for row in run_stream(query, rows, size, buckets)]
-        assert found == [row.id for row in sorted(rows, key=ORDERS[order])]
+        emitted = [row[0] for row in run_stream(query, rows, size, buckets)]
+        assert emitted == [row.id for row in sorted(rows, key=ORDERS[order])]
 
     law()

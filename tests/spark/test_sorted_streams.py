@@ -30,11 +30,11 @@ def test_files_of_several_runs_are_in_order(
     drawn = random.Random(1)
     rows = [(nth * 5 + drawn.randint(0, 500) // 100 * 100, nth) for nth in range(3000)]
     for nth in range(3):
-        lines = (f"{at},{number}\n" for at, number in rows[nth * 1000 : nth * 1000 + 1000])
+        lines = (f"{time},{number}\n" for time, number in rows[nth * 1000 : nth * 1000 + 1000])
         (project / "in" / f"{nth}.csv").write_text("".join(lines))
         done = run(*(["--suspend"] if nth < 2 else []))
         assert done.code == 0, done.err
     files = sorted((project / "out").glob("*.csv"), key=lambda file: file.stat().st_mtime_ns)
-    found = [tuple(map(int, line.split(","))) for file in files for line in file.read_text().splitlines()]
+    written = [tuple(map(int, line.split(","))) for file in files for line in file.read_text().splitlines()]
     assert len(files) > 2
-    assert found == sorted(rows, key=lambda row: (row[0], -row[1]))
+    assert written == sorted(rows, key=lambda row: (row[0], -row[1]))

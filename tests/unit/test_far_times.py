@@ -57,7 +57,7 @@ def test_a_zone_may_move_a_time_beyond_the_years_of_python(instant: datetime, zo
 
 
 @pytest.mark.parametrize(
-    ("of", "value"),
+    ("arrow_type", "value"),
     [
         (pa.list_(pa.timestamp("us")), [253_402_300_800_000_000, None]),
         (pa.map_(pa.string(), pa.timestamp("us")), [("a", 253_402_300_800_000_000), ("b", 0)]),
@@ -65,16 +65,16 @@ def test_a_zone_may_move_a_time_beyond_the_years_of_python(instant: datetime, zo
     ],
     ids=["list", "map", "struct"],
 )
-def test_nested_times_are_shown(of: pa.DataType, value: object) -> None:
-    assert "+10000-01-01" in str(java_nested(to_values(pa.array([value, None], of))))
+def test_nested_times_are_shown(arrow_type: pa.DataType, value: object) -> None:
+    assert "+10000-01-01" in str(java_nested(to_values(pa.array([value, None], arrow_type))))
 
 
 def java_nested(value: object) -> object:
     match value:
         case dict():
-            return {name: java_nested(each) for name, each in value.items()}
+            return {name: java_nested(part) for name, part in value.items()}
         case list() | tuple():
-            return [java_nested(each) for each in value]
+            return [java_nested(part) for part in value]
         case _:
             return str(value)
 

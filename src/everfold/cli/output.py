@@ -38,7 +38,7 @@ class Output(Protocol):
 
 def changes(rows: pa.Table, schema: Schema) -> Changes:
     """Return the row kind and the values of each row."""
-    columns = [to_values(rows.column(physical_name(at))) for at in range(len(schema))]
+    columns = [to_values(rows.column(physical_name(position))) for position in range(len(schema))]
     return zip(row_kinds(rows), zip(*columns, strict=True), strict=True)
 
 

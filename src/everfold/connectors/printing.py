@@ -71,7 +71,7 @@ class PrintSink(LocalSink):
         identifier = self.options.string_or_none("print-identifier")
         prefix = f"{identifier}> " if identifier else ""
         types = [column.type for column in columns_of(self.table, Role.SINK)]
-        columns = [to_values(rows.column(at)) for at in range(len(types))]
+        columns = [to_values(rows.column(position)) for position in range(len(types))]
         lines = [
             f"{prefix}{RowKind(kind).short}"
             f"[{', '.join(java_string(value, of) for value, of in zip(values, types, strict=True))}]\n"

@@ -14,15 +14,12 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from everfold.far_times import CYCLE_MS, count_cycles
 from everfold.operators.protocol import END_OF_TIME, NO_WATERMARK
 
 _OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
-# The range of `datetime`, less a day at both ends.
-_FIRST, _LAST = -62_135_510_400_000, 253_402_214_400_000
-_CYCLE = 146_097 * 86_400_000
-"""400 years, after which the calendar repeats."""
 
 
 @lru_cache(maxsize=16)
@@ -46,14 +43,14 @@ def closed_until(watermark: int, zone: str | None) -> int:
         return watermark
     if zone is None:
         return watermark + 1
-    beyond = _years_beyond(watermark + 1)
-    at, rules = watermark + 1 - beyond, zone_of(zone)
-    wall = _wall(at, rules)
+    shift_ms = count_cycles(watermark + 1) * CYCLE_MS
+    near_ms, rules = watermark + 1 - shift_ms, zone_of(zone)
+    wall = _wall(near_ms, rules)
     second = wall.replace(fold=1)
     if wall.fold == 0 and second.utcoffset() != wall.utcoffset():
         # The hour occurs for the first time and will be repeated: windows that end in it are still
         # open.
-        low, high = at, _instant(second)
+        low, high = near_ms, _instant(second)
         while high - low > 1:
             middle = (low + high) // 2
             if _wall(middle, rules).utcoffset() == wall.utcoffset():
@@ -61,7 +58,7 @@ def closed_until(watermark: int, zone: str | None) -> int:
             else:
                 high = middle
         wall = _wall(high, rules)
-    return (wall.replace(tzinfo=None) - _EPOCH) // _MS + beyond
+    return (wall.replace(tzinfo=None) - _EPOCH) // _MS + shift_ms
 
 
 def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
@@ -73,18 +70,11 @@ def to_utc(local_ms: Iterable[int], zone: str | None) -> dict[int, int]:
     if zone is None:
         return {at: at for at in local_ms}
     rules = zone_of(zone)
-    found = {}
-    for at in local_ms:
-        beyond = _years_beyond(at)
-        found[at] = _instant((_EPOCH + (at - beyond) * _MS).replace(tzinfo=rules)) + beyond
-    return found
-
-
-def _years_beyond(at: int) -> int:
-    """Return the years, multiples of 400 in milliseconds, by which a time is beyond `datetime`."""
-    if at >= _LAST:
-        return ((at - _LAST) // _CYCLE + 1) * _CYCLE
-    return 0 if at > _FIRST else -((_FIRST - at) // _CYCLE + 1) * _CYCLE
+    instants = {}
+    for wall_ms in local_ms:
+        shift_ms = count_cycles(wall_ms) * CYCLE_MS
+        instants[wall_ms] = _instant((_EPOCH + (wall_ms - shift_ms) * _MS).replace(tzinfo=rules)) + shift_ms
+    return instants
 
 
 def _wall(utc_ms: int, rules: tzinfo) -> datetime:

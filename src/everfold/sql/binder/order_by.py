@@ -46,11 +46,11 @@ def sort_rows(plan: Plan, keys: Sequence[SortKey], query: syntax.FlinkQuery, con
     width = len(plan.schema)
     hidden = [key.expression for key in keys if not isinstance(key.expression, InputRef)]
     if hidden:
-        names = (*plan.schema.names, *(f"$sort{at}" for at in range(len(hidden))))
+        names = (*plan.schema.names, *(f"$sort{position}" for position in range(len(hidden))))
         plan = Project(input=plan, expressions=(*column_references(plan.schema), *hidden), names=names)
         computed = iter(column_references(plan.schema)[width:])
         keys = [
-            each if isinstance(each.expression, InputRef) else replace(each, expression=next(computed)) for each in keys
+            key if isinstance(key.expression, InputRef) else replace(key, expression=next(computed)) for key in keys
         ]
     plan = OverAggregate(
         input=plan, partition=(), order=tuple(keys), frame=_CURRENT_ROW, calls=(), time=time, span=node.span

@@ -524,7 +524,7 @@ _KINDS = {"VALUE": "true", "OBJECT": "{} = '{{'", "ARRAY": "{} = '['", "SCALAR":
 def _is_json_rule(args: Args) -> Typed | None:
     if len(args) not in (1, 2) or kind(args[0].type) not in ("string", "null"):
         return None
-    if not all(isinstance(each, Literal) for each in args[1:]):
+    if not all(isinstance(word, Literal) for word in args[1:]):
         return None
     return (_pad_args(args, 2), BOOLEAN.as_nullable(False)) if _word(args, 1, "VALUE") in _KINDS else None
 

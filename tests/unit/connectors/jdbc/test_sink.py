@@ -253,7 +253,7 @@ def test_without_a_key_rows_are_appended(start: Start, database: Database) -> No
 def test_a_value_of_some_megabytes_is_written(start: Start, database: Database) -> None:
     database.run("CREATE TABLE t (k text, n bigint)")
     values = ["a" * (3 << 20), '"\n' * (1 << 20), "é" * (5 << 20)]
-    start().write(0, [("+I", value, at) for at, value in enumerate(values)])
+    start().write(0, [("+I", value, number) for number, value in enumerate(values)])
     assert [value for value, _ in database.run("SELECT k, n FROM t ORDER BY n")] == values
 
 
