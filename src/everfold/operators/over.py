@@ -153,7 +153,8 @@ class OverOperator:
         rows = self._number(prepared, head)
         late = rows.clear()
         if self._by_arrival:
-            due = self._order.sort(rows.with_columns_seq(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME)))
+            due = rows.with_columns_seq(pl.lit(clock.now_ms, dtype=pl.Int64).alias(_TIME))
+            due = self._order.sort(due) if self._order.has_further_keys else due
         else:
             rows, late = past.not_late(rows, since)
             due = self._due(rows, waiting, since, upto)
@@ -345,6 +346,7 @@ class _TimeOrder:
     """The order of rows by time, then by further keys, which are columns, then by arrival."""
 
     def __init__(self, further: Sequence[SortKey], columns: Sequence[str]) -> None:
+        self.has_further_keys = bool(further)
         self._by = [_TIME]
         for key in further:
             assert isinstance(key.expression, InputRef), key
@@ -354,7 +356,7 @@ class _TimeOrder:
 
     def sort(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows, which have `time` and `number`, in this order."""
-        if len(self._by) > 1:
+        if self.has_further_keys:
             descending, nulls_last = [*self._descending, False], [*self._nulls_last, True]
             return rows.sort([*self._by, NUMBER], descending=descending, nulls_last=nulls_last)
         return _sort_by_time(rows)
